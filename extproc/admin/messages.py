@@ -6,6 +6,7 @@ from extproc.core.fleet.endpoint import Endpoint, Intent
 from extproc.core.fleet.health import Health
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeSnapshot, ExchangeState
+from extproc.core.scheduler.forecast import QueuePosition
 from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.slot_counts import count_slots
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
@@ -59,40 +60,42 @@ def endpoint_message(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> 
     )
     if endpoint.observed_at is not None:
         message.observed_age_s = max(0.0, now - endpoint.observed_at)
+    if endpoint.intent_since is not None:
+        message.intent_age_s = max(0.0, now - endpoint.intent_since)
     return message
 
 
 def slots_message(endpoint: Endpoint, account: EndpointSlots) -> pb.Slots:
     """The slots of one endpoint."""
-    draining = sum(
-        lease.weight_slots for lease in account.leases.values() if lease.left_at is not None
-    )
     counts = count_slots(endpoint, account)
     return pb.Slots(
         total=counts.total,
         leased=counts.leased,
         foreign=counts.foreign,
         idle=counts.idle,
-        draining=draining,
+        draining=counts.draining,
         unusable=counts.unusable,
     )
 
 
 def request_message(
-    snapshot: ExchangeSnapshot, position: int = 0, expected_s: float | None = None
+    snapshot: ExchangeSnapshot, queue_position: QueuePosition | None = None, wait_reason: str = ""
 ) -> pb.Request:
-    """One exchange; the position and the expected wait are for queued ones."""
+    """One exchange; `queue_position` and `wait_reason` are for queued ones."""
     return pb.Request(
         exchange_id=snapshot.exchange_id,
         request_id=snapshot.request_id,
         state=STATE[snapshot.state],
         endpoint=str(snapshot.endpoint) if snapshot.endpoint is not None else "",
+        endpoint_name=snapshot.endpoint_name,
         model=snapshot.model,
         criticality=snapshot.criticality,
         objective=snapshot.objective,
         age_s=max(0.0, snapshot.age_s),
         waited_s=max(0.0, snapshot.waited_s),
-        arrival_position=position,
-        expected_s=expected_s,
+        queue_position=0 if queue_position is None else queue_position.position,
+        queued=0 if queue_position is None else queue_position.queued,
+        expected_s=None if queue_position is None else queue_position.expected_s,
         weight_slots=snapshot.weight_slots,
+        wait_reason=wait_reason,
     )

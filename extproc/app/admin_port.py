@@ -56,14 +56,16 @@ class AdminPort:
         self._agents = agents
         self._health = health
         self._server: grpc.aio.Server | None = None
-        self._service = AdminService(
+        self.service = AdminService(
             AdminDependencies(
                 dispatcher=dispatcher,
                 registry=registry,
                 clock=time.monotonic,
                 settings=settings,
                 added=added,
-                explain=lambda inquiry: dry_run(dispatcher, exchange_options(), inquiry),
+                explain=lambda inquiry: dry_run(
+                    dispatcher, exchange_options(), inquiry, time.monotonic()
+                ),
                 envoys=discovery.envoys,
                 address_rejection=address_rejection,
                 not_ready_reason=not_ready_reason,
@@ -78,7 +80,7 @@ class AdminPort:
         """Serve where the settings say; returns the port. Raises `ListenError` if it cannot, and
         `SettingsError` for certificates that cannot be used."""
         self._server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=(guard,))
-        self._service.add_to(self._server)
+        self.service.add_to(self._server)
         self._agents.add_to(self._server)
         health: ServiceTable = {}
         self._health.add_to(health)

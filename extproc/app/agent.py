@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import os
 import signal
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -13,7 +15,9 @@ from urllib.parse import SplitResult, urlsplit
 
 import grpc
 
+from extproc.app.monitoring.loop_lag import LoopLag
 from extproc.app.security.secret_reloader import SecretReloader
+from extproc.app.service_manager import ServiceManager
 from extproc.app.version import own_version
 from extproc.core.address import Address, AddressError, is_ip
 from extproc.security.pem import are_certificates
@@ -185,14 +189,18 @@ async def run_agent(plan: AgentPlan, connect: Callable[[], grpc.aio.Channel]) ->
     Raises `AgentError` where it cannot begin.
     """
     target, options = plan_agent(plan)
-    agent = Agent(target, options, connect)
+    lag = LoopLag(time.monotonic, options.scraper.slow_after_s / 2, "the agent")
+    agent = Agent(target, options, connect, lost_s=lag.lost_s)
+    lag.start()
     work = asyncio.create_task(agent.run())
+    manager = ServiceManager(os.environ)
     signals = 0
 
     def stop() -> None:
         nonlocal signals
         signals += 1
         if signals == 1:
+            manager.stopping()
             agent.leave()
         else:
             work.cancel()
@@ -202,12 +210,15 @@ async def run_agent(plan: AgentPlan, connect: Callable[[], grpc.aio.Channel]) ->
         loop.add_signal_handler(number, stop)
     watch = SecretReloader(lambda: plan.files, lambda: renew(plan, agent))
     watch.start()
+    manager.ready(f"reporting {plan.llama} to {plan.picker}")
     try:
         await work
     except asyncio.CancelledError:
         if not signals:
             raise
     finally:
+        lag.stop()
+        manager.close()
         await watch.aclose()
 
 

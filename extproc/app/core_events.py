@@ -43,6 +43,7 @@ class CoreEvents:
         self._wake_at = wake_at
         self._scrape = scrape
         self._membership_changed = membership_changed
+        self._name_of = dispatcher.fleet.full_name_of
         self._is_taking = False
 
     def listen(self) -> None:
@@ -73,9 +74,9 @@ class CoreEvents:
                 case MembershipChanged():
                     self._membership_changed()
                 case EndpointEjected(address=address, issue=issue):
-                    log.warning("endpoint %s: %s", address, issue)
+                    log.warning("endpoint %s: %s", self._name_of(address), issue)
                 case EndpointReadmitted(address=address):
-                    log.info("endpoint %s: readmitted; it is on probation", address)
+                    log.info("endpoint %s: readmitted; it is on probation", self._name_of(address))
                 case StepFailed(step=step, error=error):
                     log.error("%s failed; the ledger is consistent", step, exc_info=error)
                 case _:

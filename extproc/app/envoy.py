@@ -42,6 +42,7 @@ def envoy_options(settings: Settings) -> EnvoyOptions:
         mode=Mode.DISCOVERY if envoy.discovery else Mode.ORIGINAL_DST,
         listener=HostPort.parse(envoy.listen),
         admin=HostPort.parse(envoy.admin),
+        metrics=HostPort.parse(envoy.metrics) if envoy.metrics else None,
         picker=picker,
         picker_tls=_picker_tls(settings, picker.host),
         tls_profiles=_tls_profiles(servers, envoy.server_ca_files),

@@ -105,7 +105,15 @@ def agents_options(settings: Settings) -> AgentsOptions:
 def address_policy(settings: Settings, own_ports: Iterable[int]) -> AddressPolicy:
     """`own_ports` are those that this picker listens on; those of the settings go with them."""
     envoy, listen = settings.envoy, settings.listen
-    named = (envoy.listen, envoy.admin, envoy.picker, listen.grpc, listen.admin, listen.http)
+    named = (
+        envoy.listen,
+        envoy.admin,
+        envoy.metrics,
+        envoy.picker,
+        listen.grpc,
+        listen.admin,
+        listen.http,
+    )
     ports = {split_host_port(each)[1] for each in named if each is not None}
     return AddressPolicy.of(settings.agents.allowed_networks, {*ports, *own_ports} - {0})
 
@@ -113,6 +121,12 @@ def address_policy(settings: Settings, own_ports: Iterable[int]) -> AddressPolic
 def page_hosts(settings: Settings) -> Hosts:
     """By which names the status pages may be asked for."""
     return Hosts([*settings.listen.http_hosts, split_host_port(settings.listen.http)[0]])
+
+
+def dashboard_links(settings: Settings) -> dict[str, str]:
+    """Where the dashboard links to, by name."""
+    links = {"Grafana": settings.dashboard.grafana_url, "Jaeger": settings.dashboard.jaeger_url}
+    return {name: url for name, url in links.items() if url is not None}
 
 
 def scraper_options(settings: Settings) -> ScraperOptions:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from extproc.app.security import exposure
 from extproc.settings.values import split_host_port
-from extproc.transport.grpcio_server import GrpcioServer
+from extproc.transport.grpcio_server import GrpcioServer, add_port
 from extproc.transport.http2_server import Http2Server
 from extproc.transport.limits import MESSAGE_BYTES, TransportLimits
 
@@ -37,17 +37,15 @@ def bind(
     Raises `ListenError`.
     """
     try:
-        if credentials is None:
-            port = server.add_insecure_port(address)
-        else:
-            port = server.add_secure_port(address, credentials)
-    except RuntimeError:
-        port = 0
-    if port == 0:
-        raise ListenError(
-            f"cannot listen on {address}: check whether it is in use, or change {setting}"
-        )
-    return port
+        return add_port(server, address, credentials)
+    except OSError:
+        raise _cannot_listen(address, setting) from None
+
+
+def _cannot_listen(address: str, setting: str) -> ListenError:
+    return ListenError(
+        f"cannot listen on {address}: check whether it is in use, or change {setting}"
+    )
 
 
 class DataPlaneServer(Protocol):
@@ -81,6 +79,4 @@ def data_plane_server(
     try:
         return server, server.bind(*split_host_port(address))
     except OSError:
-        raise ListenError(
-            f"cannot listen on {address}: check whether it is in use, or change listen.grpc"
-        ) from None
+        raise _cannot_listen(address, "listen.grpc") from None

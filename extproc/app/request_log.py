@@ -37,7 +37,7 @@ class RequestLine:
         trace = f" trace={self._trace_id}" if self._trace_id else ""
         return (
             f"{how} request={_shown(record.request_id) or record.exchange_id} "
-            f"endpoint={record.endpoint or '-'} status={record.status} "
+            f"endpoint={record.endpoint_name or record.endpoint or '-'} status={record.status} "
             f"queue_ms={record.waited_s * 1000:.0f} duration_ms={record.duration_s * 1000:.0f}"
             f"{reason}{trace}"
         )
@@ -48,7 +48,8 @@ class RequestLine:
         fields: dict[str, object] = {
             "request_id": record.request_id or record.exchange_id,
             "exchange_id": record.exchange_id,
-            "endpoint": str(record.endpoint) if record.endpoint is not None else "-",
+            "endpoint": record.endpoint_name or str(record.endpoint or "-"),
+            "address": str(record.endpoint or "-"),
             "outcome": outcome(record),
             "status": record.status,
             "queue_ms": round(record.waited_s * 1000),

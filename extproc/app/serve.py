@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import os
 import signal
 from collections.abc import Callable
 
@@ -10,6 +11,7 @@ from extproc.admin.dependencies import ReloadError
 from extproc.app.poller import start_poller
 from extproc.app.preflight import startup_problems
 from extproc.app.service import Service
+from extproc.app.service_manager import ServiceManager
 from extproc.settings import Settings, SettingsError
 
 log = logging.getLogger("coxswain.settings")
@@ -43,7 +45,10 @@ async def serve(
     await service.start()
     gc.collect()
     gc.freeze()  # what is here stays: looking through it again costs tens of milliseconds
+    manager = ServiceManager(os.environ)
+    manager.ready(f"serving Envoy on {settings.listen.grpc}")
     await stopping.wait()
+    manager.stopping()
     stopping.clear()
     leaving = asyncio.create_task(service.stop())
     hurry = asyncio.create_task(stopping.wait())
@@ -51,6 +56,7 @@ async def serve(
     for task in (leaving, hurry):
         task.cancel()
     await asyncio.gather(leaving, hurry, return_exceptions=True)
+    manager.close()
 
 
 async def _reload(service: Service) -> None:

@@ -21,6 +21,11 @@ from extproc.app.discovery.scrape_targets import ScrapeTargets
 from extproc.app.discovery.served_cluster import ServedCluster
 from extproc.app.live_settings import LiveSettings
 from extproc.app.logs import dropped_lines
+from extproc.app.monitoring.bypasses import Bypasses
+from extproc.app.monitoring.envoy_counters import EnvoyCounters
+from extproc.app.monitoring.loop_lag import LoopLag
+from extproc.app.pages.actions import Actions
+from extproc.app.pages.activity import Activity
 from extproc.app.pages.pages import Pages
 from extproc.app.pages.queue_positions import QueuePositions
 from extproc.app.ports import ListenError, data_plane_server
@@ -71,17 +76,25 @@ class Service:
         self.dispatcher = Dispatcher(Random(), options.dispatcher_options(settings))
         self._pending_streams = PendingStreams()
         self._timer = CoreTimer(self.dispatcher.advance)
+        self._lag = LoopLag(time.monotonic, settings.envoy.message_timeout_s / 2)
+        self._bypasses = Bypasses(time.monotonic, self._lag)
+        self._envoy_counters = EnvoyCounters(settings.envoy.stats, time.monotonic)
         self._scraper = Scraper(
             sink=self._observe,
             priority=self._attention,
             options=options.scraper_options(settings),
+            lost_s=self._lag.lost_s,
+            name_of=self.dispatcher.fleet.full_name_of,
         )
         self._registry = ExchangeRegistry()
         self._auditor = Auditor(
             self.dispatcher, self._registry, self._pending_streams, time.monotonic
         )
         self._access_log = AccessLog(
-            self._registry, self._scrape_now, UploadWatchdog(self._registry, time.monotonic)
+            self._registry,
+            self._scrape_now,
+            UploadWatchdog(self._registry, time.monotonic),
+            self._bypasses.add,
         )
         self._discovery = EndpointDiscovery(
             self.dispatcher.fleet.membership,
@@ -128,20 +141,14 @@ class Service:
             TelemetrySources(
                 running=lambda: len(self._registry) - len(self.dispatcher.queue),
                 queue_depths=self._queue_depths,
-                problems=self._problems,
+                problems=self._source_problems,
                 dropped_log_lines=dropped_lines,
                 audit_corrections=self._auditor.corrections,
+                bypassed=lambda: self._bypasses.total,
+                loop_lag=self._lag.read,
+                envoy_failures=self._envoy_counters.read,
             ),
             options.telemetry_options(settings, os.environ),
-        )
-        self._pages = Pages(
-            self.dispatcher,
-            self._registry,
-            self._discovery,
-            self._telemetry,
-            QueuePositions(self.dispatcher, self._pending_streams).find,
-            self._problems,
-            options.page_hosts(settings),
         )
         self._admin_port = AdminPort(
             dispatcher=self.dispatcher,
@@ -156,6 +163,27 @@ class Service:
             outcomes=self._telemetry.outcomes,
             agents=self._agents,
             address_rejection=self._address_rejection,
+        )
+        self._activity = Activity(
+            self.dispatcher,
+            self._registry,
+            time.monotonic,
+            generated_tokens=self._telemetry.generated_tokens,
+            bypassed=lambda: self._bypasses.total,
+        )
+        self._actions = Actions(self._admin_port.service)
+        self._pages = Pages(
+            self.dispatcher,
+            self._registry,
+            self._discovery,
+            self._telemetry,
+            QueuePositions(self.dispatcher, self._pending_streams).find,
+            self._problems,
+            options.page_hosts(settings),
+            lambda: self._bypasses.total,
+            self._activity,
+            self._actions,
+            options.dashboard_links(settings),
         )
         self._core_events = CoreEvents(
             self.dispatcher,
@@ -175,6 +203,7 @@ class Service:
         settings = self.settings.present
         guard = exposure.guard(settings)
         exposure.check_exposure(settings)
+        self._actions.token = exposure.pages_token(settings)
         self._core_events.listen()
         table: ServiceTable = {}
         for part in (
@@ -199,13 +228,24 @@ class Service:
         self._members.start()
         self._secret_watch.start()
         self._auditor.start()
+        self._lag.start()
+        self._bypasses.start()
+        self._envoy_counters.start()
+        self._activity.start()
         self._health.set_ready(True)
         self._pages.is_serving = True
         log.info("serving Envoy on %s, operators on %s", listen.grpc, listen.admin)
 
     async def stop(self) -> None:
         """Reject queued requests, let running exchanges end within `drain_timeout_s`, then stop."""
+        log.info(
+            "stopping; queued requests, rejected now: %d; running exchanges, ended after %g s: %d",
+            len(self.dispatcher.queue),
+            self.settings.present.drain_timeout_s,
+            len(self._registry) - len(self.dispatcher.queue),
+        )
         self._pages.is_serving = False
+        self._bypasses.stop()
         self._health.set_ready(False)
         self._processor.close()
         self.dispatcher.close(time.monotonic())
@@ -219,10 +259,14 @@ class Service:
         await self._members.aclose()
         self._watched.stop()
         await self._scraper.aclose()
+        await self._envoy_counters.aclose()
         self._auditor.stop()
+        self._activity.stop()
+        self._lag.stop()
         self._timer.stop()
         await self._pages.stop()
         await self._telemetry.aclose()
+        log.info("stopped")
 
     async def _drain(self, timeout_s: float) -> None:
         try:
@@ -230,7 +274,7 @@ class Service:
                 await self._processor.idle.wait()
         except TimeoutError:
             running = len(self._registry)
-            log.warning("%d exchanges are still running after %g s", running, timeout_s)
+            log.warning("exchanges that still run after %g s: %d", timeout_s, running)
 
     async def _apply(self, settings: Settings) -> Sequence[str]:
         """Take over what `live_settings.HOT` names; raises `SettingsError` before any of it."""
@@ -309,13 +353,22 @@ class Service:
         line = self.dispatcher.queue
         return {criticality.label: line.count_of(criticality) for criticality in Criticality}
 
-    def _problems(self) -> tuple[str, ...]:
+    def _source_problems(self) -> tuple[str, ...]:
         return (*self._members.problems, *self._added.problems)
+
+    def _problems(self) -> tuple[str, ...]:
+        return (
+            *self._source_problems(),
+            *self._bypasses.problems(),
+            *self._envoy_counters.problems(),
+            *self._lag.problems(),
+        )
 
     def _wants_traces(self) -> bool:
         return self._telemetry.takes_spans or is_logged()
 
     def _record(self, record: ExchangeRecord) -> None:
+        self._activity.ended(record)
         log_request(record, self._telemetry.record(record))
 
 

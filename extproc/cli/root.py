@@ -17,11 +17,25 @@ from extproc.cli.commands import (
     reload,
     requests,
     serve,
+    status,
     top,
     up,
 )
 
-COMMANDS = (up, serve, agent, top, endpoints, queue, requests, explain, config, envoy, reload)
+COMMANDS = (
+    up,
+    serve,
+    agent,
+    status,
+    top,
+    endpoints,
+    queue,
+    requests,
+    explain,
+    config,
+    envoy,
+    reload,
+)
 
 ABOUT = """Coxswain is an endpoint picker: it selects a llama-server with a free slot for Envoy, and
 queues requests while all slots are busy.

@@ -2,6 +2,7 @@
 
 import inspect
 import ipaddress
+import re
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from functools import wraps
@@ -11,11 +12,14 @@ from typing import Annotated, Any, Concatenate, Final, ParamSpec, get_type_hints
 import typer
 
 from extproc.cli.admin_client import AdminClient, Connection, PickerError, read_token
+from extproc.cli.durations import METAVAR, positive_duration
 from extproc.cli.exit_codes import EXIT_CODES, ExitCode
 from extproc.cli.interrupt import run_interruptible
 
 Rest = ParamSpec("Rest")
 
+_PORT: Final = re.compile(r"^(\[[^\]]*\]|[^:]*):\d+$")
+"""What an address with a port looks like; more colons are those of an IPv6 address."""
 PANEL: Final = "Connection"
 
 
@@ -71,7 +75,9 @@ _OPTIONS: Final[dict[str, tuple[Any, Any]]] = {
         "--server-name", str, "", "The name in the picker's certificate.", metavar="NAME"
     ),
     "timeout": _option(
-        "--timeout", float, 10.0, "The timeout of each response.", metavar="SECONDS", min=0.01
+        *("--timeout", float, 10.0, "The timeout of each response, such as 10s."),
+        metavar=METAVAR,
+        parser=positive_duration,
     ),
 }
 
@@ -164,6 +170,11 @@ def _connection(
 ) -> Connection:
     import os
 
+    if not _PORT.search(picker):
+        example = f"{picker}:9003" if ":" not in picker else f"[{picker.strip('[]')}]:9003"
+        raise PickerError(
+            ExitCode.USAGE, f"--picker {picker}: the port is missing; write {example}"
+        )
     if (cert is None) != (key is None):
         raise PickerError(ExitCode.USAGE, "give --cert and --key together")
     token = os.environ.get("COXSWAIN_TOKEN", "").strip()

@@ -38,6 +38,16 @@ class ListenAddress:
         return f"--set {self.key}={replace(self, port=port).address}"
 
 
+def clients_listen(settings: Settings, host: str | None, port: int | None) -> str:
+    """The assignment of where Envoy serves clients: on loopback, unless `host` or the settings name
+    another address."""
+    address = _listen_address("Envoy", "envoy.listen", settings.envoy.listen)
+    if host is None:
+        host = address.host if "listen" in settings.envoy.model_fields_set else LOOPBACK
+    port = address.port if port is None else port
+    return f"{address.key}={replace(address, host=host.strip('[]'), port=port).address}"
+
+
 def listen_addresses(settings: Settings) -> list[ListenAddress]:
     """Every address on which `coxswain up` listens with these settings."""
     return [
@@ -110,6 +120,11 @@ def connectable(host: str) -> str:
     if not literal.is_unspecified:
         return host
     return LOOPBACK if literal.version == 4 else "::1"
+
+
+def is_loopback(listens_at: str) -> bool:
+    """Whether only this machine reaches a listener on `host:port`."""
+    return ipaddress.ip_address(split_host_port(listens_at)[0]).is_loopback
 
 
 def url_of(listens_at: str) -> str:

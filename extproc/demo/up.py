@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import httpx
 
 from extproc.demo.embedded import EmbeddedFleet, FleetOptions, choose_fleet
-from extproc.demo.envoy_binary import EnvoyMissingError, find_envoy
+from extproc.demo.envoy_binary import EnvoyMissingError, obtain_envoy
 from extproc.demo.fleet import health_probe, server_environment
-from extproc.demo.listen_addresses import url_of
+from extproc.demo.listen_addresses import is_loopback, url_of
 from extproc.demo.llama_server import LlamaServerError
 from extproc.demo.own_module import own_module
 from extproc.demo.own_servers import OwnServers, own_sentence, own_servers
@@ -105,7 +105,7 @@ async def up(options: UpOptions, report: Report | None = None) -> int:
 
 
 async def _run(options: UpOptions, report: Report) -> int:
-    envoy = find_envoy()
+    envoy = await obtain_envoy(report.line)
     with workspace() as folder:
         fleet = (
             None if options.fleet_options is None else choose_fleet(options.fleet_options, folder)
@@ -172,6 +172,8 @@ class _Run:
             f"  curl {url}/v1/chat/completions -H 'content-type: application/json'{key} -d "
             '\'{"messages":[{"role":"user","content":"Who steers?"}],"max_tokens":32}\''
         )
+        if is_loopback(self.options.settings.envoy.listen):
+            self.report.line("Only this machine reaches it; --host 0.0.0.0 opens it to others.")
         self.report.line(f"Envoy's admin pages: {url_of(self.options.settings.envoy.admin)}")
         self.report.line(f"The picker's pages:  {url_of(self.options.settings.listen.http)}")
         self.report.line("Ctrl-C stops everything.")

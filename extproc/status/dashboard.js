@@ -1,5 +1,6 @@
-// Shows /status, or a notice if it cannot. Names in the response come from other parties, so they
-// reach the page as text only, never as markup.
+// Shows /status and /activity, or a notice if it cannot. Names in the responses come from other
+// parties, so they reach the page as text only, never as markup. With `#/endpoints/NAME` in its
+// address the page shows one endpoint.
 "use strict";
 
 const POLL_MS = 1000;
@@ -9,9 +10,8 @@ const MAX_ROWS = 300; // endpoints on the page; if there are more, those with is
 const MAX_CELLS = 12; // slots with a cell each; more of them are drawn as shares
 const MAX_CHARS = 300;
 const MAX_NAME_CHARS = 60;
-const MAX_PAST = 300; // the maximum number of points in the small curves
-const MIN_PAST = 30; // the number that fills the whole width
-const MIN_SHOWN = 8; // fewer are not drawn
+const CHART_HEIGHT = 100; // a chart is as many units wide as it shows seconds
+const MAX_GAP = 3; // intervals without a sample, beyond which a curve is interrupted
 
 const KINDS = ["leased", "foreign", "idle", "unusable"];
 
@@ -34,6 +34,15 @@ const MEANINGS = {
   "poison-request": "servers died while they processed it",
   "internal-error": "the picker lost track of it: a bug",
 };
+const WAITS = {
+  "no-idle-slot": "no idle slot",
+  reserved: "the idle slots are reserved",
+  "too-few-slots": "needs several slots at once",
+  affinity: "for the endpoint with its prompt in the cache",
+  "model-loading": "its model is loading",
+  "no-endpoint": "no endpoint for it gets requests",
+  unreported: "not every endpoint has reported its models",
+};
 const NO_REJECTIONS = ["served", "passed", "withdrawn"];
 const HEALTHS = ["ready", "degraded", "loading", "asleep", "down"];
 
@@ -41,9 +50,10 @@ const byId = (id) => document.getElementById(id);
 const byName = new Intl.Collator("en", { numeric: true });
 const whole = new Intl.NumberFormat("en");
 const rowsByAddress = new Map();
-const past = { running: [], queued: [] };
 let answeredAt = null; // when the picker last answered, a Date
 let failure = "";
+let timer = null; // of the next request to the picker, null while one is under way
+let token = ""; // the operators', once it was typed in and found valid; kept nowhere else
 
 // Words
 
@@ -60,6 +70,10 @@ function seconds(value) {
   if (rounded < 3600) return `${Math.floor(rounded / 60)} min ${rounded % 60} s`;
   if (rounded < 86400) return `${Math.floor(rounded / 3600)} h ${Math.floor((rounded % 3600) / 60)} min`;
   return `${Math.floor(rounded / 86400)} d ${Math.floor((rounded % 86400) / 3600)} h`;
+}
+
+function shortTime(value) {
+  return value !== null && value < 1 ? `${Math.round(1000 * value)} ms` : seconds(value);
 }
 
 function counted(number, one, many) {
@@ -132,40 +146,182 @@ function showGlance(status, endpoints) {
   write(byId("queued-of"), queue.queued === 1 ? "request" : "requests");
   const criticalities = Object.entries(queue.by_criticality).filter(([, count]) => count);
   write(byId("criticalities"), criticalities.map(([name, count]) => `${count} ${name}`).join(", ") || "none");
-  showPast("running", status.running);
-  showPast("queued", queue.queued);
-}
-
-function showPast(name, value) {
-  const values = past[name];
-  values.push(value);
-  if (values.length > MAX_PAST) values.shift();
-  const most = Math.max(...values);
-  const curve = byId(`${name}-past`);
-  const width = Math.max(MIN_PAST, values.length);
-  const first = width - values.length;
-  const points = values.map((one, index) => `${first + index + 1} ${100 - (100 * one) / Math.max(1, most)}`);
-  curve.classList.toggle("is-short", values.length < MIN_SHOWN);
-  curve.setAttribute("viewBox", `0 0 ${width} 100`);
-  const edge = `${first} ${points[0].split(" ")[1]}L${points.join("L")}`;
-  curve.querySelector(".edge").setAttribute("d", `M${edge}`);
-  curve.querySelector(".area").setAttribute("d", `M${first} 100L${edge}L${width} 100Z`);
-  describe(curve, "aria-label", `at most ${whole.format(most)} since this page was opened, or in the last five minutes`);
 }
 
 function showQueue(queue) {
-  replaceWhenChanged(byId("queue"), queue.by_criticality, () =>
-    Object.entries(queue.by_criticality).map(([name, count]) => {
-      const row = element("tr");
-      const head = element("th", "", clipped(name));
-      head.scope = "row";
-      row.append(head, element("td", "number", whole.format(count)));
-      return row;
-    }),
-  );
+  byId("idle-note").hidden = !queue.idle_note;
+  write(byId("idle-note"), clipped(queue.idle_note));
+  showModels(queue.by_model);
   write(byId("longest"), seconds(queue.longest_wait_s));
   write(byId("expected"), queue.queued && queue.expected_s === null ? "not known yet" : seconds(queue.expected_s));
   write(byId("max"), whole.format(queue.max_requests));
+}
+
+function showModels(models) {
+  const names = Object.keys(models).sort((a, b) => models[b].queued - models[a].queued || byName.compare(a, b));
+  byId("models-table").hidden = !names.length;
+  const rows = names.slice(0, MAX_ROWS).map((name) => {
+    const { queued, by_reason: reasons, idle_slots: idle } = models[name];
+    const why = Object.entries(reasons).map(([reason, count]) => `${whole.format(count)} ${waitInWords(reason)}`);
+    return {
+      key: name,
+      cells: [name ? clipped(name, MAX_NAME_CHARS) : "no model named", why.join(", "), whole.format(queued), whole.format(idle)],
+    };
+  });
+  showRows(byId("models"), ["name", "", "number", "number"], rows);
+}
+
+function waitInWords(reason) {
+  return Object.hasOwn(WAITS, reason) ? WAITS[reason] : clipped(reason);
+}
+
+// History
+
+function showHistory(history) {
+  const busy = history.leased.map((leased, index) => leased + history.foreign[index]);
+  const rate = (value) => (value < 100 ? value.toFixed(1) : whole.format(Math.round(value)));
+  showChart("slots", history, busy, whole.format, history.total);
+  showChart("queued", history, history.queued, whole.format);
+  showChart("tokens", history, history.tokens_per_s, rate);
+  showChart("first-token", history, history.first_token_s, shortTime);
+}
+
+function showChart(name, history, values, inWords, limits = []) {
+  const chart = byId(`chart-${name}`);
+  const known = values.filter((value) => value !== null);
+  const most = Math.max(0, ...known);
+  const scale = Math.max(most, ...limits) || 1;
+  const words = known.length ? `last ${inWords(known[known.length - 1])}, at most ${inWords(most)}` : "nothing known yet";
+  write(chart.querySelector(".note"), words);
+  const svg = chart.querySelector("svg");
+  describe(svg, "viewBox", `0 0 ${history.length_s} ${CHART_HEIGHT}`);
+  describe(svg, "aria-label", `${words}, in the last ten minutes`);
+  const point = (index, value) => `${history.length_s - history.age_s[index]} ${CHART_HEIGHT * (1 - value / scale)}`;
+  const runs = unbroken(history, values);
+  const edges = runs.map((run) => run.map((index) => point(index, values[index])).join("L"));
+  describe(svg.querySelector(".edge"), "d", edges.map((edge, index) => `M${runs[index].length === 1 ? `${edge}L` : ""}${edge}`).join(""));
+  const areas = runs.map((run, index) => `M${point(run[0], 0)}L${edges[index]}L${point(run[run.length - 1], 0)}Z`);
+  describe(svg.querySelector(".area"), "d", areas.join(""));
+  if (limits.length) {
+    const edge = limits.map((limit, index) => point(index, limit)).join("L");
+    describe(svg.querySelector(".limit"), "d", `M${edge}`);
+  }
+}
+
+// The places of the values in runs without a gap: nothing is drawn where nothing is known.
+function unbroken(history, values) {
+  const runs = [];
+  let last = -2;
+  values.forEach((value, index) => {
+    if (value === null) return;
+    const isNear = last === index - 1 && history.age_s[last] - history.age_s[index] <= MAX_GAP * history.interval_s;
+    if (!isNear) runs.push([]);
+    runs[runs.length - 1].push(index);
+    last = index;
+  });
+  return runs;
+}
+
+// Requests and events
+
+function showRequests(requests, endpoint) {
+  const model = (request) => clipped(request.model, MAX_NAME_CHARS) || "–";
+  const act = (request) => ({ action: "cancel", target: request.id, text: "Cancel", question: "Cancel this request? Its client gets an error." });
+  const place = (request) => ({ text: clipped(request.endpoint_name, MAX_NAME_CHARS), link: request.endpoint_name });
+  const wide = ["wide", "wide"];
+  showTable("queued", ["short", "short", "short", "", ...wide, "act"], [...requests.queued].sort((a, b) => a.position - b.position), (one) => [
+    `${one.position} of ${one.queued}`,
+    one.expected_s === null ? "not known yet" : seconds(one.expected_s),
+    seconds(one.waited_s),
+    waitInWords(one.reason),
+    model(one),
+    clipped(one.criticality),
+    act(one),
+  ]);
+  showTable("running", ["place", "short", "short", "wide", ...wide, "act"], requests.running, (one) => [
+    place(one),
+    one.state === "responding" ? "responding" : "no response yet",
+    seconds(one.age_s),
+    seconds(one.waited_s),
+    model(one),
+    clipped(one.criticality),
+    act(one),
+  ]);
+  showTable("over", ["", "short", "short", ...wide, "place", "wide"], requests.ended, (one) => [
+    outcomeInWords(one),
+    `${seconds(one.ended_age_s)} ago`,
+    seconds(one.duration_s),
+    shortTime(one.first_token_s),
+    seconds(one.waited_s),
+    place(one),
+    model(one),
+  ]);
+  byId("no-requests").hidden = requests.queued.length + requests.running.length + requests.ended.length > 0;
+  write(byId("requests-note"), endpoint ? "that run or ran here" : "at most 50 of each; coxswain requests lists all");
+}
+
+function outcomeInWords(ended) {
+  const word = ended.outcome === "rejected" ? ended.reason : ended.outcome;
+  const why = [ended.status ? `status ${ended.status}` : "", Object.hasOwn(MEANINGS, word) ? MEANINGS[word] : ""];
+  if (ended.reason && ended.reason !== word) why.push(clipped(ended.reason));
+  return { text: clipped(word), detail: why.filter(Boolean).join(": "), isBad: ended.outcome === "rejected" || ended.outcome === "broken" };
+}
+
+function showTable(name, classes, listed, cells) {
+  byId(`${name}-part`).hidden = !listed.length;
+  showRows(byId(`${name}-rows`), classes, listed.map((one) => ({ key: one.id, cells: cells(one) })));
+}
+
+function showEvents(events) {
+  byId("no-events").hidden = events.length > 0;
+  const rows = events.map((event) => ({
+    key: String(event.id),
+    cells: [
+      timeOfDay(event.age_s),
+      { text: clipped(event.kind), isBad: ["issue", "ejected", "bypassed"].includes(event.kind) },
+      { text: clipped(event.endpoint_name, MAX_NAME_CHARS), link: event.kind === "left" ? "" : event.endpoint_name, detail: clipped(event.text) },
+    ],
+  }));
+  showRows(byId("events"), ["when", "kind", ""], rows);
+}
+
+function timeOfDay(age_s) {
+  return new Date(Date.now() - 1000 * age_s).toLocaleTimeString();
+}
+
+// Rows with equal keys stay the same elements, so that a click or a selection is not lost. A cell is
+// a text, or an object with `text`, `detail`, `link` (an endpoint), or `action` and its `target`.
+function showRows(body, classes, rows) {
+  const before = new Map(Array.from(body.rows, (row) => [row.dataset.key, row]));
+  let last = null;
+  for (const { key, cells } of rows) {
+    let row = before.get(key);
+    before.delete(key);
+    if (!row) {
+      row = element("tr");
+      row.dataset.key = key;
+      row.append(...classes.map((className) => element("td", className)));
+    }
+    cells.forEach((cell, index) => showCell(row.cells[index], typeof cell === "string" ? { text: cell } : cell));
+    const next = last ? last.nextElementSibling : body.firstElementChild;
+    if (next !== row) body.insertBefore(row, next);
+    last = row;
+  }
+  for (const row of before.values()) row.remove();
+}
+
+function showCell(td, { text, detail = "", link = "", action = "", target = "", question = "", isBad = false }) {
+  if (!td.firstElementChild) td.append(element(action ? "button" : link ? "a" : "span"), element("small"));
+  const [main, small] = td.children;
+  write(main, text);
+  write(small, detail);
+  main.classList.toggle("is-bad", isBad);
+  if (link) describe(main, "href", hrefOf(link));
+  if (action) main.onclick = () => window.confirm(question) && act(action, target);
+}
+
+function hrefOf(name) {
+  return `#/endpoints/${encodeURIComponent(name)}`;
 }
 
 function showEnded(outcomes, uptime) {
@@ -202,7 +358,10 @@ function newRows() {
 function alsoShown(endpoint) {
   const words = [];
   if (endpoint.is_removed) words.push("leaving");
-  else if (endpoint.intent !== "active") words.push(endpoint.intent);
+  else if (endpoint.intent !== "active") {
+    const isDrained = endpoint.intent === "draining" && !endpoint.slots.leased;
+    words.push(`${isDrained ? "drained" : clipped(endpoint.intent)} for ${seconds(endpoint.intent_age_s)}`);
+  }
   else if (!endpoint.is_fresh && ["ready", "degraded"].includes(endpoint.health)) words.push("stale");
   if (endpoint.is_ejected) words.push("ejected");
   if (!endpoint.is_known_to_envoy) words.push("unknown to Envoy");
@@ -218,25 +377,17 @@ function slotCells(slots, isShare) {
   });
 }
 
-function showEndpoint(rows, endpoint) {
-  write(rows.name, clipped(endpoint.name, MAX_NAME_CHARS));
-  write(rows.address, clipped(endpoint.address));
-  write(rows.health, clipped(endpoint.health));
-  describe(rows.health, "data-health", endpoint.health);
-  write(rows.also, alsoShown(endpoint));
+function showState(parts, endpoint) {
+  write(parts.health, clipped(endpoint.health));
+  describe(parts.health, "data-health", endpoint.health);
+  write(parts.also, alsoShown(endpoint));
   const slots = endpoint.slots;
   const isShare = slots.leased + slots.foreign + slots.idle + slots.unusable > MAX_CELLS;
-  rows.cells.classList.toggle("is-share", isShare);
-  rows.cells.hidden = !slots.total;
-  describe(rows.cells, "aria-label", slotsInWords(slots));
-  replaceWhenChanged(rows.cells, slots, () => slotCells(slots, isShare));
-  write(rows.count, slots.total ? `${slots.leased + slots.foreign}/${slots.total}` : "none known");
-  const models = endpoint.models.map((model) => clipped(model, MAX_NAME_CHARS));
-  write(rows.models, models.slice(0, 2).join(", ") + (models.length > 2 ? ` +${models.length - 2}` : ""));
-  describe(rows.models, "title", models.join("\n"));
-  write(rows.seen, endpoint.observed_age_s === null ? "never" : seconds(endpoint.observed_age_s));
-  rows.issues.hidden = !endpoint.issues.length;
-  replaceWhenChanged(rows["issue-list"], endpoint.issues, () =>
+  parts.cells.classList.toggle("is-share", isShare);
+  parts.cells.hidden = !slots.total;
+  describe(parts.cells, "aria-label", slotsInWords(slots));
+  replaceWhenChanged(parts.cells, slots, () => slotCells(slots, isShare));
+  replaceWhenChanged(parts["issue-list"], endpoint.issues, () =>
     endpoint.issues.map((issue) => {
       const item = element("li");
       item.append(element("span", "code", clipped(issue.code)), ` ${clipped(issue.message)}`);
@@ -244,6 +395,78 @@ function showEndpoint(rows, endpoint) {
       return item;
     }),
   );
+}
+
+function showEndpoint(rows, endpoint) {
+  showState(rows, endpoint);
+  write(rows.name, clipped(endpoint.name || endpoint.address, MAX_NAME_CHARS));
+  describe(rows.name, "href", hrefOf(endpoint.unique_name));
+  write(rows.address, endpoint.name ? clipped(endpoint.address) : "");
+  const slots = endpoint.slots;
+  write(rows.count, slots.total ? `${slots.leased + slots.foreign}/${slots.total}` : "none known");
+  const models = endpoint.models.map((model) => clipped(model, MAX_NAME_CHARS));
+  write(rows.models, models.slice(0, 2).join(", ") + (models.length > 2 ? ` +${models.length - 2}` : ""));
+  describe(rows.models, "title", models.join("\n"));
+  write(rows.seen, endpoint.observed_age_s === null ? "never" : seconds(endpoint.observed_age_s));
+  rows.issues.hidden = !endpoint.issues.length;
+}
+
+// The page of one endpoint
+
+function shownEndpoint() {
+  const found = window.location.hash.match(/^#\/endpoints\/(.+)$/);
+  try {
+    return found ? decodeURIComponent(found[1]) : "";
+  } catch {
+    return found[1];
+  }
+}
+
+function showEndpointPage(name, endpoints, learned) {
+  const endpoint = endpoints.find((one) => one.unique_name === name || one.address === name);
+  byId("endpoint-facts").hidden = !endpoint;
+  write(byId("endpoint-title"), clipped(name));
+  if (!endpoint) {
+    write(byId("endpoint-health"), "not in the fleet");
+    describe(byId("endpoint-health"), "data-health", "down");
+    write(byId("endpoint-also"), "");
+    return;
+  }
+  const parts = { health: "health", also: "also", cells: "cells", "issue-list": "issues" };
+  showState(Object.fromEntries(Object.entries(parts).map(([part, id]) => [part, byId(`endpoint-${id}`)])), endpoint);
+  write(byId("endpoint-count"), slotsInWords(endpoint.slots));
+  const facts = { Address: endpoint.address, "Host name": endpoint.hostname, Models: endpoint.models.join(", ") };
+  facts["Last scrape"] = endpoint.observed_age_s === null ? "never" : `${seconds(endpoint.observed_age_s)} ago`;
+  if (endpoint.intent_age_s !== null) facts[`${endpoint.intent === "draining" ? "Draining" : "Disabled"} since`] = `${timeOfDay(endpoint.intent_age_s)}, ${seconds(endpoint.intent_age_s)} ago`;
+  if (learned && learned.endpoint === endpoint.address) Object.assign(facts, learnedInWords(learned));
+  const rows = Object.entries(facts).filter(([, text]) => text);
+  replaceWhenChanged(byId("endpoint-list"), rows, () =>
+    rows.map(([term, text]) => {
+      const row = element("div");
+      row.append(element("dt", "", term), element("dd", "", clipped(text)));
+      return row;
+    }),
+  );
+  const isActive = endpoint.intent === "active";
+  byId("drain").hidden = !isActive;
+  byId("activate").hidden = isActive;
+  byId("drain").onclick = () => window.confirm(`Send no new requests to ${name}? Running ones finish.`) && act("drain", endpoint.address);
+  byId("activate").onclick = () => act("activate", endpoint.address);
+}
+
+function learnedInWords(learned) {
+  const ejections = Object.entries(learned.ejections).map(([fault, count]) => `${count} ${fault}`);
+  const words = { "Ejected since the start": ejections.join(", ") || "never" };
+  if (learned.samples < 1) return { Learned: "nothing yet: it is taken to be like the others", ...words };
+  const rate = (value) => (value === null ? "–" : `${whole.format(Math.round(value))} tokens per second`);
+  return {
+    "Learned from about": counted(Math.round(learned.samples), "request", "requests"),
+    "Time to first token": `${shortTime(learned.fixed_s)} and the prompt`,
+    "Prompt, where it is not cached": rate(learned.prompt_tokens_per_s),
+    "Generation of one response now": rate(learned.tokens_per_s),
+    "A request keeps its slot for": seconds(learned.slot_s),
+    ...words,
+  };
 }
 
 function showEndpoints(all) {
@@ -287,17 +510,69 @@ function showNotices(status) {
   byId("no-envoy").hidden = status.envoys.length > 0 || status.running > 0;
 }
 
-function show(status) {
+function show(status, activity, name) {
   const endpoints = Object.entries(status.endpoints).map(([address, endpoint]) => ({ ...endpoint, address }));
+  for (const part of document.querySelectorAll("[data-on]")) part.hidden = (part.dataset.on === "endpoint") !== Boolean(name);
   write(byId("about"), `version ${clipped(status.version)}, up ${seconds(status.uptime_s)}`);
   showNotices(status);
-  showSlots(status.slots);
-  showGlance(status, endpoints);
-  showEndpoints(endpoints);
-  showQueue(status.queue);
-  showEnded(status.outcomes, status.uptime_s);
+  byId("main").dataset.page = name ? "endpoint" : "overview";
+  byId("operator").hidden = !status.takes_actions || Boolean(token);
+  if (name) showEndpointPage(name, endpoints, activity.learned);
+  else {
+    showSlots(status.slots);
+    showGlance(status, endpoints);
+    showHistory(activity.history);
+    showEndpoints(endpoints);
+    showQueue(status.queue);
+    showEnded(status.outcomes, status.uptime_s);
+  }
+  showRequests(activity.requests, name);
+  showEvents(activity.events);
   document.title = status.queue.queued ? `(${status.queue.queued}) Coxswain` : "Coxswain";
 }
+
+// Operators
+
+async function act(action, target) {
+  const note = byId("action-note");
+  try {
+    await send(action, target, token);
+    write(note, `${action}: done`);
+  } catch (error) {
+    write(note, `${action}: ${error.message}`);
+  }
+  note.hidden = false;
+  pollNow();
+}
+
+async function send(action, target, secret) {
+  let answer;
+  try {
+    answer = await fetch(`actions/${action}`, {
+      method: "POST",
+      headers: { "content-type": "application/json", authorization: `Bearer ${secret}` },
+      body: JSON.stringify({ target }),
+      signal: AbortSignal.timeout(PATIENCE_MS),
+    });
+  } catch {
+    throw new Error("the picker does not answer");
+  }
+  if (!answer.ok) throw new Error(clipped((await answer.json()).error));
+}
+
+byId("operator").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const typed = byId("token").value.trim();
+  try {
+    await send("check", "", typed);
+    token = typed;
+    document.body.classList.add("can-act");
+    byId("operator").hidden = true;
+  } catch (error) {
+    write(byId("operator-note"), error.message);
+  }
+  byId("token").value = "";
+});
 
 // Asking
 
@@ -315,16 +590,27 @@ function showWhetherLive() {
   write(byId("stale-since"), `Stale since ${answeredAt.toLocaleTimeString()}, ${ago} ago. Envoy continues to serve without the picker.`);
 }
 
-async function failureOf(asking) {
-  let answer;
+async function ask(path) {
+  const answer = await fetch(path, {
+    headers: { "cache-control": "max-age=1" }, // many viewers may share one response
+    signal: AbortSignal.timeout(PATIENCE_MS),
+  });
+  if (!answer.ok) throw new Error(`The picker responded with an error (${answer.status}).`);
+  return answer.json();
+}
+
+async function failureOf(name) {
+  let status, activity;
   try {
-    answer = await asking;
-  } catch {
-    return "The picker does not answer.";
+    status = await ask("status");
+    activity = await ask(name ? `activity?endpoint=${encodeURIComponent(name)}` : "activity");
+  } catch (error) {
+    if (error instanceof SyntaxError) return "The response of the picker cannot be read.";
+    return error.message.startsWith("The picker") ? error.message : "The picker does not answer.";
   }
-  if (!answer.ok) return `The picker responded with an error (${answer.status}).`;
+  if (name !== shownEndpoint()) return failure; // the reader went on; the next answer is for that page
   try {
-    show(await answer.json());
+    show(status, activity, name);
   } catch {
     return "The response of the picker cannot be read.";
   }
@@ -334,21 +620,27 @@ async function failureOf(asking) {
 
 async function poll() {
   const began = performance.now();
-  const asking = fetch("status", {
-    headers: { "cache-control": "max-age=1" }, // many viewers may share one response
-    signal: AbortSignal.timeout(PATIENCE_MS),
-  });
-  failure = await failureOf(asking);
+  const name = shownEndpoint();
+  failure = await failureOf(name);
   showWhetherLive();
   const took = performance.now() - began;
   const pause = Math.max(POLL_MS - took, took / MAX_SHARE, 0);
-  window.setTimeout(pollWhileVisible, failure ? POLL_MS : pause);
+  timer = window.setTimeout(pollWhileVisible, failure ? POLL_MS : pause);
 }
 
 function pollWhileVisible() {
+  timer = null;
   if (!document.hidden) return void poll();
   document.addEventListener("visibilitychange", pollWhileVisible, { once: true });
 }
 
+// Ask at once, unless an answer is on its way.
+function pollNow() {
+  if (timer === null) return;
+  window.clearTimeout(timer);
+  pollWhileVisible();
+}
+
+window.addEventListener("hashchange", pollNow);
 window.setInterval(() => failure && showWhetherLive(), 1000);
 pollWhileVisible();

@@ -8,6 +8,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from html import escape
 from importlib.resources import files
 
 
@@ -19,8 +20,9 @@ class Page:
     headers: Mapping[str, str]
 
 
-def dashboard() -> Page:
-    """Put the page together from the files beside this module."""
+def dashboard(links: Mapping[str, str] | None = None) -> Page:
+    """Put the page together from the files beside this module, with `links`: web addresses by
+    name."""
     here = files("extproc.status")
     style = (here / "dashboard.css").read_text(encoding="utf-8")
     script = (here / "dashboard.js").read_text(encoding="utf-8")
@@ -38,7 +40,9 @@ def dashboard() -> Page:
         "trusted-types 'none'",
     )
     return Page(
-        html=html.replace("{{style}}", style).replace("{{script}}", script),
+        html=html.replace("{{links}}", _anchors(links or {}))
+        .replace("{{style}}", style)
+        .replace("{{script}}", script),
         headers={
             "content-security-policy": "; ".join(policy),
             "cross-origin-opener-policy": "same-origin",
@@ -46,6 +50,13 @@ def dashboard() -> Page:
             "referrer-policy": "no-referrer",
             "x-content-type-options": "nosniff",
         },
+    )
+
+
+def _anchors(links: Mapping[str, str]) -> str:
+    return "".join(
+        f'<a href="{escape(url)}" rel="noreferrer">{escape(name)}</a>'
+        for name, url in links.items()
     )
 
 

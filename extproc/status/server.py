@@ -3,8 +3,9 @@
 import asyncio
 import json
 import re
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
+from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -24,13 +25,16 @@ SHUTDOWN_S: Final = 0.5
 """The longest time to finish responses when the server stops."""
 MAX_BODY_BYTES: Final = 64 * 1024
 MAX_AGE_S: Final = 0.5
-"""How old an answer of `/status` may be at most, for those who say that they take old ones."""
+"""How old an answer with JSON may be at most, for those who say that they take old ones."""
+MAX_KEPT: Final = 100
+"""The number of such answers."""
 
 
 class StatusServer:
-    """The dashboard at `/`, `/status`, `/healthz`, `/readyz`, `/metrics`, and further `routes`.
+    """The dashboard at `/`, `/status`, `/activity`, `/healthz`, `/readyz`, `/metrics`, and further
+    `routes`.
 
-    Nothing here changes anything, and no answer is kept by caches.
+    Only what the routes bring may change anything. No answer is kept by caches.
     """
 
     def __init__(
@@ -38,11 +42,12 @@ class StatusServer:
         sources: StatusSources,
         routes: Iterable[web.AbstractRouteDef] = (),
         hosts: Hosts | None = None,
+        links: Mapping[str, str] | None = None,
     ) -> None:
+        """`links` are what the dashboard links to: web addresses by name."""
         self._sources = sources
-        self._dashboard = dashboard()
-        self._status_text = ""
-        self._status_at: float | None = None
+        self._dashboard = dashboard(links)
+        self._kept: dict[str, tuple[float, str]] = {}
         app = web.Application(
             client_max_size=MAX_BODY_BYTES, middlewares=[_only_for(hosts or Hosts())]
         )
@@ -51,6 +56,7 @@ class StatusServer:
         app.router.add_get("/healthz", _alive)
         app.router.add_get("/readyz", self._ready)
         app.router.add_get("/status", self._status)
+        app.router.add_get("/activity", self._activity)
         app.router.add_get("/metrics", self._metrics)
         app.add_routes(routes)
         self._runner = web.AppRunner(
@@ -83,11 +89,26 @@ class StatusServer:
         return web.Response(status=503, text="".join(f"{line}\n" for line in obstacles))
 
     async def _status(self, request: web.Request) -> web.Response:
+        return self._json(request, self._sources.status)
+
+    async def _activity(self, request: web.Request) -> web.Response:
+        endpoint = request.query.get("endpoint", "")
+        return self._json(request, lambda: self._sources.activity(endpoint))
+
+    def _json(self, request: web.Request, read: Callable[[], dict[str, Any]]) -> web.Response:
+        """What `read` gives now, or what it gave lately if this client takes that."""
         now = asyncio.get_running_loop().time()
-        if self._status_at is None or now - self._status_at >= _max_age_s(request):
-            self._status_text = json.dumps(self._sources.status(), ensure_ascii=False)
-            self._status_at = now
-        return web.Response(text=self._status_text, content_type="application/json")
+        max_age_s = _max_age_s(request)
+        at, text = self._kept.get(request.path_qs, (-inf, ""))
+        if now - at >= max_age_s:
+            text = json.dumps(read(), ensure_ascii=False)
+            self._keep(request.path_qs, now, text)
+        return web.Response(text=text, content_type="application/json")
+
+    def _keep(self, path: str, now: float, text: str) -> None:
+        self._kept = {key: kept for key, kept in self._kept.items() if now - kept[0] < MAX_AGE_S}
+        if len(self._kept) < MAX_KEPT:
+            self._kept[path] = (now, text)
 
     async def _metrics(self, _: web.Request) -> web.Response:
         text = await self._sources.metrics()

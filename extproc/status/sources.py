@@ -10,9 +10,11 @@ class StatusSources:
     """Where the pages get their contents.
 
     `status` gives a tree of plain values for JSON; `obstacles` the reasons why the picker is
-    not ready, none when it is; `metrics` the Prometheus text, which may take a while.
+    not ready, none when it is; `activity` a tree of what passes, for the address of one endpoint or
+    for "" of all; `metrics` the Prometheus text, which may take a while.
     """
 
     status: Callable[[], dict[str, Any]]
+    activity: Callable[[str], dict[str, Any]]
     obstacles: Callable[[], tuple[str, ...]]
     metrics: Callable[[], Awaitable[bytes]]

@@ -8,7 +8,7 @@ from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.fleet.membership import ConnectedEnvoy
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.snapshot import take_queue_snapshot
-from extproc.core.slots.slot_counts import SlotCounts
+from extproc.core.scheduler.waits import ModelQueue
 
 
 def status_json(
@@ -17,21 +17,22 @@ def status_json(
     exchanges: int,
     envoys: Iterable[ConnectedEnvoy],
     outcomes: Mapping[str, int],
+    bypassed: int = 0,
     now: float,
 ) -> dict[str, Any]:
     """What `/status` shows. O(endpoints).
 
-    `exchanges` are all that Envoy has open, `outcomes` how many ended in which way.
+    `exchanges` are all that Envoy has open, `outcomes` how many ended in which way, `bypassed` how
+    many Envoy sent to a server without the picker.
     """
     queue = take_queue_snapshot(dispatcher, now)
     endpoints = {
-        str(endpoint.address): _endpoint(endpoint, dispatcher.slot_counts(endpoint), now)
-        for endpoint in dispatcher.fleet
+        str(endpoint.address): _endpoint(dispatcher, endpoint, now) for endpoint in dispatcher.fleet
     }
     return {
         "slots": {
             kind: sum(endpoint["slots"][kind] for endpoint in endpoints.values())
-            for kind in ("total", "leased", "foreign", "idle", "unusable")
+            for kind in ("total", "leased", "draining", "foreign", "idle", "unusable")
         },
         "endpoints": endpoints,
         "queue": {
@@ -42,13 +43,27 @@ def status_json(
             "by_criticality": queue.by_criticality,
             "longest_wait_s": _rounded(queue.longest_wait_s),
             "expected_s": _rounded(queue.expected_s),
+            "by_model": {
+                model: {
+                    "queued": one.queued,
+                    "by_reason": _by_reason(one),
+                    "idle_slots": one.idle_slots,
+                }
+                for model, one in queue.by_model.items()
+            },
+            "idle_note": queue.idle_note,
         },
         "running": dispatcher.running_requests,
         "exchanges": exchanges,
         "outcomes": dict(outcomes),
+        "bypassed": bypassed,
         "fleet_version": dispatcher.fleet.membership().version,
         "envoys": [_envoy(envoy) for envoy in envoys],
     }
+
+
+def _by_reason(queue: ModelQueue) -> dict[str, int]:
+    return {reason.value: count for reason, count in queue.by_reason.items()}
 
 
 def _envoy(envoy: ConnectedEnvoy) -> dict[str, Any]:
@@ -56,27 +71,31 @@ def _envoy(envoy: ConnectedEnvoy) -> dict[str, Any]:
     return {"node_id": envoy.node_id, "acknowledged_version": version if version >= 0 else None}
 
 
-def _endpoint(endpoint: Endpoint, counts: SlotCounts, now: float) -> dict[str, Any]:
+def _endpoint(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> dict[str, Any]:
     return {
         "name": endpoint.spec.name,
+        "unique_name": dispatcher.fleet.name_of(endpoint.address),
         "hostname": endpoint.spec.hostname,
         "health": endpoint.health.value,
         "intent": endpoint.intent.value,
+        "intent_age_s": _age(endpoint.intent_since, now),
         "is_removed": endpoint.is_removed,
         "is_pickable": endpoint.is_pickable,
         "is_known_to_envoy": endpoint.is_routable,
         "is_fresh": endpoint.is_fresh,
         "is_ejected": endpoint.ejection_issue is not None,
-        "slots": asdict(counts),
+        "slots": asdict(dispatcher.slot_counts(endpoint)),
         "models": [model.name for model in endpoint.models],
-        "observed_age_s": _rounded(
-            None if endpoint.observed_at is None else now - endpoint.observed_at
-        ),
+        "observed_age_s": _age(endpoint.observed_at, now),
         "issues": [
             {"code": issue.code, "message": issue.message, "remedy": issue.remedy}
             for issue in endpoint.issues
         ],
     }
+
+
+def _age(since: float | None, now: float) -> float | None:
+    return None if since is None else _rounded(now - since)
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -74,6 +74,17 @@ def test_json_line_of_a_request(logger: logging.Logger) -> None:
     assert event["logger"] == "coxswain.request" and event["level"] == "info"
 
 
+def test_the_line_of_a_request_names_its_endpoint(logger: logging.Logger) -> None:
+    """By its name; the JSON has the address beside it."""
+    named = record(endpoint_name="gpu-1")
+    (line,) = written(logger, HumanLines(), lambda: log_request(named, ""))
+    assert " endpoint=gpu-1 " in line
+    logger.handlers.clear()
+    (line,) = written(logger, JsonLines(), lambda: log_request(named, ""))
+    event = json.loads(line)
+    assert (event["endpoint"], event["address"]) == ("gpu-1", "10.0.0.1:8080")
+
+
 def test_human_line_of_a_request(logger: logging.Logger) -> None:
     """The same in one line for eyes."""
     rejected = record(outcome=Outcome.REJECTED, reason=Reason.QUEUE_FULL, endpoint=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -94,5 +95,22 @@ async def test_a_stop_waits_no_longer_than_it_may(caplog: pytest.LogCaptureFixtu
         running = one.stream()
         assert envoy.destination(await running.ask(envoy.request_headers()))
         await one.service.stop()
-    told = [each.getMessage() for each in caplog.records if "still running" in each.getMessage()]
-    assert told == ["1 exchanges are still running after 0.01 s"]
+    told = [each.getMessage() for each in caplog.records if "still run" in each.getMessage()]
+    assert told == ["exchanges that still run after 0.01 s: 1"]
+
+
+async def test_a_stop_is_logged_from_its_first_moment_to_its_last(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An operator sees that the signal came, what is waited for, and that it was not a crash."""
+    async with picker(drain_timeout_s=0.01) as one:
+        running, waiting = one.stream(), one.stream()
+        assert envoy.destination(await running.ask(envoy.request_headers()))
+        await waiting.hold()
+        with caplog.at_level(logging.INFO, "coxswain.service"):
+            await one.service.stop()
+    told = [record.getMessage() for record in caplog.records if record.name == "coxswain.service"]
+    assert told[0] == (
+        "stopping; queued requests, rejected now: 1; running exchanges, ended after 0.01 s: 1"
+    )
+    assert told[-1] == "stopped"

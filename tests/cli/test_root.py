@@ -7,13 +7,16 @@ from typer.main import get_command
 from extproc.cli.root import COMMANDS, root
 from tests.cli.typed_command import Command
 
-NAMES = ["up", "serve", "agent", "top", "explain", "endpoints", "queue", "requests", "config"]
+NAMES = [
+    *("up", "serve", "agent", "status", "version", "top", "explain"),
+    *("endpoints", "queue", "requests", "config"),
+]
 
 
 def test_every_command_is_reported_with_its_help(coxswain: Command) -> None:
     """Without a command, and for one that is not there, the way out is shown."""
     assert list(getattr(get_command(root), "commands")) == NAMES  # noqa: B009  # no type has it
-    assert len(COMMANDS) == len(NAMES) + 2, "envoy and reload join the group config"
+    assert len(COMMANDS) == len(NAMES) + 1, "envoy and reload join config, status brings version"
     helped = coxswain("--help")
     assert helped.code == 0 and all(f"\n  {name} " in helped.out for name in NAMES)
     missing = coxswain("serv")

@@ -7,7 +7,9 @@ import pytest
 
 from extproc.demo.listen_addresses import (
     ListenAddressError,
+    clients_listen,
     connectable,
+    is_loopback,
     listen_addresses,
     settle,
     url_of,
@@ -99,3 +101,32 @@ def test_a_listener_is_reached_at_an_address_that_can_be_typed(listens_at: str, 
 
 def test_names_are_left_alone() -> None:
     assert connectable("localhost") == "localhost"
+
+
+@pytest.mark.parametrize(
+    ("set_to", "host", "port", "expected"),
+    [
+        (None, None, None, "127.0.0.1:10000"),
+        (None, None, 8000, "127.0.0.1:8000"),
+        (None, "0.0.0.0", None, "0.0.0.0:10000"),
+        (None, "::", 8000, "[::]:8000"),
+        (None, "[::1]", None, "[::1]:10000"),
+        ("0.0.0.0:10000", None, None, "0.0.0.0:10000"),
+        ("10.0.0.5:80", None, 8000, "10.0.0.5:8000"),
+        ("10.0.0.5:80", "127.0.0.1", None, "127.0.0.1:80"),
+    ],
+)
+def test_clients_reach_it_from_elsewhere_only_where_that_was_asked(
+    set_to: str | None, host: str | None, port: int | None, expected: str
+) -> None:
+    """Loopback, unless a flag or the settings name an address, also the default one."""
+    flags = {} if set_to is None else {"envoy.listen": set_to}
+    settings = load_settings(None, flags=flags, environ={})
+    assert clients_listen(settings, host, port) == f"envoy.listen={expected}"
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"), [("127.0.0.1:1", True), ("[::1]:1", True), ("0.0.0.0:1", False)]
+)
+def test_who_reaches_a_listener(address: str, expected: bool) -> None:
+    assert is_loopback(address) is expected

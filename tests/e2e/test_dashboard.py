@@ -3,35 +3,54 @@
 from __future__ import annotations
 
 import asyncio
-import re
-import shutil
-from pathlib import Path
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from extproc.status import StatusServer, StatusSources
+from tests.e2e.conftest import QUICK
+from tests.e2e.pool import StackPool, shares
+from tests.e2e.stack import Stack
+from tests.fakes.browser import CHROMIUM, DRIVER, Browser, running_browser
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 MARKUP = '<img src=x onerror="document.title=1"><script>document.title=1</script>'
+TOKEN = "dashboard-token"  # a test's
+LINKS = {"grafana_url": "http://127.0.0.1:3000", "jaeger_url": "http://127.0.0.1:16686"}
 
 pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH"),
+    *shares("simulators dashboard"),
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium and chromedriver"),
 ]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    async with running_browser() as running:
+        yield running
+
+
+# What the page makes of answers
+
+SLOTS = {"total": 5, "leased": 2, "foreign": 1, "idle": 1, "unusable": 1}
 
 
 def status(**changes: Any) -> dict[str, Any]:
     """A picker with one endpoint whose every name is markup."""
-    slots = {"total": 5, "leased": 2, "foreign": 1, "idle": 1, "unusable": 1}
     endpoint = {
         "name": MARKUP,
+        "unique_name": MARKUP,
+        "hostname": MARKUP,
         "health": "degraded",
         "intent": "draining",
+        "intent_age_s": 65.0,
         "is_removed": False,
         "is_known_to_envoy": True,
         "is_fresh": True,
-        "slots": slots,
+        "is_ejected": True,
+        "slots": SLOTS,
         "models": [MARKUP, "second", "third"],
         "observed_age_s": 0.5,
         "issues": [{"code": "slow-slots", "message": MARKUP, "remedy": MARKUP}],
@@ -42,13 +61,19 @@ def status(**changes: Any) -> dict[str, Any]:
         "by_criticality": {"critical": 1, "standard": 2, "sheddable": 0},
         "longest_wait_s": 12.3,
         "expected_s": None,
+        "by_model": {
+            MARKUP: {"queued": 3, "by_reason": {"no-idle-slot": 2, "affinity": 1}, "idle_slots": 0},
+            "": {"queued": 0, "by_reason": {}, "idle_slots": 1},
+        },
+        "idle_note": "1 idle slot; 3 queued: why",
     }
     return {
         "version": "1.2.3",
         "uptime_s": 3700.0,
         "not_ready": [MARKUP],
         "problems": [MARKUP],
-        "slots": slots,
+        "takes_actions": False,
+        "slots": SLOTS,
         "endpoints": {"10.0.0.1:8080": endpoint},
         "queue": queue,
         "running": 2,
@@ -59,60 +84,253 @@ def status(**changes: Any) -> dict[str, Any]:
     }
 
 
-async def seen(told: object, tmp_path: Path) -> str:
-    """The page as Chromium has it after three seconds of its own time."""
+def activity() -> dict[str, Any]:
+    """One request of each kind, an event, and three samples with one unknown."""
+    request = {
+        "id": MARKUP,
+        "state": "responding",
+        "model": MARKUP,
+        "criticality": MARKUP,
+        "endpoint": MARKUP,
+        "endpoint_name": MARKUP,
+        "age_s": 7.0,
+        "waited_s": 3.0,
+        "position": 2,
+        "queued": 3,
+        "expected_s": None,
+        "reason": "affinity",
+    }
+    ended = {
+        **request,
+        "outcome": "rejected",
+        "reason": "queue-timeout",
+        "status": 503,
+        "ended_age_s": 1.0,
+        "duration_s": 9.0,
+        "first_token_s": None,
+    }
+    event = {
+        "id": 1,
+        "kind": MARKUP,
+        "text": MARKUP,
+        "age_s": 1.0,
+        "endpoint": MARKUP,
+        "endpoint_name": MARKUP,
+    }
+    return {
+        "requests": {"queued": [request], "running": [request], "ended": [ended]},
+        "events": [event],
+        "history": {
+            "length_s": 600.0,
+            "interval_s": 5.0,
+            "age_s": [110.0, 105.0, 100.0, 1.0],
+            "total": [5, 5, 5, 5],
+            "leased": [1, 2, 2, 2],
+            "foreign": [0, 0, 1, 1],
+            "queued": [0, 5, 3, 3],
+            "tokens_per_s": [None, 50.0, None, 25.5],
+            "first_token_s": [None, None, None, None],
+        },
+        "learned": {
+            "endpoint": "10.0.0.1:8080",
+            "samples": 12.0,
+            "fixed_s": 0.25,
+            "prompt_tokens_per_s": 900.0,
+            "tokens_per_s": 33.3,
+            "slot_s": 4.0,
+            "ejections": {"5xx": 2},
+        },
+    }
+
+
+@contextlib.asynccontextmanager
+async def served(answer: object) -> AsyncIterator[str]:
+    """The page's address, where `/status` says this; an exception is raised."""
 
     async def metrics() -> bytes:
         return b""
 
-    def tell() -> dict[str, Any]:
-        if isinstance(told, Exception):
-            raise told
-        assert isinstance(told, dict)
-        return told
+    def report() -> dict[str, Any]:
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, dict)
+        return answer
 
     server = StatusServer(
-        StatusSources(status=tell, obstacles=lambda: (), metrics=metrics),
+        StatusSources(
+            status=report, activity=lambda _: activity(), obstacles=lambda: (), metrics=metrics
+        ),
     )
     port = await server.start("127.0.0.1", 0)
-    assert CHROMIUM is not None
-    browser = await asyncio.create_subprocess_exec(
-        CHROMIUM,
-        *("--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}"),
-        *("--virtual-time-budget=3000", "--dump-dom", f"http://127.0.0.1:{port}/"),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
     try:
-        out, _ = await browser.communicate()
+        yield f"http://127.0.0.1:{port}/"
     finally:
         await server.stop()
-    page = out.decode()
-    return page[: page.index("<script>")] if "<script>" in page else page
 
 
-def text_of(page: str, id_: str) -> str:
-    found = re.search(rf'id="{id_}"[^>]*>([^<]*)<', page)
-    assert found is not None, id_
-    return found[1]
+async def is_live(browser: Browser) -> None:
+    await browser.until("document.getElementById('live').dataset.state === 'live'")
 
 
-async def test_what_is_reported_is_shown_as_text(tmp_path: Path) -> None:
+async def test_what_is_reported_is_shown_as_text(browser: Browser) -> None:
     """The numbers stand where they belong, and markup in names stays the text that it is."""
-    page = await seen(status(), tmp_path)
-    assert text_of(page, "live") == "live" and text_of(page, "slots-busy") == "3"
-    assert text_of(page, "longest") == "12 s" and text_of(page, "expected") == "not known yet"
-    assert text_of(page, "classes") == "1 critical, 2 standard"
-    assert 'aria-label="2 leased, 1 foreign, 1 idle, 1 unusable of 5 slots"' in page
-    assert "draining" in page and "3/5" in page and " +1<" in page
-    assert "<title>(3) Coxswain</title>" in page, "no script of a name ran"
-    assert "<img" not in page and page.count("&lt;img src=x") >= 7
+    async with served(status()) as url:
+        await browser.open(url)
+        await is_live(browser)
+        for selector, text in {
+            "#slots-busy": "3",
+            "#longest": "12 s",
+            "#expected": "not known yet",
+            "#idle-note": "1 idle slot; 3 queued: why",
+            "#criticalities": "1 critical, 2 standard",
+            "#models td:nth-child(2)": "2 no idle slot, 1 for the endpoint with its prompt in "
+            "the cache",
+            "#models tr:last-child td": "no model named",
+            '[data-part="also"]': "draining for 1 min 5 s, ejected",
+            '[data-part="count"]': "3/5",
+            "#queued-rows td": "2 of 3",
+            "#queued-rows td:nth-child(4)": "for the endpoint with its prompt in the cache",
+            "#over-rows td": "queue-timeout\nstatus 503: no slot within its time limit",
+            "#over-rows td:nth-child(2)": "1.0 s ago",
+            "#chart-slots .note": "last 3, at most 3",
+            "#chart-tokens .note": "last 25.5, at most 50.0",
+            "#chart-first-token .note": "nothing known yet",
+        }.items():
+            assert await browser.text(selector) == text, selector
+        label = "2 leased, 1 foreign, 1 idle, 1 unusable of 5 slots"
+        assert await browser.run(
+            f"return document.querySelectorAll('[aria-label=\"{label}\"]').length"
+        )
+        assert await browser.run("return document.title") == "(3) Coxswain", "no name's script ran"
+        assert await browser.run("return document.querySelectorAll('img').length") == 0
+        page = await browser.text("body")
+        assert page.count("<img src=x") >= 14
 
 
-async def test_a_picker_that_fails_is_said_plainly(tmp_path: Path) -> None:
+async def test_curves_show_what_is_known(browser: Browser) -> None:
+    """In the seconds before now, to scale, with gaps where nothing is known."""
+    async with served(status()) as url:
+        await browser.open(url)
+        await is_live(browser)
+        path = "return document.querySelector('#chart-{} .edge').getAttribute('d')"
+        assert await browser.run(path.format("queued")) == "M490 100L495 0L500 40M599 40L599 40"
+        assert await browser.run(path.format("tokens")) == "M495 0L495 0M599 49L599 49"
+        assert await browser.run(path.format("first-token")) == ""
+
+
+async def test_the_page_of_an_endpoint(browser: Browser) -> None:
+    """It has what the fleet's page has of it, what was learned, and since when it is drained; an
+    unknown name is said to be unknown."""
+    async with served(status()) as url:
+        await browser.open(f"{url}#/endpoints/10.0.0.1:8080")
+        await is_live(browser)
+        facts = await browser.text("#endpoint")
+        for text in ("draining for 1 min 5 s", "Draining since", "250 ms", "33 tokens per second"):
+            assert text in facts
+        assert "2 5xx" in facts and "about\n12 requests" in facts and "slow-slots" in facts
+        assert not await browser.run("return document.querySelector('.charts').checkVisibility()")
+        await browser.run("window.location.hash = '#/endpoints/nobody'")
+        await browser.until("document.getElementById('endpoint-health').innerText.includes('not')")
+        assert await browser.text("#endpoint-title") == "nobody"
+        await browser.click("#endpoint .note a")
+        await browser.until("document.querySelector('.charts').checkVisibility()")
+
+
+async def test_a_picker_that_fails_is_said_plainly(browser: Browser) -> None:
     """In words, and for screen readers as an alert."""
-    page = await seen(RuntimeError("on purpose"), tmp_path)
-    assert text_of(page, "live") == "no answer"
-    assert "error (500)" in text_of(page, "stale-what")
-    alert = re.search(r'<div class="notice bad" id="stale" role="alert"([^>]*)>', page)
-    assert alert is not None and "hidden" not in alert[1]
+    async with served(RuntimeError("on purpose")) as url:
+        await browser.open(url)
+        await browser.until("document.getElementById('live').dataset.state === 'stale'")
+        assert await browser.text("#live") == "no answer"
+        assert "error (500)" in await browser.text("#stale-what")
+        alert = await browser.run("return document.getElementById('stale').getAttribute('role')")
+        assert alert == "alert"
+
+
+@pytest.mark.parametrize("is_dark", [False, True])
+@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize("page", ["", "#/endpoints/10.0.0.1:8080"])
+async def test_it_fits_the_screen(
+    browser: Browser, page: str, width: int, *, is_dark: bool
+) -> None:
+    """Nothing reaches beyond the screen, in either scheme, and the scheme is the reader's."""
+    async with served(status()) as url:
+        await browser.show(width, is_dark=is_dark)
+        try:
+            await browser.open(f"{url}{page}")
+            await is_live(browser)
+            assert await browser.run("return document.documentElement.scrollWidth") == width
+            red = await browser.run(
+                "return +getComputedStyle(document.body).backgroundColor.match(/[0-9]+/)[0]"
+            )
+            assert (red < 100) is is_dark
+        finally:
+            await browser.show(1280)
+
+
+# Over the real stack
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def stack(stacks: StackPool, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stack]:
+    """Two simulated servers, each with one slot, whose picker has a token."""
+    monkeypatch.setenv("COXSWAIN_ADMIN_TOKEN", TOKEN)
+    settings = {**QUICK, "dashboard": LINKS}
+    async with stacks.lend(slots=(1, 1), kind="simulator", settings=settings) as lent:
+        yield lent
+
+
+async def test_requests_and_actions_over_the_real_stack(browser: Browser, stack: Stack) -> None:
+    """Running and queued requests appear; with the token an operator drains, activates and cancels
+    from the page, and without it there is no button. What ended is listed with its reason, what
+    happened is in the feed, and a reload shows it all again."""
+    url = f"http://127.0.0.1:{stack.http_port}/"
+    await browser.open(url)
+    await is_live(browser)
+    links = "return Array.from(document.querySelectorAll('.links a'), a => a.getAttribute('href'))"
+    assert await browser.run(links) == list(LINKS.values())
+    await stack.fill()
+    waiting = asyncio.create_task(stack.ask())
+    await browser.until("document.querySelectorAll('#queued-rows tr').length === 1")
+    assert await browser.text("#queued-rows td") == "1 of 1"
+    assert await browser.text("#queued-rows td:nth-child(4)") == "no idle slot"
+    assert await browser.text("#models td:nth-child(2)") == "1 no idle slot"
+    await browser.until("document.querySelectorAll('#running-rows tr').length === 2")
+    assert await browser.text("#slots-busy") == "2"
+    assert not await browser.run("return document.querySelector('.act').checkVisibility()")
+
+    await browser.type("#token", "wrong")
+    await browser.click("#operator button")
+    await browser.until("document.getElementById('operator-note').innerText.includes('not valid')")
+    await browser.type("#token", TOKEN)
+    await browser.click("#operator button")
+    await browser.until("document.body.classList.contains('can-act')")
+
+    server = stack.servers[0]
+    await browser.run(f"window.location.hash = '#/endpoints/{server.address}'")
+    await browser.until("document.getElementById('drain').checkVisibility()")
+    await browser.until("document.querySelectorAll('#running-rows tr').length === 1")
+    await browser.click("#drain")
+    await browser.accept()
+    await browser.until("document.getElementById('activate').checkVisibility()")
+    status = (await stack.status())["endpoints"][server.address]
+    assert status["intent"] == "draining"
+    await browser.click("#running-rows button")
+    await browser.accept()
+    await browser.until("document.querySelectorAll('#over-rows tr').length > 0")
+    await browser.until("document.getElementById('events').innerText.includes('drained')")
+    assert "broken" in await browser.text("#over-rows tr")
+    assert "cancelled" in await browser.text("#over-rows tr")
+    await browser.click("#activate")
+    await browser.until("document.getElementById('drain').checkVisibility()")
+    assert (await stack.status())["endpoints"][server.address]["intent"] == "active"
+    assert (await waiting).headers["x-coxswain-endpoint"] == server.address
+
+    await browser.open(url)  # a reload: the token is forgotten, what happened is not
+    await browser.run("window.location.reload()")
+    await is_live(browser)
+    assert not await browser.run("return document.body.classList.contains('can-act')")
+    assert "drained" in await browser.text("#events")
+    assert "cancelled" in await browser.text("#over-rows")
+    await browser.until("document.querySelector('#chart-slots .edge').getAttribute('d').length > 0")
+    await stack.leave_all()

@@ -146,6 +146,7 @@ async def test_the_printed_curl_line_works_and_a_signal_leaves_nothing_behind(
     assert "Coxswain's simulator" in up.lines[0]
     for part in ("simulator 127.0.0.1:", "picker", "Envoy", "a response through all of them"):
         assert any("ready" in line and part in line for line in up.lines)
+    assert any("Only this machine reaches it; --host 0.0.0.0" in line for line in up.lines)
     [curl] = [line for line in up.lines if "curl " in line]
     answer = await ask(curl)
     assert answer["choices"][0]["message"]["content"].startswith("(simulated answer)")
@@ -298,8 +299,10 @@ async def test_clients_keys_are_shown_by_who_asks(start: Starter, tmp_path: Path
     what they are."""
     keys = tmp_path / "keys"
     keys.write_text("me sk-client\n", encoding="utf-8")
-    up = await start(*ANYWHERE, *SIMULATED, "--set", f"clients.keys_file={keys}")
+    open_to_others = ("--host", "0.0.0.0", "--set", f"clients.keys_file={keys}")
+    up = await start(*ANYWHERE, *SIMULATED, *open_to_others)
     await up.until_line(INVITATION)
+    assert not any("Only this machine" in line for line in up.lines)
     assert any("ready" in line and "a response through all of them" in line for line in up.lines)
     assert any(line.endswith(f"with KEY set to a key in {keys}:") for line in up.lines)
     [curl] = [line for line in up.lines if "curl " in line]

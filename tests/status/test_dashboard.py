@@ -20,9 +20,16 @@ from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.health import Health
 from extproc.core.rejection import Reason
 from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.exchange_registry import ExchangeRegistry
+from extproc.core.scheduler.waits import WaitReason
 from extproc.status.dashboard import dashboard
+from extproc.status.event_feed import EventFeed
+from extproc.status.history import History
+from extproc.status.learned_json import learned_json
+from extproc.status.requests_json import requests_json
 from extproc.status.status_json import status_json
 from tests.fakes.small_fleet import RecordingListener
+from tests.telemetry.records import record
 
 SCRIPT = (files("extproc.status") / "dashboard.js").read_text(encoding="utf-8")
 STYLE = (files("extproc.status") / "dashboard.css").read_text(encoding="utf-8")
@@ -54,9 +61,12 @@ def test_nothing_is_fetched_from_elsewhere() -> None:
     addresses = re.findall(r"(?:src|href)=\"([^\"]*)\"", HTML)
     assert addresses
     for address in addresses:
-        assert address.startswith("data:") or re.fullmatch(r"[a-z]+", address), address
+        assert address.startswith("data:") or re.fullmatch(r"[a-z]+|#/", address), address
     assert "@import" not in STYLE and "url(" not in STYLE
-    assert re.findall(r"fetch\(([^,]+),", SCRIPT) == ['"status"']
+    assert re.findall(r"fetch\(([^,]+),", SCRIPT) == ["`actions/${action}`", "path"]
+    asked = re.findall(r"(?<!function )\bask\((.*)", SCRIPT)
+    assert [set(re.findall(r"[\"`]([a-z]+)", each)) for each in asked] == [{"status"}, {"activity"}]
+    assert re.findall(r"send\(([^,]+),", SCRIPT) == ["action", "action", '"check"']
 
 
 def test_what_the_picker_reports_never_becomes_markup() -> None:
@@ -65,14 +75,21 @@ def test_what_the_picker_reports_never_becomes_markup() -> None:
         assert way not in SCRIPT
     for way in ("Function(", "DOMParser", "createContextualFragment", ".href", "srcdoc"):
         assert way not in SCRIPT
+    assert re.findall(r'"href", (\w+)', SCRIPT) == ["hrefOf", "hrefOf"]
+    assert "return `#/endpoints/${encodeURIComponent(name)}`;" in SCRIPT, "never another page"
     assert not re.search(r"\s(?:on\w+|style)=", HTML.replace(SCRIPT, ""))
-    assert set(re.findall(r"\.setAttribute\((\w+|\"[\w-]+\")", SCRIPT)) == {
-        "attribute",
-        '"viewBox"',
-        '"d"',
-    }
+    assert set(re.findall(r"\.setAttribute\((\w+|\"[\w-]+\")", SCRIPT)) == {"attribute"}
     described = set(re.findall(r"describe\(.+?, \"([\w-]+)\"", SCRIPT))
-    assert described == {"aria-label", "data-health", "data-state", "title"}
+    assert described == {
+        *("aria-label", "data-health", "data-state", "title", "href", "viewBox", "d"),
+    }
+
+
+def test_links_are_those_of_the_settings() -> None:
+    """They are text in an attribute, whatever is in them; without any there is none."""
+    html = dashboard({"Grafana": 'https://g.example/?a="><script>'}).html
+    assert '<a href="https://g.example/?a=&quot;&gt;&lt;script&gt;" rel="noreferrer">' in html
+    assert "noreferrer" not in HTML
 
 
 def test_each_part_that_the_script_fills_is_in_the_page() -> None:
@@ -80,10 +97,13 @@ def test_each_part_that_the_script_fills_is_in_the_page() -> None:
     ids = set(re.findall(r"\bid=\"([\w-]+)\"", HTML))
     asked = set(re.findall(r"byId\(\"([\w-]+)\"\)", SCRIPT))
     asked |= {f"slots-{kind}" for kind in ("leased", "foreign", "idle", "unusable")}
-    asked |= {f"{name}-past" for name in ("running", "queued")}
-    assert asked <= ids
+    asked |= {f"chart-{name}" for name in re.findall(r'showChart\("([\w-]+)"', SCRIPT)}
+    tables = re.findall(r'showTable\("(\w+)"', SCRIPT)
+    asked |= {f"{name}-{part}" for name in tables for part in ("rows", "part")}
+    asked |= {f"endpoint-{name}" for name in ("health", "also", "cells", "issues")}
+    assert len(tables) == 3 and asked <= ids
     parts = set(re.findall(r"data-part=\"([\w-]+)\"", HTML))
-    filled = set(re.findall(r"\brows\.(\w+)", SCRIPT)) - {"body"} | {"issue-list"}
+    filled = set(re.findall(r"\b(?:rows|parts)\.(\w+)", SCRIPT)) - {"body", "map"} | {"issue-list"}
     assert filled <= parts
 
 
@@ -101,16 +121,35 @@ def test_each_field_that_the_script_reads_is_reported() -> None:
             "uptime_s",
             "not_ready",
             "problems",
+            "takes_actions",
         },  # by app/pages
         "queue": set(tree["queue"]),
         "endpoint": {*endpoint, "address"},
         "slots": set(endpoint["slots"]),
         "issue": {"code", "message", "remedy"},
+        **activity_fields(dispatcher, address),
     }
     for name, fields in told.items():
         read = set(re.findall(rf"(?<![\w.]){name}\.(\w+)", SCRIPT))
         assert read, name
         assert read <= fields, name
+
+
+def activity_fields(dispatcher: Dispatcher, address: Address) -> dict[str, set[str]]:
+    """What `/activity` reports, by the script's names."""
+    registry = ExchangeRegistry()
+    requests = requests_json(dispatcher, registry, [record()], 20.0)
+    ended = set(requests["ended"][0])
+    feed = EventFeed(dispatcher, lambda: 0)
+    feed.advance(1.0)
+    return {
+        "requests": {*requests},
+        "ended": ended,
+        "history": set(History(dispatcher, lambda: None).as_json(1.0)),
+        "learned": set(learned_json(dispatcher, address, 1.0)),
+        "event": set(feed.as_json(1.0)[0]) | {"preventDefault"},
+        "activity": {"requests", "history", "events", "learned"},
+    }
 
 
 def test_every_word_has_its_meaning() -> None:
@@ -119,6 +158,9 @@ def test_every_word_has_its_meaning() -> None:
     explained = set(re.findall(r"^  \"?([\w-]+)\"?:", meanings, flags=re.MULTILINE))
     outcomes = {one.value for one in Outcome if one is not Outcome.REJECTED}
     assert explained == outcomes | {reason.value for reason in Reason}
+    waits = SCRIPT.partition("WAITS = {")[2].partition("};")[0]
+    explained = set(re.findall(r"^  \"?([\w-]+)\"?:", waits, flags=re.MULTILINE))
+    assert explained == {reason.value for reason in WaitReason}
     for health in Health:
         assert f'.state[data-health="{health.value}"]::before' in STYLE
         assert f'"{health.value}"' in SCRIPT.partition("HEALTHS = ")[2].partition(";")[0]

@@ -31,7 +31,16 @@ class Told:
         async def metrics() -> bytes:
             return b"coxswain_slots 2\n"
 
-        return StatusSources(status=status, obstacles=lambda: self.obstacles, metrics=metrics)
+        return StatusSources(
+            status=status,
+            activity=lambda endpoint: {"endpoint": endpoint, "asked": self.count()},
+            obstacles=lambda: self.obstacles,
+            metrics=metrics,
+        )
+
+    def count(self) -> int:
+        self.asked += 1
+        return self.asked
 
 
 @pytest.fixture
@@ -90,6 +99,35 @@ async def test_an_old_status_only_for_those_who_take_one(
         assert answer.json() == told.status and told.asked == before + 1
 
 
+async def test_activity_of_all_and_of_one_endpoint(
+    told: Told, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An old answer is shared as with `/status`, but never that of another endpoint."""
+    monkeypatch.setattr(server, "MAX_AGE_S", 3600.0)
+    old = {"cache-control": "max-age=3600"}
+    answers = [
+        (await client.get("/activity", params=params, headers=old)).json()
+        for params in ({}, {"endpoint": "gpu-1"}, {}, {"endpoint": "gpu-1"})
+    ]
+    assert [each["endpoint"] for each in answers] == ["", "gpu-1", "", "gpu-1"]
+    assert [each["asked"] for each in answers] == [1, 2, 1, 2]
+    assert (await client.get("/activity")).json()["asked"] == 3
+
+
+async def test_kept_answers_are_bounded(
+    told: Told, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is asked for, and then nobody gets the answer of another."""
+    monkeypatch.setattr(server, "MAX_AGE_S", 3600.0)
+    monkeypatch.setattr(server, "MAX_KEPT", 2)
+    old = {"cache-control": "max-age=3600"}
+    for _ in range(2):
+        for name in ("a", "b", "c"):
+            answer = await client.get("/activity", params={"endpoint": name}, headers=old)
+            assert answer.json()["endpoint"] == name
+    assert told.asked == 4
+
+
 async def test_the_dashboard_is_html_and_never_cached(client: httpx.AsyncClient) -> None:
     """`/` is a page with its policy beside it."""
     answer = await client.get("/")
@@ -99,7 +137,7 @@ async def test_the_dashboard_is_html_and_never_cached(client: httpx.AsyncClient)
     assert answer.headers["cache-control"] == "no-store"
 
 
-@pytest.mark.parametrize("page", ["/", "/status", "/metrics", "/readyz"])
+@pytest.mark.parametrize("page", ["/", "/status", "/activity", "/metrics", "/readyz"])
 async def test_pages_answer_to_names_that_nobody_else_can_own(
     client: httpx.AsyncClient, page: str
 ) -> None:

@@ -53,6 +53,7 @@ def test_picture_of_one_endpoint() -> None:
     assert endpoint["slots"] == {
         "total": 2,
         "leased": 1,
+        "draining": 0,
         "foreign": 1,
         "idle": 0,
         "unusable": 0,
@@ -74,6 +75,11 @@ def test_picture_of_one_endpoint() -> None:
         "by_criticality": {"critical": 0, "standard": 1, "sheddable": 0},
         "longest_wait_s": 1.5,
         "expected_s": None,
+        "by_model": {
+            "tiny": {"queued": 0, "by_reason": {}, "idle_slots": 0},
+            "": {"queued": 1, "by_reason": {"no-idle-slot": 1}, "idle_slots": 0},
+        },
+        "idle_note": "",
     }
     assert tree["outcomes"] == {"served": 7}
     assert tree["envoys"] == [

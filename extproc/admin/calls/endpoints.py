@@ -89,7 +89,7 @@ class EndpointCalls(AdminServicer):
         )
         async with self._adding:
             await self._add(arrival)
-        log.info("an operator added %s", address)
+        log.info("an operator added %s", self._dispatcher.fleet.full_name_of(address))
         return pb.AddEndpointResponse(endpoint=self._message(address))
 
     async def _add(self, arrival: NewEndpoint) -> None:
@@ -147,7 +147,8 @@ class EndpointCalls(AdminServicer):
         if endpoint.is_removed:
             raise not_now(f"{endpoint.address} left the fleet; add it again with AddEndpoint")
         self._dispatcher.set_intent(endpoint.address, intent, self._dependencies.clock())
-        log.info("an operator set %s to %s", endpoint.address, intent.value)
+        name = self._dispatcher.fleet.full_name_of(endpoint.address)
+        log.info("an operator set %s to %s", name, intent.value)
         return endpoint.address
 
     def _message(self, address: Address) -> pb.Endpoint:

@@ -6,6 +6,7 @@ import grpc
 
 from extproc.admin.call_errors import courteous, invalid
 from extproc.admin.dependencies import AdminDependencies
+from extproc.core.address import Address
 from extproc.core.scheduler.explain import DryRunRequest, Explanation
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
@@ -49,6 +50,7 @@ class ExplainCalls(AdminServicer):
             decision=_decision(explanation),
             reason=explanation.reason.value if explanation.reason is not None else "",
             chosen=str(explanation.chosen) if explanation.chosen is not None else "",
+            chosen_name=self._name_of(explanation.chosen),
             queue_position=explanation.position,
             expected_s=explanation.expected_s,
             resolved=explanation.resolved,
@@ -67,6 +69,9 @@ class ExplainCalls(AdminServicer):
                 ],
             )
         return message
+
+    def _name_of(self, address: Address | None) -> str:
+        return "" if address is None else self._dependencies.dispatcher.fleet.name_of(address)
 
 
 def _decision(explanation: Explanation) -> pb.ExplainResponse.Decision:

@@ -9,7 +9,6 @@ from typing import Any, Final
 import grpc
 
 from extproc.admin import arguments
-from extproc.admin.arrival_positions import ArrivalPositions
 from extproc.admin.call_errors import CallError, courteous, not_found, not_now, quoted
 from extproc.admin.dependencies import AdminDependencies
 from extproc.admin.messages import STATE, request_message
@@ -25,6 +24,8 @@ LONGEST_SILENCE_S: Final = 1.0
 MAX_WATCHERS: Final = 500
 MAX_SHARE: Final = 0.1
 """The share of the event loop's time for all watches of the queue."""
+AT_ONCE: Final = 200
+"""Queue positions that are computed before other tasks run again."""
 WITH_SLOT: Final = (ExchangeState.RUNNING, ExchangeState.RESPONDING)
 NOT_PASSING: Final = (ExchangeState.READING, ExchangeState.QUEUED, *WITH_SLOT)
 
@@ -39,7 +40,6 @@ class RequestCalls(AdminServicer):
     def __init__(self, dependencies: AdminDependencies) -> None:
         self._dependencies = dependencies
         self._dispatcher = dependencies.dispatcher
-        self._arrival_positions = ArrivalPositions(dependencies.dispatcher, dependencies.clock)
         self._watchers = 0
 
     @courteous
@@ -58,13 +58,14 @@ class RequestCalls(AdminServicer):
             for snapshot in snapshots
             if STATE[snapshot.state] in wanted and (address is None or snapshot.endpoint == address)
         ]
-        matching.sort(key=self._order)
-        return pb.ListRequestsResponse(
-            requests=[self._request(snapshot) for snapshot in matching[:limit]],
+        matching.sort(key=_order)
+        response = pb.ListRequestsResponse(
             total_running=sum(snapshot.state in WITH_SLOT for snapshot in snapshots),
             total_queued=len(self._dispatcher.queue),
             total_matching=len(matching),
         )
+        response.requests.extend(await self._requests(matching[:limit]))
+        return response
 
     @courteous
     async def WatchQueue(  # noqa: N802
@@ -97,7 +98,7 @@ class RequestCalls(AdminServicer):
         snapshot = exchange.snapshot(now)
         if snapshot.state is ExchangeState.OVER:
             raise not_now(f"request {quoted(request.id)} is over already")
-        message = self._request(snapshot)
+        (message,) = await self._requests([snapshot])
         exchange.cancel(now)
         log.info(
             "an operator cancelled exchange %s (%s)", snapshot.exchange_id, snapshot.state.value
@@ -155,26 +156,42 @@ class RequestCalls(AdminServicer):
         elif snapshot.endpoint is not None:
             message.state = pb.WatchQueueResponse.STATE_SERVED
             message.endpoint = str(snapshot.endpoint)
+            message.endpoint_name = snapshot.endpoint_name
         else:
             message.state = pb.WatchQueueResponse.STATE_GONE
         return message
 
-    def _request(self, snapshot: ExchangeSnapshot) -> pb.Request:
-        if snapshot.ticket is None:
-            return request_message(snapshot)
-        position = self._arrival_positions.position(snapshot.ticket.id) or len(
-            self._dispatcher.queue
-        )
-        return request_message(snapshot, position, self._dispatcher.expected_s(position))
+    async def _requests(self, snapshots: Sequence[ExchangeSnapshot]) -> list[pb.Request]:
+        """As messages. Other tasks run between some of them; a request that leaves the queue
+        meanwhile is shown without a position."""
+        messages: list[pb.Request] = []
+        for start in range(0, len(snapshots), AT_ONCE):
+            if start:
+                await asyncio.sleep(0)
+            part = snapshots[start : start + AT_ONCE]
+            tickets = [each.ticket for each in part if each.ticket and each.ticket.is_waiting]
+            if not tickets:
+                messages += map(request_message, part)
+                continue
+            positions = self._dispatcher.positions_of(tickets, self._dependencies.clock())
+            found = {
+                ticket.id: position for ticket, position in zip(tickets, positions, strict=True)
+            }
+            waits = self._dispatcher.waits()
+            for each in part:
+                if each.ticket is not None and each.ticket.id in found:
+                    reason = waits.reason_of(each.ticket).value
+                    messages.append(request_message(each, found[each.ticket.id], reason))
+                else:
+                    messages.append(request_message(each))
+        return messages
 
-    def _order(self, snapshot: ExchangeSnapshot) -> tuple[bool, float]:
-        """Running exchanges, oldest first, then the queue."""
-        if snapshot.ticket is None:
-            return (False, -snapshot.age_s)
-        return (
-            True,
-            self._arrival_positions.position(snapshot.ticket.id) or len(self._dispatcher.queue),
-        )
+
+def _order(snapshot: ExchangeSnapshot) -> tuple[bool, float]:
+    """Exchanges that are not queued, oldest first, then the queue, oldest first."""
+    if snapshot.ticket is None:
+        return (False, -snapshot.age_s)
+    return (True, snapshot.ticket.id)
 
 
 def _ambiguous(id_: str, snapshots: Sequence[ExchangeSnapshot]) -> str:

@@ -76,6 +76,16 @@ class StatusCalls(AdminServicer):
             queued_by_criticality=queue.by_criticality,
             longest_wait_s=queue.longest_wait_s,
             expected_s=queue.expected_s,
+            models=[
+                pb.GetStatusResponse.ModelQueue(
+                    model=model,
+                    queued=one.queued,
+                    by_reason={reason.value: many for reason, many in one.by_reason.items()},
+                    idle_slots=one.idle_slots,
+                )
+                for model, one in sorted(queue.by_model.items())
+            ],
+            idle_note=queue.idle_note,
             outcomes=dependencies.outcomes(),
             fleet_version=dispatcher.fleet.membership().version,
             envoys=[

@@ -60,7 +60,7 @@ class WatchCalls(AdminServicer):
             raise not_now(f"{endpoint.address} left the fleet and drains without this call")
         began_at = self._dependencies.clock()
         self._dispatcher.set_intent(endpoint.address, Intent.DRAINING, began_at)
-        log.info("an operator drains %s", endpoint.address)
+        log.info("an operator drains %s", self._dispatcher.fleet.full_name_of(endpoint.address))
         at_start = self._running(endpoint)
         with self._broadcaster.watch() as watcher:
             while True:

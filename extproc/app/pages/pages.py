@@ -1,9 +1,11 @@
 """Connects the status pages to the parts of a running service."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from extproc.app.pages.actions import Actions
+from extproc.app.pages.activity import Activity
 from extproc.app.version import own_version
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
@@ -32,20 +34,30 @@ class Pages:
         find_position: Callable[[str], QueuePosition | None],
         problems: Callable[[], Sequence[str]],
         hosts: Hosts,
+        bypassed: Callable[[], int],
+        activity: Activity,
+        actions: Actions,
+        links: Mapping[str, str],
     ) -> None:
         self._dispatcher = dispatcher
         self._registry = registry
         self._discovery = discovery
         self._telemetry = telemetry
         self._problems = problems
+        self._bypassed = bypassed
+        self._actions = actions
         self._version = own_version()
         self._started_at = time.monotonic()
         self._server = StatusServer(
             StatusSources(
-                status=self._status, obstacles=self.obstacles, metrics=telemetry.prometheus
+                status=self._status,
+                activity=activity.as_json,
+                obstacles=self.obstacles,
+                metrics=telemetry.prometheus,
             ),
-            Countdown(find_position).routes(),
+            [*Countdown(find_position).routes(), *actions.routes()],
             hosts,
+            links,
         )
         self.is_serving = False
 
@@ -63,11 +75,13 @@ class Pages:
             "uptime_s": round(now - self._started_at, 1),
             "not_ready": list(self.obstacles()),
             "problems": list(self._problems()),
+            "takes_actions": self._actions.is_allowed,
             **status_json(
                 self._dispatcher,
                 exchanges=len(self._registry),
                 envoys=self._discovery.envoys(),
                 outcomes=self._telemetry.outcomes(),
+                bypassed=self._bypassed(),
                 now=now,
             ),
         }

@@ -69,6 +69,15 @@ def operators_token(settings: Settings) -> Token | None:
     return _token(settings.admin, "admin", ADMIN_TOKEN)
 
 
+def pages_token(settings: Settings) -> Token | None:
+    """The token for actions of the dashboard. None where there are none: without a token, and where
+    the admin port asks for a client certificate. Raises `SettingsError`; blocks on the disk.
+    """
+    if settings.admin_tls.client_ca_file is not None:
+        return None
+    return operators_token(settings)
+
+
 def agents_token(settings: Settings) -> Token | None:
     """The agents' token, None for the operators'; raises `SettingsError`. Blocks on the disk."""
     return _token(settings.agents, "agents", AGENTS_TOKEN)

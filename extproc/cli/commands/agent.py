@@ -41,11 +41,14 @@ async def agent(
             "https://10.0.0.5:8080.",
         ),
     ] = "auto",
-    name: Annotated[str, typer.Option("--name", help="The name of the endpoint.")] = "",
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="The name of the endpoint.")
+    ] = "",
     slots: Annotated[
         int | None,
         typer.Option(
             "--slots",
+            metavar="N",
             min=1,
             max=65_536,
             help="The number of slots, for a server that does not report it.",

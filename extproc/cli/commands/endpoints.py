@@ -6,17 +6,21 @@ import typer
 
 from extproc.cli import completion
 from extproc.cli.admin_client import AdminClient
+from extproc.cli.durations import METAVAR, parse_duration
 from extproc.cli.output import Format, OutputOption, WatchOption, plain, print_json
 from extproc.cli.rpc_command import talks
 
 group = typer.Typer(rich_markup_mode=None)
 
 _METAVAR, _HELP = "ENDPOINT", "The endpoint's address (host:port), name or host name."
-ActiveArgument = Annotated[
-    str, typer.Argument(metavar=_METAVAR, help=_HELP, autocompletion=completion.active_endpoints)
+_METAVARS, _HELPS = "ENDPOINT...", f"{_HELP} Several can be given."
+ActiveArguments = Annotated[
+    list[str],
+    typer.Argument(metavar=_METAVARS, help=_HELPS, autocompletion=completion.active_endpoints),
 ]
-IdleArgument = Annotated[
-    str, typer.Argument(metavar=_METAVAR, help=_HELP, autocompletion=completion.idle_endpoints)
+IdleArguments = Annotated[
+    list[str],
+    typer.Argument(metavar=_METAVARS, help=_HELPS, autocompletion=completion.idle_endpoints),
 ]
 AddedArgument = Annotated[
     str, typer.Argument(metavar=_METAVAR, help=_HELP, autocompletion=completion.added_endpoints)
@@ -45,19 +49,39 @@ async def endpoints(
     Examples:
       coxswain endpoints
       coxswain endpoints --watch
-      coxswain endpoints -o json | jq -r '.[] | select(.health=="down") | .address'
+      coxswain endpoints -o json | jq -r '.endpoints[] | select(.health=="down") | .address'
     """
+    await _list(picker, output, is_watching=watch)
+
+
+@group.command("list")
+@talks
+async def list_endpoints(
+    picker: AdminClient,
+    output: OutputOption = Format.TABLE,
+    watch: WatchOption = False,
+) -> None:
+    """Show all endpoints, as `coxswain endpoints` does.
+
+    \b
+    Example:
+      coxswain endpoints list
+    """
+    await _list(picker, output, is_watching=watch)
+
+
+async def _list(picker: AdminClient, output: Format, *, is_watching: bool) -> None:
     from extproc.cli.fleet import all_endpoints
     from extproc.cli.screens.endpoint_table import show
     from extproc.cli.screens.endpoint_watch import watch_endpoints
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
-    if watch:
+    if is_watching:
         await watch_endpoints(picker, output, lambda: all_endpoints(picker))
         return
     found = await all_endpoints(picker)
     if output is Format.JSON:
-        print_json([plain(endpoint) for endpoint in found])
+        print_json({"endpoints": [plain(endpoint) for endpoint in found], "total": len(found)})
     else:
         status = await picker.ask(picker.admin.GetStatus, pb.GetStatusRequest())
         show(found, status.problems)
@@ -73,11 +97,16 @@ async def add(
             metavar="HOST:PORT", help="The server's address; https://HOST:PORT for TLS."
         ),
     ],
-    name: Annotated[str, typer.Option("--name", help="The name of the endpoint.")] = "",
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="The name of the endpoint.")
+    ] = "",
     slots: Annotated[
         int,
         typer.Option(
-            "--slots", min=0, help="The number of slots; 0 uses the number that the server reports."
+            "--slots",
+            metavar="N",
+            min=0,
+            help="The number of slots; 0 uses the number that the server reports.",
         ),
     ] = 0,
     api_key_env: Annotated[
@@ -138,6 +167,7 @@ async def add(
       coxswain endpoints add 10.0.0.7:8080 --name gpu-7
       coxswain endpoints add https://gpu-8.lan:8443 --server-ca /etc/coxswain/lan.pem
     """
+    from extproc.cli.screens.endpoint_table import called
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
     request = pb.AddEndpointRequest(
@@ -155,7 +185,7 @@ async def add(
     if output is Format.JSON:
         print_json(plain(answer))
     else:
-        typer.echo(f"{answer.endpoint.address} is in the fleet")
+        typer.echo(f"{called(answer.endpoint)} is in the fleet")
 
 
 @group.command()
@@ -191,69 +221,75 @@ async def remove(
 @talks
 async def drain(
     picker: AdminClient,
-    endpoint: ActiveArgument,
+    endpoints: ActiveArguments,
     deadline: Annotated[
         float,
         typer.Option(
             "--deadline",
-            metavar="SECONDS",
-            min=0.0,
-            help="The longest time to wait; 0 means no limit.",
+            metavar=METAVAR,
+            parser=parse_duration,
+            help="The longest time to wait, such as 90s or 2m; 0 means no limit.",
         ),
     ] = 0.0,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Send an endpoint no new requests, and wait until its running requests have ended.
+    """Send endpoints no new requests, and wait until their running requests have ended.
 
-    Running requests are never cut off. The endpoint stays draining afterwards, also if the deadline
+    Running requests are never cut off. The endpoints stay draining afterwards, also if the deadline
     passes (exit code 6) or this command is interrupted; `endpoints activate` ends it.
 
     \b
-    Example:
-      coxswain endpoints drain gpu-1 --deadline 120 && ssh gpu-1 systemctl restart llama
+    Examples:
+      coxswain endpoints drain gpu-1 --deadline 2m && ssh gpu-1 systemctl restart llama
+      coxswain endpoints drain gpu-1 gpu-2
     """
-    from extproc.cli.screens.drain import follow_drain
+    from extproc.cli.screens.drain import follow_drains
 
-    await follow_drain(picker, endpoint, deadline, output)
+    await follow_drains(picker, endpoints, deadline, output)
 
 
 @group.command()
 @talks
 async def activate(
-    picker: AdminClient, endpoint: IdleArgument, output: OutputOption = Format.TABLE
+    picker: AdminClient, endpoints: IdleArguments, output: OutputOption = Format.TABLE
 ) -> None:
-    """Send an endpoint requests again, after `drain` or `disable`.
+    """Send endpoints requests again, after `drain` or `disable`.
 
     \b
     Example:
       coxswain endpoints activate gpu-1
     """
+    from extproc.cli.screens.endpoint_table import called
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
-    answer = await picker.ask(picker.admin.Activate, pb.ActivateRequest(address=endpoint))
-    if output is Format.JSON:
-        print_json(plain(answer))
-    else:
-        typer.echo(f"{answer.endpoint.address} is active")
+    for endpoint in endpoints:
+        answer = await picker.ask(picker.admin.Activate, pb.ActivateRequest(address=endpoint))
+        if output is Format.JSON:
+            print_json(plain(answer), is_line=len(endpoints) > 1)
+        else:
+            typer.echo(f"{called(answer.endpoint)} is active")
 
 
 @group.command()
 @talks
 async def disable(
-    picker: AdminClient, endpoint: ActiveArgument, output: OutputOption = Format.TABLE
+    picker: AdminClient, endpoints: ActiveArguments, output: OutputOption = Format.TABLE
 ) -> None:
-    """Send an endpoint no new requests until `activate`, and return at once.
+    """Send endpoints no new requests until `activate`, and return at once.
 
     \b
     Example:
       coxswain endpoints disable gpu-1
     """
+    from extproc.cli.screens.endpoint_table import called
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
-    answer = await picker.ask(picker.admin.Disable, pb.DisableRequest(address=endpoint))
-    if output is Format.JSON:
-        print_json(plain(answer))
-    else:
-        running = answer.endpoint.leases
-        rest = f"; {running} requests still running" if running else ""
-        typer.echo(f"{answer.endpoint.address} is disabled{rest}")
+    for endpoint in endpoints:
+        answer = await picker.ask(picker.admin.Disable, pb.DisableRequest(address=endpoint))
+        if output is Format.JSON:
+            print_json(plain(answer), is_line=len(endpoints) > 1)
+        else:
+            running = answer.endpoint.leases
+            many = "1 request" if running == 1 else f"{running} requests"
+            rest = f"; {many} still running" if running else ""
+            typer.echo(f"{called(answer.endpoint)} is disabled{rest}")

@@ -24,7 +24,9 @@ async def explain(
     path: Annotated[
         str, typer.Argument(metavar="PATH", help="The request's path.")
     ] = "/v1/chat/completions",
-    method: Annotated[str, typer.Option("--method", "-X", help="The request's method.")] = "POST",
+    method: Annotated[
+        str, typer.Option("--method", "-X", metavar="METHOD", help="The request's method.")
+    ] = "POST",
     header: Annotated[
         list[str] | None,
         typer.Option(

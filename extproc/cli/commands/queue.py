@@ -14,7 +14,12 @@ group = typer.Typer(rich_markup_mode=None)
 LimitOption = Annotated[
     int,
     typer.Option(
-        "--limit", "-n", min=1, max=10_000, help="The highest number of requests to show."
+        "--limit",
+        "-n",
+        metavar="N",
+        min=1,
+        max=10_000,
+        help="The highest number of requests to show.",
     ),
 ]
 

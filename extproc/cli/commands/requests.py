@@ -80,7 +80,7 @@ async def cancel(
     if output is Format.JSON:
         print_json(plain(answer))
     elif answer.request.endpoint:
-        typer.echo(f"{id_} was cut off on {answer.request.endpoint}")
+        typer.echo(f"{id_} was cut off on {answer.request.endpoint_name}")
     elif answer.request.state == pb.REQUEST_STATE_QUEUED:
         typer.echo(f"{id_} was removed from the queue")
     else:

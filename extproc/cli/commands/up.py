@@ -32,15 +32,29 @@ PortOption = Annotated[
     typer.Option(
         "--port",
         "-p",
+        metavar="PORT",
         min=0,
         max=65_535,
         help="Envoy's port, by default 10000; 0 selects any free port.",
     ),
 ]
+HostOption = Annotated[
+    str | None,
+    typer.Option(
+        "--host",
+        metavar="IP",
+        help="The address on which Envoy serves clients, by default the host in envoy.listen if "
+        "that is set, otherwise loopback; 0.0.0.0 opens it to other machines.",
+    ),
+]
 CountOption = Annotated[
     int,
     typer.Option(
-        "--endpoints-count", min=1, max=64, help="The number of servers in the embedded fleet."
+        "--endpoints-count",
+        metavar="N",
+        min=1,
+        max=64,
+        help="The number of servers in the embedded fleet.",
     ),
 ]
 SlotsOption = Annotated[
@@ -75,6 +89,7 @@ def up(
     config: ConfigOption = None,
     endpoint: OwnEndpointOption = None,
     assignment: SetOption = None,
+    host: HostOption = None,
     port: PortOption = None,
     endpoints_count: CountOption = 2,
     slots: SlotsOption = "2",
@@ -91,19 +106,23 @@ def up(
       coxswain up
       coxswain up --endpoint 10.0.0.5:8080,10.0.0.6:8080
       coxswain up --service-time 2 --slots 2,4 --port 8000
+      coxswain up --host 0.0.0.0
     """
     import asyncio
 
-    from extproc.demo.listen_addresses import ListenAddressError, listen_addresses, settle
+    from extproc.demo.listen_addresses import (
+        ListenAddressError,
+        clients_listen,
+        listen_addresses,
+        settle,
+    )
     from extproc.demo.up import UpOptions
     from extproc.demo.up import up as run
 
     endpoints = servers_of(endpoint)
     # A line for each request belongs into a proxy's log, not into a demonstration's memory.
     assignments = ["envoy.access_log=false", *(assignment or ())]
-    if port is not None:
-        host = settings_from(config, endpoints, assignments).envoy.listen.rpartition(":")[0]
-        assignments.append(f"envoy.listen={host}:{port}")
+    assignments.append(clients_listen(settings_from(config, endpoints, assignments), host, port))
     settings = settings_from(config, endpoints, assignments)
     try:
         assignments += settle(listen_addresses(settings))

@@ -94,6 +94,21 @@ def state(endpoint: pb.Endpoint) -> Text:
     return text
 
 
+def intents(endpoints: Sequence[pb.Endpoint]) -> list[Text]:
+    """Which endpoints are drained or disabled, and for how long."""
+    lines = []
+    for endpoint in endpoints:
+        if endpoint.HasField("intent_age_s") and not endpoint.is_removed:
+            what = word("Intent", pb.Intent.Name(endpoint.intent))
+            if endpoint.intent == pb.INTENT_DRAINING and not endpoint.leases:
+                what = "drained"
+            running = f", {endpoint.leases} still running" if endpoint.leases else ""
+            since = f"{what} for {seconds(endpoint.intent_age_s)}{running}"
+            activate = f"`coxswain endpoints activate {endpoint.name or endpoint.address}` ends it"
+            lines.append(Text(printable(f"{called(endpoint)}: {since}; {activate}")))
+    return lines
+
+
 def remedies(endpoints: Sequence[pb.Endpoint]) -> list[Text]:
     """The issues with their remedies."""
     lines = []
@@ -114,7 +129,8 @@ def table_of(
     if not endpoints:
         none = Text("no endpoints yet; add one with `coxswain endpoints add HOST:PORT`")
         return Group(none, *_spaced(wrong))
-    return Group(endpoint_table(endpoints, width), *_spaced(wrong + remedies(endpoints)))
+    notes = wrong + intents(endpoints) + remedies(endpoints)
+    return Group(endpoint_table(endpoints, width), *_spaced(notes))
 
 
 def show(endpoints: Sequence[pb.Endpoint], problems: Iterable[str]) -> None:

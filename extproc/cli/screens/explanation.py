@@ -52,11 +52,11 @@ def decision(answer: pb.ExplainResponse) -> str:
     """The decision, in one sentence."""
     match answer.decision:
         case pb.ExplainResponse.DECISION_PICKED:
-            return f"It would go to {answer.chosen} at once."
+            return f"It would go to {printable(answer.chosen_name or answer.chosen)} at once."
         case pb.ExplainResponse.DECISION_PASSED if "answered_by" in answer.resolved:
             return "Coxswain answers it at once, for the whole fleet."
         case pb.ExplainResponse.DECISION_PASSED:
-            where = answer.chosen or "any server that Envoy knows"
+            where = printable(answer.chosen_name or answer.chosen) or "any server that Envoy knows"
             return f"It takes no slot and would go to {where} at once."
         case pb.ExplainResponse.DECISION_QUEUED:
             soon = f", about {seconds(answer.expected_s)}" if answer.HasField("expected_s") else ""

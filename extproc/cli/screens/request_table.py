@@ -60,9 +60,11 @@ def table_of(answer: pb.ListRequestsResponse) -> Group:
     has_criticalities = any(
         request.criticality not in ("", "standard") for request in answer.requests
     )
+    has_reasons = any(request.wait_reason for request in answer.requests)
     has_request_ids = console().width >= ROOMY
     table = Table(box=None, pad_edge=False, header_style="bold")
     titles = ["REQUEST"] * has_request_ids + ["EXCHANGE", "STATE", "POSITION", "ENDPOINT"]
+    titles += ["WHY"] * has_reasons
     titles += ["MODEL"] * has_models + ["CRITICALITY"] * has_criticalities
     for title in (*titles, "AGE", "WAITED", "EXPECTED"):
         table.add_column(title, justify="right" if title in RIGHT else "left", overflow="fold")
@@ -72,9 +74,10 @@ def table_of(answer: pb.ListRequestsResponse) -> Group:
         cells += [
             Text(request.exchange_id),
             Text(state, style=STYLES.get(state, "")),
-            Text(str(request.arrival_position or "")),
-            Text(request.endpoint),
+            Text(f"{request.queue_position} of {request.queued}" if request.queue_position else ""),
+            Text(printable(request.endpoint_name or request.endpoint)),
         ]
+        cells += [Text(request.wait_reason)] * has_reasons
         cells += [Text(printable(request.model))] * has_models + [
             Text(request.criticality)
         ] * has_criticalities
@@ -97,6 +100,6 @@ def position_line(message: pb.WatchQueueResponse) -> str:
             )
             return f"{message.queue_position} of {message.queued}{soon} ({waited})"
         case pb.WatchQueueResponse.STATE_SERVED:
-            return f"served by {message.endpoint} ({waited})"
+            return f"served by {printable(message.endpoint_name or message.endpoint)} ({waited})"
         case _:
             return f"gone ({waited})"

@@ -23,8 +23,8 @@ FIRST: Final = ("served", "passed", "withdrawn", "broken")
 
 def screen_of(data: TopData, frame: Frame, clock: str = "", notice: str = "") -> Group:
     """All of it. `notice` says what is wrong with the picker's answers, if anything."""
-    names = {each.address: each.name or each.address for each in data.endpoints}
-    issues = issue_lines(data.status.problems, data.endpoints)
+    notes = [data.status.idle_note] if data.status.idle_note else []
+    issues = issue_lines([*notes, *data.status.problems], data.endpoints)
     shown_issues = issues if frame.height_lines is None else _first(issues)
     rest = None
     if frame.height_lines is not None:
@@ -38,7 +38,7 @@ def screen_of(data: TopData, frame: Frame, clock: str = "", notice: str = "") ->
         parts.append(Text(f"and {len(data.endpoints) - many} more endpoints", style="dim"))
     if running or queued:
         requests = [*data.queued[:queued], *data.running[:running]]
-        parts += [Text(), request_lines(requests, names, frame)]
+        parts += [Text(), request_lines(requests, frame)]
         more = _more(data.status, running, queued)
         if more:
             parts.append(Text(more, style="dim"))

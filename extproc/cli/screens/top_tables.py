@@ -1,6 +1,6 @@
 """The tables of `coxswain top`: issues, endpoints, requests; one line for each."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -79,10 +79,8 @@ def endpoint_lines(endpoints: Sequence[pb.Endpoint], frame: Frame) -> Table | Te
     return table
 
 
-def request_lines(
-    requests: Sequence[pb.Request], names: Mapping[str, str], frame: Frame
-) -> Table | Text:
-    """One for each request. `names` are those of the endpoints, by address."""
+def request_lines(requests: Sequence[pb.Request], frame: Frame) -> Table | Text:
+    """One for each request."""
     has_models = any(request.model for request in requests)
     has_criticalities = any(request.criticality not in ("", "standard") for request in requests)
     table = _table(
@@ -95,11 +93,11 @@ def request_lines(
     )
     for request in requests:
         name = word("RequestState", pb.RequestState.Name(request.state))
-        position = f" {request.arrival_position}" if request.arrival_position else ""
+        position = f" {request.queue_position}" if request.queue_position else ""
         table.add_row(
             _one_line(request.exchange_id),
             Text(f"{name}{position}", style=STYLES.get(name, "")),
-            _one_line(names.get(request.endpoint, request.endpoint), frame.widths.name),
+            _one_line(request.endpoint_name or request.endpoint, frame.widths.name),
             *[_one_line(request.model)] * has_models,
             *[_one_line(request.criticality, 11)] * has_criticalities,
             seconds(request.age_s),

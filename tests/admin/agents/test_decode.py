@@ -138,11 +138,11 @@ def test_a_key_that_no_header_carries_is_rejected_and_not_reported(key: str) -> 
 
 
 def test_a_server_behind_tls_is_known_by_what_its_agent_says(tmp_path: Path) -> None:
-    """By a name and the told CAs, and by its IP address and the system's where it says
-    neither; the private key beside them is not taken."""
+    """By a name and the reported CAs, and by its IP address and the system's CAs where it
+    reports neither; the private key beside them is not taken."""
     authority = Authority(tmp_path)
-    told = authority.issue("other").key.read_text() + authority.ca.read_text()
-    spec, trust = read_hello(hello(server_name="gpu.example", ca_pem=told))
+    reported = authority.issue("other").key.read_text() + authority.ca.read_text()
+    spec, trust = read_hello(hello(server_name="gpu.example", ca_pem=reported))
     assert trust is not None and trust.ip is None
     assert trust.ca_pem == authority.ca.read_text().strip()
     assert (spec.tls_profile, spec.server_name) == (trust.profile, "gpu.example")

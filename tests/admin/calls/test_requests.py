@@ -60,7 +60,11 @@ async def test_lists_running_and_waiting(picker: FakePicker) -> None:
     calls = [await picker.ask(f"r{number}") for number in range(3)]
     answer = await listed(picker)
     assert [request.request_id for request in answer.requests] == ["r0", "r1", "r2"]
-    assert [request.arrival_position for request in answer.requests] == [0, 1, 2]
+    assert [(request.queue_position, request.queued) for request in answer.requests] == [
+        (0, 0),
+        (1, 2),
+        (2, 2),
+    ]
     assert (answer.total_running, answer.total_queued, answer.total_matching) == (1, 2, 3)
     assert answer.requests[0].endpoint == A and not answer.requests[1].endpoint
     assert answer.requests[0].state == pb.REQUEST_STATE_RUNNING
@@ -71,6 +75,19 @@ async def test_lists_running_and_waiting(picker: FakePicker) -> None:
     assert (await listed(picker, endpoint=A)).total_matching == 1
     for call in calls:
         call.cancel()
+
+
+async def test_replies_name_the_endpoint(picker: FakePicker) -> None:
+    """By its name, with its address beside it: in lists, at the end of a watch, explained."""
+    picker.add_ready(A, name="gpu-1")
+    explained = await picker.admin.Explain(pb.ExplainRequest())
+    assert (explained.chosen, explained.chosen_name) == (A, "gpu-1")
+    call = await picker.ask("r1")
+    (request,) = (await listed(picker)).requests
+    assert (request.endpoint, request.endpoint_name) == (A, "gpu-1")
+    (last,) = await rest_of(picker.admin.WatchQueue(pb.WatchQueueRequest(id="r1")))
+    assert (last.endpoint, last.endpoint_name) == (A, "gpu-1")
+    call.cancel()
 
 
 async def test_a_request_is_listed_with_what_it_asks_for() -> None:
@@ -156,7 +173,7 @@ async def test_cancels_a_waiting_request(picker: FakePicker) -> None:
     picker.add_ready(A)
     calls = [await picker.ask(f"r{number}") for number in range(3)]
     answered = await picker.admin.CancelRequest(pb.CancelRequestRequest(id="r1"))
-    assert answered.request.arrival_position == 1
+    assert answered.request.queue_position == 1
     immediate = (await answer(calls[1])).immediate_response
     assert immediate.status.code == 503
     assert json.loads(immediate.body)["error"]["code"] == "cancelled"

@@ -24,4 +24,6 @@ async def test_status_of_a_service_without_endpoints() -> None:
     assert status["problems"] == []
     assert status["version"] and status["uptime_s"] >= 0
     assert status["outcomes"] == {} and status["endpoints"] == {}
-    assert status["slots"] == dict.fromkeys(("total", "leased", "foreign", "idle", "unusable"), 0)
+    assert status["slots"] == dict.fromkeys(
+        ("total", "leased", "draining", "foreign", "idle", "unusable"), 0
+    )

@@ -28,7 +28,14 @@ async def test_endpoints(run: Run) -> None:
         picker.problems.append("fleet.yaml cannot be read: no such file")
         table = await run("endpoints", picker=picker)
         assert table.stdout.rstrip().endswith("fleet.yaml cannot be read: no such file")
-        listed = parsed(await run("endpoints", "-o", "json", picker=picker))
+        answers = [
+            parsed(await run("endpoints", *words, "-o", "json", picker=picker))
+            for words in ((), ("list",))
+        ]
+        assert [answer["total"] for answer in answers] == [2, 2]
+        for answer in answers:
+            assert [one["address"] for one in answer["endpoints"]] == [A, B]
+        listed = answers[1]["endpoints"]
         assert [(each["address"], each["health"], each["slots"]["idle"]) for each in listed] == [
             (A, "ready", 2),
             (B, "ready", 3),

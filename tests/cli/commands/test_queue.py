@@ -16,7 +16,7 @@ async def test_the_queue_and_one_followed_through_it(run: Run) -> None:
         picker.add_ready(A)
         calls = [await picker.ask(f"r{number}") for number in range(3)]
         waiting = parsed(await run("queue", "-o", "json", picker=picker))["requests"]
-        assert [(each["request_id"], each["arrival_position"]) for each in waiting] == [
+        assert [(each["request_id"], each["queue_position"]) for each in waiting] == [
             ("r1", 1),
             ("r2", 2),
         ]

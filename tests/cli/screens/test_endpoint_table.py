@@ -121,3 +121,20 @@ def test_a_narrow_screen_shortens_models_first() -> None:
     _, row = drawn(table_of([long]), width=80)
     assert "ready" in row and "0.4s" in row and "…" in row
     assert row.split()[3:7] == ["4", "3", "1", "8"]
+
+
+def test_a_drained_endpoint_says_for_how_long() -> None:
+    """And what ends it; one that is leaving needs no word."""
+    drained = endpoint(intent=pb.INTENT_DRAINING, intent_age_s=185.0)
+    draining = endpoint(intent=pb.INTENT_DRAINING, intent_age_s=5.0, leases=2, name="")
+    disabled = endpoint(intent=pb.INTENT_DISABLED, intent_age_s=5.0)
+    leaving = endpoint(intent=pb.INTENT_DRAINING, intent_age_s=5.0, is_removed=True)
+    lines = drawn(table_of([drained, draining, disabled, leaving]))
+    assert lines[-3:] == [
+        "gpu-1 (10.0.0.1:8080): drained for 3m05s; `coxswain endpoints activate gpu-1` ends it",
+        (
+            "10.0.0.1:8080: draining for 5.0s, 2 still running; "
+            "`coxswain endpoints activate 10.0.0.1:8080` ends it"
+        ),
+        "gpu-1 (10.0.0.1:8080): disabled for 5.0s; `coxswain endpoints activate gpu-1` ends it",
+    ]

@@ -22,6 +22,14 @@ Decision = pb.ExplainResponse
             "It would go to 10.0.0.1:8080 at once.",
         ),
         (
+            {
+                "decision": Decision.DECISION_PICKED,
+                "chosen": "10.0.0.1:8080",
+                "chosen_name": "gpu-1",
+            },
+            "It would go to gpu-1 at once.",
+        ),
+        (
             {"decision": Decision.DECISION_PASSED, "chosen": "10.0.0.1:8080"},
             "It takes no slot and would go to 10.0.0.1:8080 at once.",
         ),

@@ -28,7 +28,8 @@ WAITING = pb.Request(
     criticality="standard",
     age_s=3.0,
     waited_s=3.0,
-    arrival_position=1,
+    queue_position=1,
+    queued=2,
     expected_s=4.0,
 )
 
@@ -64,7 +65,7 @@ def test_all_that_is_known_of_each() -> None:
         == "REQUEST EXCHANGE STATE POSITION ENDPOINT MODEL CRITICALITY AGE WAITED EXPECTED"
     )
     assert words(running) == "r1 e1 responding 10.0.0.1:8080 tiny critical 12s 0.5s"
-    assert words(waiting) == "r2 e2 queued 1 standard 3.0s 3.0s 4.0s"
+    assert words(waiting) == "r2 e2 queued 1 of 2 standard 3.0s 3.0s 4.0s"
     assert total == "1 running, 1 queued"
 
 

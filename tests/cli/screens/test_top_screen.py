@@ -45,7 +45,7 @@ def request(number: int, state: pb.RequestState) -> pb.Request:
         endpoint="" if is_queued else "10.0.0.0:8080",
         criticality="standard",
         age_s=100.0,
-        arrival_position=number + 1 if is_queued else 0,
+        queue_position=number + 1 if is_queued else 0,
     )
 
 

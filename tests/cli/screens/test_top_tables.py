@@ -95,22 +95,26 @@ def test_columns_of_requests_are_those_that_report_something(
     changes: dict[str, Any], header: str
 ) -> None:
     one = pb.Request(exchange_id="e1", state=pb.REQUEST_STATE_RUNNING, age_s=1.0, **changes)
-    assert words(drawn(request_lines([one], {}, frame(140)), 140)[0]) == header
+    assert words(drawn(request_lines([one], frame(140)), 140)[0]) == header
 
 
 def test_requests_name_their_endpoint_or_their_place() -> None:
     """By the name that the operator gave; who waits has a place and an expectation."""
     runs = pb.Request(
-        exchange_id="e1", state=pb.REQUEST_STATE_RESPONDING, endpoint="10.0.0.1:8080", age_s=61.0
+        exchange_id="e1",
+        state=pb.REQUEST_STATE_RESPONDING,
+        endpoint="10.0.0.1:8080",
+        endpoint_name="gpu-1",
+        age_s=61.0,
     )
     waits = pb.Request(
         exchange_id="e2",
         state=pb.REQUEST_STATE_QUEUED,
-        arrival_position=3,
+        queue_position=3,
         age_s=5.0,
         waited_s=5.0,
         expected_s=12.0,
     )
-    lines = drawn(request_lines([runs, waits], {"10.0.0.1:8080": "gpu-1"}, frame(80)), 80)
+    lines = drawn(request_lines([runs, waits], frame(80)), 80)
     assert words(lines[1]) == "e1 responding gpu-1 1m01s"
     assert words(lines[2]) == "e2 queued 3 5.0s 12s"

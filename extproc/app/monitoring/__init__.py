@@ -1,0 +1,1 @@
+"""What the picker observes of itself and of the Envoys in front of it."""

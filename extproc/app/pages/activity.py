@@ -1,0 +1,99 @@
+"""What `/activity` shows: requests, the last ten minutes, and what happened. All of it is bounded.
+
+It is kept here and not in the page, so that a page that is opened now shows it, too.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from extproc.core.address import Address
+from extproc.core.exchange_record import ExchangeRecord
+from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.exchange_registry import ExchangeRegistry
+from extproc.status.event_feed import EventFeed
+from extproc.status.history import History
+from extproc.status.learned_json import learned_json
+from extproc.status.requests_json import requests_json, takes_slot
+
+INTERVAL_S: Final = 1.0
+MAX_ENDED: Final = 500
+"""More than a page lists, so that each endpoint's page has some."""
+NO_REQUESTS: Final[dict[str, Any]] = {"running": [], "queued": [], "ended": []}
+
+log = logging.getLogger("coxswain.service")
+
+
+class Activity:
+    """Belongs to one event loop. `ended` costs a microsecond."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        registry: ExchangeRegistry,
+        clock: Callable[[], float],
+        *,
+        generated_tokens: Callable[[], int | None],
+        bypassed: Callable[[], int],
+    ) -> None:
+        """`clock` is the core's; the others are numbers since the start."""
+        self._dispatcher = dispatcher
+        self._registry = registry
+        self._clock = clock
+        self._ended: deque[ExchangeRecord] = deque(maxlen=MAX_ENDED)
+        self._history = History(dispatcher, generated_tokens)
+        self._feed = EventFeed(dispatcher, bypassed)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Record from now on."""
+        self._timer = asyncio.get_running_loop().call_later(INTERVAL_S, self._run)
+
+    def stop(self) -> None:
+        """Stop recording; calling it twice is no error."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def ended(self, record: ExchangeRecord) -> None:
+        """An exchange ended."""
+        if takes_slot(record):
+            self._ended.appendleft(record)
+            self._history.ended(record.first_token_s)
+
+    def _run(self) -> None:
+        self.start()
+        try:
+            self.advance()
+        except Exception:
+            log.exception("recording for the dashboard failed; retrying at the next interval")
+
+    def advance(self) -> None:
+        """Record what is now."""
+        now = self._clock()
+        self._history.advance(now)
+        self._feed.advance(now)
+
+    def as_json(self, endpoint: str = "") -> dict[str, Any]:
+        """Everything, or, for the address or the unique name of an endpoint, what concerns it."""
+        now = self._clock()
+        address = self._find(endpoint)
+        if endpoint and address is None:
+            return {"requests": NO_REQUESTS, "history": self._history.as_json(now), "events": []}
+        tree: dict[str, Any] = {
+            "requests": requests_json(self._dispatcher, self._registry, self._ended, now, address),
+            "history": self._history.as_json(now),
+            "events": self._feed.as_json(now, address),
+        }
+        if address is not None:
+            tree["learned"] = learned_json(self._dispatcher, address, now)
+        return tree
+
+    def _find(self, text: str) -> Address | None:
+        fleet = self._dispatcher.fleet
+        for endpoint in fleet:
+            if text in (str(endpoint.address), fleet.name_of(endpoint.address)):
+                return endpoint.address
+        return None

@@ -1,0 +1,74 @@
+"""`coxswain status`: the picker in one table; `coxswain version`: its version and ours."""
+
+from typing import Final
+
+import typer
+
+from extproc.cli.admin_client import AdminClient
+from extproc.cli.output import Format, OutputOption, plain, print_json, printable, seconds
+from extproc.cli.rpc_command import talks
+
+HEALTHS: Final = ("ready", "degraded", "loading", "asleep", "down")
+
+
+def register(root: typer.Typer) -> None:
+    """Add `coxswain status` and `coxswain version` to the root command."""
+    root.command()(status)
+    root.command()(version)
+
+
+@talks
+async def status(picker: AdminClient, output: OutputOption = Format.TABLE) -> None:
+    """Show whether the picker is ready, its endpoints, slots and queue, and what is wrong.
+
+    \b
+    Examples:
+      coxswain status
+      coxswain status -o json | jq .is_ready
+    """
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+    answer = await picker.ask(picker.admin.GetStatus, pb.GetStatusRequest())
+    if output is Format.JSON:
+        print_json(plain(answer))
+        return
+    slots, healths = answer.slots, answer.endpoints_by_health
+    ready = "ready" if answer.is_ready else f"not ready: {answer.not_ready_reason}"
+    known = [f"{healths[health]} {health}" for health in HEALTHS if healths.get(health)]
+    queued = f"{answer.queued} (at most {answer.queue_max_requests})"
+    if answer.HasField("expected_s"):
+        queued += f", all served in {seconds(answer.expected_s)}"
+    rows = {
+        "Picker": f"{answer.version}, up {seconds(answer.uptime_s)}, {ready}",
+        "Endpoints": ", ".join(known) or "none",
+        "Slots": f"{slots.total}: {slots.leased} leased, {slots.foreign} foreign, "
+        f"{slots.idle} idle, {slots.unusable} unusable",
+        "Running": str(answer.running),
+        "Queued": queued,
+        "Envoys": str(len(answer.envoys)),
+    }
+    for name, text in rows.items():
+        typer.echo(f"{name:<10} {printable(text)}")
+    for note in (*filter(None, [answer.idle_note]), *answer.problems):
+        typer.echo(f"! {printable(note)}")
+
+
+@talks
+async def version(picker: AdminClient, output: OutputOption = Format.TABLE) -> None:
+    """Show the version of this command and that of the picker.
+
+    `coxswain --version` shows only the first, without a picker.
+
+    \b
+    Example:
+      coxswain version
+    """
+    from extproc.app.version import own_version
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+    answer = await picker.ask(picker.admin.GetStatus, pb.GetStatusRequest())
+    if output is Format.JSON:
+        print_json({"command": own_version(), "picker": answer.version})
+    else:
+        typer.echo(f"command {own_version()}")
+        typer.echo(f"picker  {printable(answer.version)}")

@@ -1,0 +1,31 @@
+"""Durations as people type them: `90`, `90s`, `2m`, `1h30m`, `500ms`."""
+
+import re
+from typing import Final
+
+METAVAR: Final = "DURATION"
+_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+
+def parse_duration(text: str | float) -> float:
+    """The duration in seconds; a number without a unit is seconds. Raises `ValueError`."""
+    plain = str(text).strip().lower()
+    try:
+        seconds = float(plain)
+    except ValueError:
+        parts = _PART.findall(plain)
+        if not parts or "".join(map("".join, parts)) != plain:
+            raise ValueError(f"{text!r} is no duration; write 90s, 2m or 1h30m") from None
+        seconds = sum(float(number) * _UNITS_S[unit] for number, unit in parts)
+    if not 0.0 <= seconds < float("inf"):
+        raise ValueError(f"{text!r} is no duration; write 90s, 2m or 1h30m")
+    return seconds
+
+
+def positive_duration(text: str | float) -> float:
+    """The same, above 0."""
+    seconds = parse_duration(text)
+    if not seconds:
+        raise ValueError("it must be above 0")
+    return seconds

@@ -1,0 +1,113 @@
+"""Current and ended requests as plain values: no prompts, no keys, no request ids of clients."""
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, Final
+
+from extproc.core.address import Address
+from extproc.core.exchange_record import ExchangeRecord, Outcome
+from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.exchange_registry import (
+    ExchangeRegistry,
+    ExchangeSnapshot,
+    KnownExchange,
+)
+
+MAX_LISTED: Final = 50
+"""Of the running, of the queued and of the ended requests, each."""
+
+
+def requests_json(
+    dispatcher: Dispatcher,
+    registry: ExchangeRegistry,
+    ended: Iterable[ExchangeRecord],
+    now: float,
+    endpoint: Address | None = None,
+) -> dict[str, Any]:
+    """The requests that take a slot: up to `MAX_LISTED` running and queued ones, oldest first, and
+    of `ended`, which are newest first. With `endpoint`, those on it, and none of the queue.
+    O(exchanges); only those in the lists cost more than two attributes."""
+    running = (
+        exchange
+        for exchange in registry
+        if exchange.lease is not None and endpoint in (None, exchange.lease.address)
+    )
+    queued = (each for each in registry if _is_queued(each) and endpoint is None)
+    over = (record for record in ended if endpoint in (None, record.endpoint))
+    return {
+        "running": [_request(each) for each in _snapshots(running, now)],
+        "queued": _queued(dispatcher, _snapshots(queued, now), now),
+        "ended": [_ended(record, now) for record in islice(over, MAX_LISTED)],
+    }
+
+
+def _is_queued(exchange: KnownExchange) -> bool:
+    return exchange.ticket is not None and exchange.ticket.is_waiting
+
+
+def _snapshots(exchanges: Iterable[KnownExchange], now: float) -> list[ExchangeSnapshot]:
+    return [exchange.snapshot(now) for exchange in islice(exchanges, MAX_LISTED)]
+
+
+def _request(snapshot: ExchangeSnapshot) -> dict[str, Any]:
+    return {
+        "id": snapshot.exchange_id,
+        "state": snapshot.state.value,
+        "model": snapshot.model,
+        "criticality": snapshot.criticality,
+        "objective": snapshot.objective,
+        "endpoint": "" if snapshot.endpoint is None else str(snapshot.endpoint),
+        "endpoint_name": snapshot.endpoint_name,
+        "age_s": _rounded(snapshot.age_s),
+        "waited_s": _rounded(snapshot.waited_s),
+        "weight_slots": snapshot.weight_slots,
+    }
+
+
+def _queued(
+    dispatcher: Dispatcher, snapshots: Iterable[ExchangeSnapshot], now: float
+) -> list[dict[str, Any]]:
+    queued = [(each, each.ticket) for each in snapshots if each.ticket is not None]
+    if not queued:
+        return []
+    tickets = [ticket for _, ticket in queued]
+    waits = dispatcher.waits()
+    return [
+        {
+            **_request(snapshot),
+            "position": position.position,
+            "queued": position.queued,
+            "expected_s": _rounded(position.expected_s),
+            "reason": waits.reason_of(ticket).value,
+        }
+        for (snapshot, ticket), position in zip(
+            queued, dispatcher.positions_of(tickets, now), strict=True
+        )
+    ]
+
+
+def _ended(record: ExchangeRecord, now: float) -> dict[str, Any]:
+    return {
+        "id": record.exchange_id,
+        "outcome": record.outcome.value,
+        "reason": "" if record.reason is None else record.reason.value,
+        "status": record.status,
+        "model": record.model,
+        "criticality": record.criticality,
+        "endpoint": "" if record.endpoint is None else str(record.endpoint),
+        "endpoint_name": record.endpoint_name,
+        "ended_age_s": _rounded(now - record.began_at - record.duration_s),
+        "waited_s": _rounded(record.waited_s),
+        "first_token_s": _rounded(record.first_token_s),
+        "duration_s": _rounded(record.duration_s),
+        "output_tokens": record.output_tokens,
+    }
+
+
+def takes_slot(record: ExchangeRecord) -> bool:
+    """Whether an ended exchange belongs into the list."""
+    return record.outcome is not Outcome.PASSED
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(max(0.0, seconds), 3)

@@ -1,0 +1,192 @@
+"""Each block of docs/clients.md runs as it is printed, but for addresses and files: over a real
+Envoy and real llama-servers, with the clients' libraries as PyPI has them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import ssl
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from extproc.demo.port import LOOPBACK, free_port
+from tests.docs.pages import page
+from tests.e2e.conftest import QUICK
+from tests.e2e.pool import StackPool, shares
+from tests.e2e.stack import CHAT, Stack, chat, until
+from tests.fakes.authority import Authority
+from tests.fakes.package_index import need_index
+
+pytestmark = [*shares("clients"), pytest.mark.llama, pytest.mark.timeout(600)]
+
+OFFLINE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+"""LiteLLM loads its table of prices from GitHub otherwise."""
+MASTER_KEY = {"authorization": "Bearer sk-choose-one"}
+ON_THE_PAGE = "127.0.0.1:10000"
+OPENAI = "openai==3.54.0"
+ANTHROPIC = "anthropic==2.12.0"
+LITELLM = "litellm[proxy]==1.106.2"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def stack(llama: None, stacks: StackPool) -> AsyncIterator[Stack]:
+    async with stacks.lend(settings=QUICK) as lent:
+        yield lent
+
+
+def block(heading: str, stack: Stack) -> str:
+    """The first block below a heading, for this stack's Envoy."""
+    section = "\n" + page("docs/clients.md").text.partition(f"\n## {heading}\n")[2]
+    text = section.partition("\n```")[2].partition("\n")[2].partition("\n```")[0]
+    assert ON_THE_PAGE in text or heading == "LiteLLM"
+    return text.replace(ON_THE_PAGE, f"{LOOPBACK}:{stack.envoy_port}")
+
+
+async def run(*words: str | Path) -> str:
+    """What a command printed, which must have ended well."""
+    process = await asyncio.create_subprocess_exec(*words, stdout=PIPE, stderr=STDOUT)
+    out, _ = await process.communicate()
+    assert process.returncode == 0, out.decode()
+    return out.decode()
+
+
+@asynccontextmanager
+async def serving(url: str, *words: str | Path, ca: Path | None = None) -> AsyncIterator[None]:
+    """A server of another project, from its first response until the end."""
+    context = ssl.create_default_context(cafile=ca)
+    process = await asyncio.create_subprocess_exec(
+        *words, stdout=DEVNULL, env={**os.environ, **OFFLINE}
+    )
+    try:
+        async with httpx.AsyncClient(verify=context) as client:
+
+            async def is_ready() -> bool:
+                assert process.returncode is None, "it ended by itself"
+                try:
+                    return (await client.get(url)).status_code == 200
+                except httpx.TransportError:
+                    return False
+
+            await until(is_ready)
+        yield
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+def with_package(package: str, *words: str | Path) -> list[str | Path]:
+    """A command in an environment with one package, which uv brings."""
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if uv is None:
+        pytest.skip("no uv")
+    need_index(uv)
+    return [uv, "run", "--no-project", "--quiet", "--python", "3.11", "--with", package, *words]
+
+
+def program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"no {name}")
+    return found
+
+
+async def ask(url: str, verify: Path) -> list[str]:
+    """The events of one stream through a proxy."""
+    context = ssl.create_default_context(cafile=verify)
+    body = chat(8) | {"stream": True}
+    async with httpx.AsyncClient(verify=context, timeout=60) as client:
+        answer = await client.post(f"{url}{CHAT}", json=body)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["x-coxswain-endpoint"]
+    return [line for line in answer.text.splitlines() if line]
+
+
+async def test_curl(stack: Stack) -> None:
+    out = await run("sh", "-ec", block("curl", stack))
+    assert out.rstrip().endswith("data: [DONE]")
+
+
+async def test_openais_sdk(stack: Stack) -> None:
+    """Also the header with the endpoint, a stream, and the list of models."""
+    code = block("OpenAI's Python SDK", stack)
+    out = await run(*with_package(OPENAI, "python", "-c", code))
+    assert out.split()[0] in {server.address for server in stack.servers}
+
+
+async def test_anthropics_sdk(stack: Stack) -> None:
+    code = block("Anthropic's Python SDK", stack)
+    out = await run(*with_package(ANTHROPIC, "python", "-c", code))
+    assert out.split()[0] in {"max_tokens", "end_turn"}
+
+
+async def test_litellm_in_front(stack: Stack, tmp_path: Path) -> None:
+    """A whole response and a stream; the header with the endpoint comes through it."""
+    config = tmp_path / "litellm.yaml"
+    config.write_text(block("LiteLLM", stack), encoding="utf-8")
+    port = free_port()
+    url = f"http://{LOOPBACK}:{port}"
+    words = with_package(LITELLM, "litellm", "--config", config, "--port", str(port))
+    async with (
+        serving(f"{url}/health/liveliness", *words),
+        httpx.AsyncClient(timeout=60, headers=MASTER_KEY) as client,
+    ):
+        body = chat(8) | {"model": "local"}
+        answer = await client.post(f"{url}{CHAT}", json=body)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["usage"]["completion_tokens"] >= 1
+        served_by = answer.headers["llm_provider-x-coxswain-endpoint"]
+        assert served_by in {server.address for server in stack.servers}
+        answer = await client.post(f"{url}{CHAT}", json=body | {"stream": True})
+        assert answer.text.rstrip().endswith("data: [DONE]")
+
+
+async def test_nginx_with_tls_in_front(stack: Stack, tmp_path: Path) -> None:
+    nginx = program("nginx")
+    authority = Authority(tmp_path)
+    pair = authority.issue("proxy")
+    port = free_port()
+    server = block("nginx with TLS", stack)
+    for printed, own in (
+        ("443 ssl", f"{LOOPBACK}:{port} ssl"),
+        ("/etc/nginx/llm.example.com.crt", str(pair.cert)),
+        ("/etc/nginx/llm.example.com.key", str(pair.key)),
+    ):
+        assert printed in server
+        server = server.replace(printed, own)
+    folders = "".join(
+        f"{kind}_temp_path {tmp_path}/{kind};"
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    config = tmp_path / "nginx.conf"
+    config.write_text(
+        f"daemon off; pid {tmp_path}/pid; error_log stderr; events {{}}\n"
+        f"http {{ access_log off; {folders}\n{server}\n}}\n"
+    )
+    url = f"https://{LOOPBACK}:{port}"
+    words = (nginx, "-p", tmp_path, "-c", config)
+    async with serving(f"{url}/v1/models", *words, ca=authority.ca):
+        assert (await ask(url, authority.ca))[-1] == "data: [DONE]"
+
+
+async def test_caddy_with_tls_in_front(stack: Stack, tmp_path: Path) -> None:
+    caddy = program("caddy")
+    authority = Authority(tmp_path)
+    pair = authority.issue("proxy")
+    url = f"https://{LOOPBACK}:{free_port()}"
+    site = block("Caddy with TLS", stack)
+    assert site.startswith("llm.example.com {\n")
+    site = site.replace("llm.example.com {\n", f"{url} {{\n    tls {pair.cert} {pair.key}\n")
+    config = tmp_path / "Caddyfile"
+    config.write_text(f"{{\n    admin off\n    auto_https off\n}}\n{site}\n")
+    words = (caddy, "run", "--config", config, "--adapter", "caddyfile")
+    async with serving(f"{url}/v1/models", *words, ca=authority.ca):
+        assert (await ask(url, authority.ca))[-1] == "data: [DONE]"

@@ -20,11 +20,13 @@ RUN_COMPILED := PYTHONSAFEPATH=1 PYTHONPATH="$(CURDIR)/$(COMPILED):$(CURDIR)" $(
 INCLUDE = $$($(PY) -c 'import sysconfig; print(sysconfig.get_path("include"))')
 PYTEST := pytest -n $(WORKERS)
 CAN_COMPILE = command -v cc >/dev/null && test -f "$(INCLUDE)/Python.h"
+LOCK = $(RUN) uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 SOURCES := extproc scraper tests tools $(wildcard bench rigs)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up check test test-compiled bench format proto docs lock clean static generated \
-	fast-tests llama chaos fuzz soak nightly coverage
+.PHONY: help venv up check test test-compiled bench format proto docs lock wheels clean static generated \
+	fast-tests llama chaos fuzz soak image-test nightly coverage
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,13 +78,20 @@ coverage: venv ## Measure which branches the unit and property tests reach
 test-compiled: venv ## Run properties, message-level tests and some over real Envoy on compiled code
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made && \
 		EXPECT_COMPILED=1 $(RUN_COMPILED) $(PYTEST) -o pythonpath= -ra tests/test_compiled.py \
-		tests/properties tests/stream tests/rigs/test_fuzz.py tests/e2e/test_bodies.py; \
+		tests/properties tests/stream tests/rigs/test_fuzz.py tests/e2e/test_bodies.py \
+		tests/app/pages/test_forecasts.py tests/tools/test_wheel.py; \
 	else echo "test: left out the compiled code: it takes a C compiler and Python's headers"; fi
 
 $(COMPILED)/made: pyproject.toml tools/compile_hook.py $(shell find extproc scraper -type f) | venv
 	@echo "compiling the hot path (about a minute)"
-	@rm -rf $(COMPILED) && HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(RUN) $(PIP) install --quiet \
-		--no-deps --no-build-isolation --target $(COMPILED) . && touch $@
+	@rm -rf $(COMPILED) && HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(RUN) $(PIP) wheel --quiet \
+		--no-deps --no-build-isolation --wheel-dir $(COMPILED)/wheel . && $(PIP) install --quiet \
+		--no-deps --target $(COMPILED) $(COMPILED)/wheel/*.whl && touch $@
+
+wheels: venv ## Build the wheels into dist/: for any machine, and with compiled code for this one
+	@$(RUN) hatchling build --target wheel
+	@if $(CAN_COMPILE); then HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(RUN) hatchling build --target wheel; \
+	else echo "wheels: left out the compiled one: it takes a C compiler and Python's headers"; fi
 
 llama: venv ## Build llama-server into your cache (6 to 9 minutes), for `make up` and `make test`
 	@$(RUN) $(PY) -m extproc.demo.llama_build
@@ -109,6 +118,9 @@ soak: venv ## Send a million requests, account for each, check memory and latenc
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made; fi
 	@$(RUN_COMPILED) $(PY) -m rigs.soak $(SOAK)
 
+image-test: venv ## Build the image and run the compose stack in a real Docker engine (root or docker)
+	@$(PY) -m rigs.image
+
 format: venv ## Format the code and apply the fixes of ruff
 	@$(RUN) ruff check --fix --quiet . ; $(RUN) ruff format .
 
@@ -124,11 +136,10 @@ docs: venv ## Generate docs/settings.md, docs/commands.md and Envoy's files in e
 	@$(RUN) coxswain config envoy --set envoy.discovery=false > envoy/original_dst.yaml
 	@$(RUN) coxswain config envoy --config deploy/coxswain.yaml > deploy/envoy/envoy.yaml
 
-lock: ## Resolve requirements.lock again (needs uv)
-	@command -v uv >/dev/null || { echo "make lock needs uv on the PATH"; exit 1; }
-	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --upgrade \
-		--generate-hashes --no-emit-index-url --no-emit-find-links \
-		--custom-compile-command "make lock" --quiet --output-file requirements.lock
+lock: venv ## Resolve the three locks again: for developers, for running, for compiling
+	@$(LOCK) pyproject.toml --extra dev --upgrade --output-file requirements.lock
+	@$(LOCK) pyproject.toml --constraint requirements.lock --output-file requirements-runtime.lock
+	@$(LOCK) --group wheel --constraint requirements.lock --output-file requirements-build.lock
 
 clean: ## Remove .venv and every cache of this checkout
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

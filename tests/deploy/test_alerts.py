@@ -5,15 +5,20 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 
-from extproc.telemetry.definitions import FAMILIES
+from extproc.telemetry.definitions import FAMILIES, Kind
 from tests.deploy.stack_files import DEPLOY, ROOT, yaml_of
 
-LABELS = {family.name: frozenset(family.labels) for family in FAMILIES}
+LABELS = {
+    family.name + suffix: frozenset(family.labels)
+    for family in FAMILIES
+    for suffix in (("_bucket", "_sum", "_count") if family.kind is Kind.HISTOGRAM else ("",))
+}
 SCRAPED = frozenset({"job", "instance"})
 """What Prometheus adds to every series that it scrapes."""
 UNIT_TESTS = Path(__file__).with_name("alerts_unit_tests.yml")
@@ -61,5 +66,19 @@ def test_promtool_hears_them() -> None:
 def test_every_alert_is_explained() -> None:
     """What each means and what to do stands in docs/operations.md, and nothing of others."""
     page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(Coxswain\w+)` \| [^|]+ \| [^|]+ \|$", page, re.MULTILINE)
-    assert sorted(rows) == sorted(expressions())
+    section = page.partition("## Alerts\n")[2].partition("\n## ")[0]
+    explained = re.findall(r"^### (Coxswain\w+)\n[^\n#]+\n\n[^\n#]+$", section, re.MULTILINE)
+    assert explained == list(expressions())
+
+
+def test_every_alert_says_how_bad_it_is_and_where_to_read_on() -> None:
+    """The page's heading for that alert, in this project."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        home = tomllib.load(file)["project"]["urls"]["Source"]
+    for group in yaml_of(DEPLOY / "prometheus/alerts.yml")["groups"]:
+        for rule in group["rules"]:
+            assert rule["labels"] == {"severity": rule["labels"]["severity"]}
+            assert rule["labels"]["severity"] in {"critical", "warning", "info"}
+            anchor = rule["alert"].lower()
+            page = f"{home}/blob/main/docs/operations.md#{anchor}"
+            assert rule["annotations"]["runbook_url"] == page

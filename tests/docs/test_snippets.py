@@ -55,6 +55,7 @@ def test_json_is_json(block: Block) -> None:
 
 def test_blocks_say_what_they_are() -> None:
     """Only pictures have no language; what could be tried is tried."""
-    known = {"", "sh", "console", "yaml", "json", "html", "mermaid"}
+    known = {"", "sh", "console", "yaml", "json", "html", "mermaid", "promql"}
+    known |= {"python", "nginx", "caddyfile"}
     for page in pages():
         assert {block.language for block in page.blocks()} <= known, page.path.name

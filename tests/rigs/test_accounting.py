@@ -151,6 +151,16 @@ def test_a_full_server_is_full_until_its_answer_was_written() -> None:
     assert "full" in broken(unfinished)
 
 
+def test_what_bypassed_the_picker_may_wait_inside_the_server() -> None:
+    """For longer than the window in which it came; once its response has begun it is seen."""
+    away = Window(what="kill", began_at=9.9, ended_at=10.1, excuses=frozenset({"full"}))
+    behind = replace(two(10.7), windows=[away])
+    behind.arrivals[0].first_byte_at = 10.8
+    assert broken(behind) == []
+    behind.arrivals[0].first_byte_at = 10.2
+    assert broken(behind) == ["full"]
+
+
 def test_a_leaving_may_reach_the_server_late() -> None:
     left = two(10.7)
     left.calls[0] = call(has_left=True, ended_at=10.3, status=0, is_whole=False, body_bytes=0)

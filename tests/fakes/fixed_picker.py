@@ -93,7 +93,8 @@ class FixedPicker:
             added = mutation.set_headers.add()
             added.header.key = names.DESTINATION
             added.header.raw_value = self.destinations.encode()
-        answer.dynamic_metadata.update({names.LB_NAMESPACE: {names.DESTINATION: self.destinations}})
+        facts = {names.DESTINATION: self.destinations, names.EXCHANGE: "1"}
+        answer.dynamic_metadata.update({names.LB_NAMESPACE: facts})
         return answer
 
     async def discover(

@@ -1,4 +1,4 @@
-"""Decides from scrapes whether the task of a client that left has ended.
+"""Decides from scrapes whether the task of a client that left has ended, and which are foreign.
 
 The number of busy slots does not show it. With a draining lease A and an open lease B, one busy
 slot is A's task while B's request is in transit; or B's task; or A's again if B's has ended and its
@@ -27,7 +27,7 @@ A busy slot without a task number (older builds, a router that was not scraped i
 to any request.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -43,6 +43,8 @@ NOT_YET = 1 << 62
 
 Span = tuple[int, int]
 """The earliest and the latest scrape that may be the first to show a lease's task."""
+Owner = tuple[int, int]
+"""The earliest scrape that may show a lease's tasks, and the number of its slots."""
 
 
 class _Scrape(NamedTuple):
@@ -58,7 +60,7 @@ class DrainingEvidence:
     """The evidence for one endpoint or one model pool. O(leases log leases) a scrape, and the same
     for each draining lease."""
 
-    __slots__ = ("_earliest", "_last", "_latest", "_tasks", "_undecided")
+    __slots__ = ("_earliest", "_last", "_latest", "_shown", "_tasks", "_undecided")
 
     def __init__(self) -> None:
         self._earliest: dict[int, int] = {}
@@ -66,6 +68,8 @@ class DrainingEvidence:
         self._tasks: dict[tuple[str, int], int] = {}
         """For each busy task, by model and number, the scrape that showed it first."""
         self._last = _Scrape(0, float("-inf"), float("-inf"), [], 0)
+        self._shown: list[int] = []
+        """The same as its `first_shown`, of the last scrape even if that was ignored."""
         self._undecided: _Scrape | None = None
         """A scrape that must be evaluated again."""
 
@@ -73,14 +77,15 @@ class DrainingEvidence:
         """A lease begins; `is_running` if its request has run here for an unknown time."""
         self._earliest[lease.id] = 0 if is_running else self._last.number + 1
 
-    def closed(self, lease: Lease) -> None:
-        """The lease is over, for any reason."""
-        del self._earliest[lease.id]
+    def closed(self, lease: Lease) -> int:
+        """The lease is over, for any reason; returns the first scrape that may show its task."""
         self._latest.pop(lease.id, None)
+        return self._earliest.pop(lease.id)
 
     def restarted(self) -> None:
         """A new process responds: it numbers its tasks from the start."""
         self._tasks.clear()
+        self._shown.clear()
 
     def evaluate(
         self,
@@ -96,20 +101,16 @@ class DrainingEvidence:
         began before the previous one was answered is ignored: it may have seen less.
         """
         before, began_at = self._last, observation.began_at
-        if began_at < before.answered_at:
-            return []
         number = before.number + 1
         tasks = {
             task: self._tasks.get(task, number)
             for task in [(one.model, one.task_id) for one in observation.slot_readings]
         }
-        scrape = _Scrape(
-            number,
-            began_at,
-            observation.answered_at,
-            sorted(tasks.values()),
-            max(0, busy_slots - len(tasks)),
-        )
+        first_shown = self._shown = sorted(tasks.values())
+        if began_at < before.answered_at:
+            return []
+        unnumbered = max(0, busy_slots - len(tasks))
+        scrape = _Scrape(number, began_at, observation.answered_at, first_shown, unnumbered)
         here = [lease for lease in leases if lease.opened_at <= scrape.answered_at]
         new = [lease for lease in here if lease.id not in self._latest]
         is_full = is_quiet and (
@@ -125,6 +126,27 @@ class DrainingEvidence:
         if self._undecided is None and len(over) < len(draining):
             self._undecided = scrape
         return over
+
+    def ownerless_slots(self, leases: Collection[Lease], closed: Iterable[Owner]) -> int:
+        """The least number of busy slots, in the last scrape, that belong to no lease.
+
+        A lease owns no task that a scrape before it showed. So if more tasks than leases are from
+        before some scrape, the rest are foreign (Hall's condition for nested sets). `closed` are
+        leases that ended after the scrape began.
+        """
+        shown = self._shown
+        if not shown or shown[0] > self._last.number:
+            return 0  # any lease may own a new task
+        owners = [(self._earliest[lease.id], lease.weight_slots) for lease in leases]
+        owners += closed
+        owners.sort()
+        ownerless = owned = at = 0
+        for count, first_shown in enumerate(shown, 1):
+            while at < len(owners) and owners[at][0] <= first_shown:
+                owned += owners[at][1]
+                at += 1
+            ownerless = max(ownerless, count - owned)
+        return ownerless
 
     @property
     def due_at(self) -> float | None:

@@ -1,7 +1,8 @@
 """The slots of one endpoint: leased, foreign and free.
 
     leased  = weights of the open and draining leases
-    foreign = max(0, busy - weights of all leases open at any moment of [began_at, answered_at])
+    foreign = max(0, busy - weights of all leases open at any moment of [began_at, answered_at],
+                  busy slots whose tasks an earlier scrape showed than any lease can own)
     free    = max(0, slots - leased - foreign)
 
 A new lease is subtracted whether or not the server had started its request, so it is never counted
@@ -67,7 +68,7 @@ class EndpointSlots:
         self._instance: str | None = None
         self._evidence = DrainingEvidence()
         self._unexplained = 0
-        """`foreign_slots` without the bound at 0."""
+        """`foreign_slots` without its lower bounds."""
 
     @property
     def surplus_slots(self) -> int:
@@ -119,9 +120,11 @@ class EndpointSlots:
         """Remove a lease; raises `KeyError` if it is not here."""
         del self.leases[lease.id]
         self.leased_slots -= lease.weight_slots
-        self._evidence.closed(lease)
+        shown_from = self._evidence.closed(lease)
         is_in_pool = lease.model_pool in self.model_pools
-        self._closed.append(_Closed(now, lease.opened_at, lease.asked_slots, is_in_pool))
+        self._closed.append(
+            _Closed(now, lease.opened_at, lease.asked_slots, is_in_pool, shown_from)
+        )
         while self._closed[0].at < now - CLOSED_MEMORY_S:
             self._closed.popleft()
         if is_in_pool:
@@ -203,8 +206,14 @@ class EndpointSlots:
         leases = self.leases.values()
         over = self._evidence.evaluate(observation, busy_slots, leases, is_quiet=is_quiet)
         self._unexplained = busy_slots - ours - closed + sum(x.weight_slots for x in over)
-        self.foreign_slots = max(0, self._unexplained)
+        self.foreign_slots = max(0, self._unexplained, self._ownerless_slots(over))
         return over
+
+    def _ownerless_slots(self, over: list[Lease]) -> int:
+        """Busy slots that no lease can own, `over` aside: those are proved to have ended."""
+        leases = [lease for lease in self.leases.values() if lease not in over]
+        closed = [(entry.shown_from, entry.slots_of(self.slots)) for entry in self._closed]
+        return self._evidence.ownerless_slots(leases, closed)
 
     @property
     def next_recheck(self) -> float | None:
@@ -224,7 +233,8 @@ class EndpointSlots:
             self.foreign_slots += pool.foreign_slots - before
         if not self.model_pools:
             self._unexplained += sum(lease.weight_slots for lease in over)
-            self.foreign_slots = max(0, self._unexplained)
+            least = max(self._unexplained, self._ownerless_slots(over))
+            self.foreign_slots = max(self.foreign_slots, least)
         return over
 
     def slots_in_no_pool(self, observation: Observation) -> int:
@@ -251,6 +261,8 @@ class _Closed(NamedTuple):
     opened_at: float
     asked_slots: int
     is_in_pool: bool
+    shown_from: int
+    """The first scrape that may show its task."""
 
     def slots_of(self, slots: int) -> int:
         """Its weight, bounded by `slots`: a model that it made load reports its slots later."""

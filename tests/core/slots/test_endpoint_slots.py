@@ -298,7 +298,7 @@ def test_a_multi_slot_draining_lease_is_freed_as_a_whole() -> None:
 
 
 def test_a_freed_lease_does_not_hide_a_foreign_slot() -> None:
-    """A foreign task that the draining lease explained is foreign once that lease is over."""
+    """A foreign task that was there before stays foreign, also once that lease is over."""
     endpoint = endpoint_slots(4)
     scrape(endpoint, 0.5, 0.5, busy=1, tasks=(7,))
     running, lease = opened(endpoint, 1.0), opened(endpoint, 1.0)
@@ -306,11 +306,66 @@ def test_a_freed_lease_does_not_hide_a_foreign_slot() -> None:
     lease.leave(2.5)
     for began_at in (3.0, 3.5):
         assert scrape(endpoint, began_at, began_at, busy=2, tasks=(7, 8)) == []
-    assert (endpoint.foreign_slots, endpoint.free_slots) == (0, 2)
+    assert (endpoint.foreign_slots, endpoint.free_slots) == (1, 1)
     assert endpoint.next_recheck == 3.0 + RELEASE_S
     assert endpoint.recheck(3.5) == [lease]
     assert running in endpoint.leases.values()
     assert endpoint.foreign_slots == 1
+
+
+# foreign tasks
+
+
+def test_a_request_in_transit_explains_no_task_that_was_there_before() -> None:
+    """Its slot would be given to the next request, and the server would have one too many."""
+    endpoint = endpoint_slots(2)
+    scrape(endpoint, 1.0, 1.0, busy=1, tasks=(7,))
+    opened(endpoint, 2.0)
+    scrape(endpoint, 3.0, 3.0, busy=1, tasks=(7,))
+    assert (endpoint.foreign_slots, endpoint.free_slots) == (1, 0)
+    scrape(endpoint, 4.0, 4.0, busy=2, tasks=(7, 8))
+    assert (endpoint.foreign_slots, endpoint.free_slots) == (1, 0)
+    scrape(endpoint, 5.0, 5.0, busy=1, tasks=(8,))
+    assert (endpoint.foreign_slots, endpoint.free_slots) == (0, 1)
+
+
+def test_a_task_from_before_a_closed_lease_is_foreign() -> None:
+    """A lease that ended while the scrape was under way explains new tasks only."""
+    endpoint = endpoint_slots(3)
+    scrape(endpoint, 1.0, 1.0, busy=1, tasks=(7,))
+    lease = opened(endpoint, 2.0, weight=2)
+    closed(endpoint, lease, 3.5)
+    scrape(endpoint, 3.0, 4.0, busy=2, tasks=(7, 8))
+    assert endpoint.foreign_slots == 1
+
+
+def test_a_task_that_a_lease_may_own_is_not_foreign() -> None:
+    """The scrape that showed it began before the lease, and was applied after it."""
+    endpoint = endpoint_slots(3)
+    opened(endpoint, 2.0)
+    scrape(endpoint, 1.0, 3.0, busy=1, tasks=(7,))
+    opened(endpoint, 4.0)
+    scrape(endpoint, 5.0, 5.0, busy=1, tasks=(7,))
+    assert endpoint.foreign_slots == 0
+
+
+def test_a_moved_request_may_own_any_task() -> None:
+    """It ran here before its lease came."""
+    endpoint = endpoint_slots(3)
+    scrape(endpoint, 1.0, 1.0, busy=1, tasks=(7,))
+    endpoint.add(Lease(next(ids), ADDRESS, 1, 0.5), is_running=True)
+    scrape(endpoint, 2.0, 2.0, busy=1, tasks=(7,))
+    assert endpoint.foreign_slots == 0
+
+
+def test_a_scrape_that_overlaps_the_last_one_shows_foreign_tasks_too() -> None:
+    endpoint = endpoint_slots(3)
+    scrape(endpoint, 1.0, 3.0, busy=1, tasks=(7,))
+    opened(endpoint, 3.5)
+    scrape(endpoint, 2.0, 4.0, busy=1, tasks=(7,))
+    assert endpoint.foreign_slots == 1
+    scrape(endpoint, 2.5, 4.5, busy=1, tasks=(8,))
+    assert endpoint.foreign_slots == 0
 
 
 # caps

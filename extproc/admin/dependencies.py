@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from extproc.admin.keepers import KeepersService
 from extproc.core.address import Address
 from extproc.core.fleet.membership import ConnectedEnvoy
 from extproc.core.scheduler.dispatcher import Dispatcher
@@ -95,3 +96,4 @@ class AdminDependencies:
     outcomes: Callable[[], Mapping[str, int]]
     version: str
     started_at: float
+    keepers: KeepersService

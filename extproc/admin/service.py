@@ -6,6 +6,7 @@ import grpc
 
 from extproc.admin.calls.endpoints import EndpointCalls
 from extproc.admin.calls.explain import ExplainCalls
+from extproc.admin.calls.models import ModelCalls
 from extproc.admin.calls.requests import RequestCalls
 from extproc.admin.calls.status import StatusCalls
 from extproc.admin.calls.watch import WatchCalls
@@ -18,7 +19,7 @@ DESCRIPTOR: Final = pb.DESCRIPTOR.services_by_name["Admin"]
 SERVICE: Final[str] = DESCRIPTOR.full_name
 
 
-class AdminService(EndpointCalls, WatchCalls, RequestCalls, ExplainCalls, StatusCalls):
+class AdminService(EndpointCalls, WatchCalls, RequestCalls, ExplainCalls, StatusCalls, ModelCalls):
     """`coxswain.v1.Admin`. Each call is answered on the event loop and never blocks it long."""
 
     def __init__(self, dependencies: AdminDependencies) -> None:

@@ -11,6 +11,8 @@ from extproc.admin.agents import SERVICE as AGENTS_SERVICE
 from extproc.admin.agents import AgentsService
 from extproc.admin.auth.guard import Guard
 from extproc.admin.dependencies import AdminEndpoints, SettingsAccess
+from extproc.admin.keepers import SERVICE as KEEPERS_SERVICE
+from extproc.admin.keepers import KeepersService
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
 from extproc.app.ports import bind
 from extproc.app.security import exposure
@@ -51,9 +53,11 @@ class AdminPort:
         problems: Callable[[], Sequence[str]],
         outcomes: Callable[[], Mapping[str, int]],
         agents: AgentsService,
+        keepers: KeepersService,
         address_rejection: Callable[[Address, str], str],
     ) -> None:
         self._agents = agents
+        self._keepers = keepers
         self._health = health
         self._server: grpc.aio.Server | None = None
         self.service = AdminService(
@@ -73,6 +77,7 @@ class AdminPort:
                 outcomes=outcomes,
                 version=own_version(),
                 started_at=time.monotonic(),
+                keepers=keepers,
             )
         )
 
@@ -82,10 +87,13 @@ class AdminPort:
         self._server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=(guard,))
         self.service.add_to(self._server)
         self._agents.add_to(self._server)
+        self._keepers.add_to(self._server)
         health: ServiceTable = {}
         self._health.add_to(health)
         add_calls(self._server, health)
-        add_reflection(self._server, (ADMIN_SERVICE, AGENTS_SERVICE, HEALTH_SERVICE))
+        add_reflection(
+            self._server, (ADMIN_SERVICE, AGENTS_SERVICE, KEEPERS_SERVICE, HEALTH_SERVICE)
+        )
         port = bind(
             self._server,
             settings.listen.admin,
@@ -97,5 +105,6 @@ class AdminPort:
 
     async def stop(self) -> None:
         self._agents.close()
+        self._keepers.close()
         if self._server is not None:
             await self._server.stop(STOP_GRACE_S)

@@ -10,6 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from extproc.admin.agents import AgentsDependencies, AgentsService
+from extproc.admin.keepers import KeepersDependencies, KeepersService
 from extproc.app import options
 from extproc.app.admin_port import AdminPort
 from extproc.app.auditor import Auditor
@@ -116,6 +117,7 @@ class Service:
             ),
             options.agents_options(settings),
         )
+        self._keepers = KeepersService(KeepersDependencies(clock=time.monotonic))
         self._members = Discovery(
             settings, self._set_members, self._discovery.open, self._is_reported
         )
@@ -162,6 +164,7 @@ class Service:
             problems=self._problems,
             outcomes=self._telemetry.outcomes,
             agents=self._agents,
+            keepers=self._keepers,
             address_rejection=self._address_rejection,
         )
         self._activity = Activity(

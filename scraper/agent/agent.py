@@ -59,12 +59,15 @@ class Agent:
         clock: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = random_numbers.random,
         lost_s: Callable[[float], float] = never_blocked,
+        edit: Callable[[Observation], Observation] | None = None,
     ) -> None:
-        """`lost_s` returns for how many seconds since a moment this process was blocked."""
+        """`lost_s` returns for how many seconds since a moment this process was blocked. `edit`
+        returns what is reported in place of an observation."""
         self.target = target
         self.options = options
         self._connect = connect
         self._clock = clock
+        self._edit = edit
         self._backoff = Backoff(random)
         self._id = uuid.uuid4().hex
         self._scrape_priority = ScrapePriority.IDLE
@@ -80,6 +83,8 @@ class Agent:
         self._leaving = asyncio.Event()
         self._renewed = asyncio.Event()
         self._link: Link | None = None
+        self.was_granted = False
+        """Whether the picker has said that its requests here have ended, after `leave`."""
         self._problem: str | None = None
         """The error of the last stream; None without one."""
 
@@ -106,7 +111,13 @@ class Agent:
         if self._link is not None:
             self._link.leave()
 
+    def scrape_now(self) -> None:
+        """Scrape the server now: something happened to it."""
+        self._scrape_now()
+
     def _on_observation(self, observation: Observation) -> None:
+        if self._edit is not None:
+            observation = self._edit(observation)
         self._newest = observation
         if observation.status in ANSWERS:
             self._answered.set()
@@ -121,6 +132,7 @@ class Agent:
             is_rejected = False
             try:
                 if await self._attach():
+                    self.was_granted = True
                     return
                 continue
             except LinkError as error:

@@ -15,6 +15,7 @@ NO_ANSWER = {
     "coxswain up",
     "coxswain serve",
     "coxswain agent",
+    "coxswain keeper",
     "coxswain config schema",  # is JSON always
     "coxswain config reference",  # is a page
 }

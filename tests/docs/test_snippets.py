@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from extproc.app.envoy import envoy_options
+from extproc.keeper.models_file import parse_models
 from extproc.settings import Settings, load_settings
 from tests.docs.pages import ROOT, Block, pages
 
@@ -31,7 +32,9 @@ def test_settings_load(block: Block, tmp_path: Path) -> None:
     """YAML is YAML, and where it is a settings file it loads as one, and Envoy can be given what
     goes with it."""
     content = yaml.safe_load(block.text)
-    if set(content) & set(Settings.model_fields):
+    if "memory_mb" in content:  # a keeper's file
+        parse_models(block.text.encode(), "models.yaml")
+    elif set(content) & set(Settings.model_fields):
         file = tmp_path / "coxswain.yaml"
         file.write_text(block.text)
         envoy_options(load_settings(file))

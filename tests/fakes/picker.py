@@ -16,6 +16,7 @@ import grpc
 from bench.listening import listen
 from extproc.admin import AdminDependencies, AdminService, add_reflection
 from extproc.admin.dependencies import NewEndpoint, NewEndpointError, Reloaded, ReloadError
+from extproc.admin.keepers import KeepersDependencies, KeepersService
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
@@ -149,6 +150,7 @@ class FakePicker:
     channel: grpc.aio.Channel
     admin: AdminStub
     port: int
+    keepers: KeepersService
     tls_port: int
     """Where it speaks TLS, if it was given credentials; the other port never does."""
     not_ready: list[str] = field(default_factory=list)
@@ -251,6 +253,7 @@ async def running_picker(
     )
     settings = FakeSettings()
     added = FakeAdded(dispatcher)
+    keepers = KeepersService(KeepersDependencies(clock=time.monotonic))
     not_ready: list[str] = []
     problems: list[str] = []
     outcomes: dict[str, int] = {}
@@ -271,6 +274,7 @@ async def running_picker(
             outcomes=lambda: outcomes,
             version="1.2.3",
             started_at=time.monotonic(),
+            keepers=keepers,
         )
     )
     health = Health()
@@ -280,6 +284,7 @@ async def running_picker(
     health.add_to(table)
     add_calls(server, table)
     admin.add_to(server)
+    keepers.add_to(server)
     add_reflection(server, (ADMIN_SERVICE, HEALTH_SERVICE))
     port = server.add_insecure_port("127.0.0.1:0")
     tls_port = 0
@@ -293,6 +298,7 @@ async def running_picker(
                 registry=registry,
                 settings=settings,
                 added=added,
+                keepers=keepers,
                 health=health,
                 channel=channel,
                 admin=AdminStub(channel),

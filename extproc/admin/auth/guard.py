@@ -10,7 +10,7 @@ import grpc
 from extproc.admin.auth.tokens import Token
 from extproc.transport.health import SERVICE as HEALTH
 
-AGENTS: Final = "coxswain.v1.Agents"
+AGENTS: Final = frozenset({"coxswain.v1.Agents", "coxswain.v1.Keepers"})
 SCHEME: Final = "bearer "
 MISSING: Final = (
     "a bearer token is required: send the header `authorization: Bearer TOKEN` "
@@ -44,10 +44,10 @@ class Guard(grpc.aio.ServerInterceptor):
 
     def _tokens_for(self, service: str) -> list[Token]:
         """The tokens that allow a call; none are needed if empty. Reflection and all services
-        except the agents' own need the operators' token."""
+        except the agents' and keepers' need the operators' token."""
         if service == HEALTH:
             return []
-        wanted = self._agents if service == AGENTS else self._admin
+        wanted = self._agents if service in AGENTS else self._admin
         return [] if wanted is None else [wanted]
 
 

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from extproc.admin import AdminDependencies, AdminService
+from extproc.admin.keepers import KeepersDependencies, KeepersService
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.stream.dry_run import dry_run
@@ -70,6 +71,7 @@ async def _call(reader: Reader) -> None:
             outcomes=dict,
             version="1.2.3",
             started_at=time.monotonic(),
+            keepers=KeepersService(KeepersDependencies(clock=lambda: fleet.now)),
         )
     )
     for _ in range(MOST_CALLS):

@@ -12,6 +12,7 @@ import pytest
 from extproc.admin import AdminDependencies
 from extproc.admin.calls.requests import RequestCalls
 from extproc.admin.dependencies import AdminEndpoints, SettingsAccess
+from extproc.admin.keepers import KeepersDependencies, KeepersService
 from extproc.app.pages.activity import MAX_ENDED, Activity
 from extproc.core.exchange_record import Outcome
 from extproc.core.rejection import Reason
@@ -52,6 +53,7 @@ class Screen:
                 outcomes=dict,
                 version="1",
                 started_at=0.0,
+                keepers=KeepersService(KeepersDependencies(clock=self.traffic.clock)),
             )
         )
 

@@ -17,6 +17,7 @@ from extproc.admin.calls.explain import ExplainCalls
 from extproc.admin.calls.requests import RequestCalls
 from extproc.admin.calls.status import StatusCalls
 from extproc.admin.dependencies import AdminEndpoints, SettingsAccess
+from extproc.admin.keepers import KeepersDependencies, KeepersService
 from extproc.app.pages.queue_positions import QueuePositions
 from extproc.cli.output import seconds
 from extproc.cli.screens.request_table import table_of
@@ -82,6 +83,7 @@ class Screens:
             outcomes=dict,
             version="1",
             started_at=0.0,
+            keepers=KeepersService(KeepersDependencies(clock=traffic.clock)),
         )
 
     async def listed(self) -> pb.ListRequestsResponse:

@@ -552,3 +552,77 @@ class GetStatusResponse(_message.Message):
     models: _containers.RepeatedCompositeFieldContainer[GetStatusResponse.ModelQueue]
     idle_note: str
     def __init__(self, version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., is_ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., endpoints_by_health: _Optional[_Mapping[str, int]] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., queue_max_requests: _Optional[int] = ..., fleet_version: _Optional[int] = ..., envoys: _Optional[_Iterable[_Union[GetStatusResponse.Envoy, _Mapping]]] = ..., queued_by_criticality: _Optional[_Mapping[str, int]] = ..., longest_wait_s: _Optional[float] = ..., expected_s: _Optional[float] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., exchanges: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ..., models: _Optional[_Iterable[_Union[GetStatusResponse.ModelQueue, _Mapping]]] = ..., idle_note: _Optional[str] = ...) -> None: ...
+
+class ListModelsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PlacedModel(_message.Message):
+    __slots__ = ("machine", "name", "aliases", "state", "state_age_s", "address", "memory_mb", "slots", "running", "load_s", "exits", "problem", "detail")
+    MACHINE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ALIASES_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    STATE_AGE_S_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MB_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    LOAD_S_FIELD_NUMBER: _ClassVar[int]
+    EXITS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    machine: str
+    name: str
+    aliases: _containers.RepeatedScalarFieldContainer[str]
+    state: str
+    state_age_s: float
+    address: str
+    memory_mb: int
+    slots: int
+    running: int
+    load_s: float
+    exits: int
+    problem: str
+    detail: str
+    def __init__(self, machine: _Optional[str] = ..., name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., state_age_s: _Optional[float] = ..., address: _Optional[str] = ..., memory_mb: _Optional[int] = ..., slots: _Optional[int] = ..., running: _Optional[int] = ..., load_s: _Optional[float] = ..., exits: _Optional[int] = ..., problem: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class Machine(_message.Message):
+    __slots__ = ("name", "memory_mb", "used_mb", "is_connected", "version")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MB_FIELD_NUMBER: _ClassVar[int]
+    USED_MB_FIELD_NUMBER: _ClassVar[int]
+    IS_CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    memory_mb: int
+    used_mb: int
+    is_connected: bool
+    version: str
+    def __init__(self, name: _Optional[str] = ..., memory_mb: _Optional[int] = ..., used_mb: _Optional[int] = ..., is_connected: _Optional[bool] = ..., version: _Optional[str] = ...) -> None: ...
+
+class ListModelsResponse(_message.Message):
+    __slots__ = ("models", "machines")
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    MACHINES_FIELD_NUMBER: _ClassVar[int]
+    models: _containers.RepeatedCompositeFieldContainer[PlacedModel]
+    machines: _containers.RepeatedCompositeFieldContainer[Machine]
+    def __init__(self, models: _Optional[_Iterable[_Union[PlacedModel, _Mapping]]] = ..., machines: _Optional[_Iterable[_Union[Machine, _Mapping]]] = ...) -> None: ...
+
+class WatchLogRequest(_message.Message):
+    __slots__ = ("model", "lines", "follow")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    lines: int
+    follow: bool
+    def __init__(self, model: _Optional[str] = ..., lines: _Optional[int] = ..., follow: _Optional[bool] = ...) -> None: ...
+
+class WatchLogResponse(_message.Message):
+    __slots__ = ("lines", "dropped")
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    lines: _containers.RepeatedScalarFieldContainer[str]
+    dropped: int
+    def __init__(self, lines: _Optional[_Iterable[str]] = ..., dropped: _Optional[int] = ...) -> None: ...

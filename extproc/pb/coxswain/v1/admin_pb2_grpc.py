@@ -104,6 +104,16 @@ class AdminStub:
                 request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.ListModels = channel.unary_unary(
+                '/coxswain.v1.Admin/ListModels',
+                request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListModelsRequest.SerializeToString,
+                response_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListModelsResponse.FromString,
+                _registered_method=True)
+        self.WatchLog = channel.unary_stream(
+                '/coxswain.v1.Admin/WatchLog',
+                request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.WatchLogRequest.SerializeToString,
+                response_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.WatchLogResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -212,6 +222,21 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListModels(self, request, context):
+        """The models of all machines with a keeper, sorted by machine.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchLog(self, request, context):
+        """The log of one model's server, from its keeper. llama-server does not write prompts into it
+        unless it is started with --verbose or similar.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -284,6 +309,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.GetStatus,
                     request_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.GetStatusRequest.FromString,
                     response_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.GetStatusResponse.SerializeToString,
+            ),
+            'ListModels': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListModels,
+                    request_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListModelsRequest.FromString,
+                    response_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListModelsResponse.SerializeToString,
+            ),
+            'WatchLog': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchLog,
+                    request_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.WatchLogRequest.FromString,
+                    response_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.WatchLogResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -664,6 +699,60 @@ class Admin:
             '/coxswain.v1.Admin/GetStatus',
             extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.GetStatusRequest.SerializeToString,
             extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.GetStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListModels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coxswain.v1.Admin/ListModels',
+            extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListModelsRequest.SerializeToString,
+            extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListModelsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchLog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/coxswain.v1.Admin/WatchLog',
+            extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.WatchLogRequest.SerializeToString,
+            extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.WatchLogResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -20,6 +20,8 @@ class AdminStub:
     GetSettings: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.GetSettingsRequest, extproc.pb.coxswain.v1.admin_pb2.GetSettingsResponse]
     ReloadSettings: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.ReloadSettingsRequest, extproc.pb.coxswain.v1.admin_pb2.ReloadSettingsResponse]
     GetStatus: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.GetStatusRequest, extproc.pb.coxswain.v1.admin_pb2.GetStatusResponse]
+    ListModels: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.ListModelsRequest, extproc.pb.coxswain.v1.admin_pb2.ListModelsResponse]
+    WatchLog: grpc.aio.UnaryStreamMultiCallable[extproc.pb.coxswain.v1.admin_pb2.WatchLogRequest, extproc.pb.coxswain.v1.admin_pb2.WatchLogResponse]
 
 class AdminServicer:
     def ListEndpoints(
@@ -64,6 +66,12 @@ class AdminServicer:
     def GetStatus(
         self, request: extproc.pb.coxswain.v1.admin_pb2.GetStatusRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.GetStatusRequest, extproc.pb.coxswain.v1.admin_pb2.GetStatusResponse]
     ) -> Awaitable[extproc.pb.coxswain.v1.admin_pb2.GetStatusResponse]: ...
+    def ListModels(
+        self, request: extproc.pb.coxswain.v1.admin_pb2.ListModelsRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.ListModelsRequest, extproc.pb.coxswain.v1.admin_pb2.ListModelsResponse]
+    ) -> Awaitable[extproc.pb.coxswain.v1.admin_pb2.ListModelsResponse]: ...
+    def WatchLog(
+        self, request: extproc.pb.coxswain.v1.admin_pb2.WatchLogRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.WatchLogRequest, extproc.pb.coxswain.v1.admin_pb2.WatchLogResponse]
+    ) -> AsyncIterator[extproc.pb.coxswain.v1.admin_pb2.WatchLogResponse] | Awaitable[None]: ...
 
 def add_AdminServicer_to_server(
     servicer: AdminServicer, server: grpc.aio.Server

@@ -1,0 +1,107 @@
+"""The calls about the models of machines with a keeper."""
+
+from typing import Any
+
+import grpc
+
+from extproc.admin import arguments
+from extproc.admin.call_errors import courteous, invalid, not_found, not_now, quoted
+from extproc.admin.dependencies import AdminDependencies
+from extproc.admin.keepers.service import NoKeeperError
+from extproc.core.placement.machine import KeptMachine, KeptModel
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
+
+MAX_LINES = 2000
+MAX_MODEL_CHARS = 600
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class ModelCalls(AdminServicer):
+    """Models by machine, and the logs of their servers."""
+
+    def __init__(self, dependencies: AdminDependencies) -> None:
+        self._dependencies = dependencies
+
+    @courteous
+    async def ListModels(  # noqa: N802  # gRPC names it
+        self, _request: pb.ListModelsRequest, _: Context
+    ) -> pb.ListModelsResponse:
+        now = self._dependencies.clock()
+        response = pb.ListModelsResponse()
+        for _name, machine in sorted(self._dependencies.keepers.machines.items()):
+            response.machines.append(
+                pb.Machine(
+                    name=machine.name,
+                    memory_mb=machine.memory_mb,
+                    used_mb=machine.used_mb,
+                    is_connected=machine.is_connected,
+                    version=machine.version,
+                )
+            )
+            response.models.extend(
+                self._model_message(machine, model, now) for model in machine.models.values()
+            )
+        return response
+
+    def _model_message(self, machine: KeptMachine, model: KeptModel, now: float) -> pb.PlacedModel:
+        status = machine.statuses[model.name]
+        dispatcher = self._dependencies.dispatcher
+        is_member = model.address in dispatcher.fleet
+        return pb.PlacedModel(
+            machine=machine.name,
+            name=model.name,
+            aliases=model.aliases,
+            state=status.state.value,
+            state_age_s=max(0.0, now - status.since),
+            address=str(model.address),
+            memory_mb=model.memory_mb,
+            slots=model.slots,
+            running=len(dispatcher.slots_at(model.address).leases) if is_member else 0,
+            load_s=status.load_s,
+            exits=status.exits,
+            problem=status.problem,
+            detail=status.detail,
+        )
+
+    @courteous
+    async def WatchLog(  # noqa: N802
+        self, request: pb.WatchLogRequest, context: Context
+    ) -> None:
+        if request.lines > MAX_LINES:
+            raise invalid(f"lines: at most {MAX_LINES}")
+        machine, model = self._find_model(request.model)
+        log = self._dependencies.keepers.read_log(
+            machine.name, model.name, request.lines, is_followed=request.follow
+        )
+        try:
+            async for message in log:
+                if message.lines or message.dropped:
+                    await context.write(
+                        pb.WatchLogResponse(lines=message.lines, dropped=message.dropped)
+                    )
+        except NoKeeperError as error:
+            raise not_now(str(error)) from None
+        finally:
+            await log.aclose()
+        if request.follow:
+            raise not_now(f"the keeper of {machine.name} is gone")
+
+    def _find_model(self, text: str) -> tuple[KeptMachine, KeptModel]:
+        """The model of `machine/model`, `machine.model` or `model`; raises `CallError`."""
+        arguments.checked(text, "model", MAX_MODEL_CHARS)
+        found = [
+            (machine, model)
+            for machine in self._dependencies.keepers.machines.values()
+            for name, model in machine.models.items()
+            if text in (name, f"{machine.name}/{name}", f"{machine.name}.{name}", *model.aliases)
+        ]
+        if not found:
+            raise not_found(
+                f"no machine with a keeper has a model {quoted(text)}; `coxswain models` lists them"
+            )
+        if len(found) > 1:
+            machines = ", ".join(machine.name for machine, _ in found[:5])
+            raise not_now(f"several machines have {quoted(text)} ({machines}): write machine/model")
+        return found[0]

@@ -1,0 +1,256 @@
+"""The keepers' service over grpc.aio: machines and the states of their models.
+
+Each stream has a reader and a writer. A machine whose keeper is gone stays known for `FORGET_S`:
+a keeper that restarts, or a picker's connection that is lost, must not turn its models into
+unknown names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import grpc
+
+from extproc.admin.agents.decode import MessageError
+from extproc.admin.handlers import handlers_of
+from extproc.admin.keepers.decode import read_hello, read_status
+from extproc.admin.keepers.log_stream import LogStream
+from extproc.core.placement.machine import KeptMachine
+from extproc.pb.coxswain.v1 import keeper_pb2 as pb
+
+DESCRIPTOR: Final = pb.DESCRIPTOR.services_by_name["Keepers"]
+SERVICE: Final[str] = DESCRIPTOR.full_name
+
+MAX_MACHINES: Final = 1000
+MAX_LOGS: Final = 32
+"""Logs that are read from one machine at once."""
+SIGN_OF_LIFE_S: Final = 2.0
+SILENT_S: Final = 8.0
+FORGET_S: Final = 300.0
+WRITE_S: Final = 1.0
+
+log = logging.getLogger("coxswain.keepers")
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class NoKeeperError(RuntimeError):
+    """The machine's keeper is not connected; `str(error)` says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepersDependencies:
+    """`changed` is called with a machine that attached or whose states changed, `forgotten` with
+    one that was removed. All are called from the event loop and must not raise."""
+
+    clock: Callable[[], float]
+    changed: Callable[[KeptMachine], None] = lambda _: None
+    forgotten: Callable[[KeptMachine], None] = lambda _: None
+
+
+@dataclass(slots=True, eq=False)
+class _Stream:
+    """One keeper's stream."""
+
+    heard_at: float
+    machine: KeptMachine | None = None
+    wanted: tuple[str, ...] | None = None
+    retried: tuple[str, ...] = ()
+    opened: list[pb.LogRequest] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
+    logs: dict[int, LogStream] = field(default_factory=dict)
+    due: asyncio.Event = field(default_factory=asyncio.Event)
+    end: tuple[grpc.StatusCode, str] | None = None
+    is_wanted_due: bool = False
+
+    def close(self, code: grpc.StatusCode, text: str) -> None:
+        if self.end is None:
+            self.end = (code, text)
+            self.due.set()
+
+
+class KeepersService:
+    """`coxswain.v1.Keepers`. Belongs to one event loop; end it with `close`."""
+
+    def __init__(self, dependencies: KeepersDependencies) -> None:
+        self._dependencies = dependencies
+        self._clock = dependencies.clock
+        self._machines: dict[str, KeptMachine] = {}
+        self._streams: dict[str, _Stream] = {}
+        self._all: set[_Stream] = set()
+        self._forgetting: dict[str, asyncio.TimerHandle] = {}
+        self._log_ids = itertools.count(1)
+        self._is_closed = False
+
+    @property
+    def machines(self) -> Mapping[str, KeptMachine]:
+        """All known machines by name."""
+        return self._machines
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Add the service to this server."""
+        server.add_generic_rpc_handlers((handlers_of(DESCRIPTOR, self),))
+
+    def want(self, machine: str, models: Iterable[str], retried: Iterable[str] = ()) -> None:
+        """Say which models should be loaded there. Without a connected keeper nothing is sent."""
+        stream = self._streams.get(machine)
+        wanted, again = tuple(models), tuple(retried)
+        if stream is not None and (wanted != stream.wanted or again):
+            stream.wanted = wanted
+            stream.retried += again
+            stream.is_wanted_due = True
+            stream.due.set()
+
+    async def read_log(
+        self, machine: str, model: str, lines: int, *, is_followed: bool
+    ) -> AsyncGenerator[pb.LogLines, None]:
+        """The log of a model's server. Raises `NoKeeperError`."""
+        stream = self._streams.get(machine)
+        if stream is None:
+            raise NoKeeperError(f"the keeper of {machine} is not connected")
+        if len(stream.logs) >= MAX_LOGS:
+            raise NoKeeperError(f"{MAX_LOGS} logs of {machine} are read already; try again later")
+        id_ = next(self._log_ids)
+        request = pb.LogRequest(id=id_, model=model, lines=lines, is_followed=is_followed)
+        reader = stream.logs[id_] = LogStream(id_, request)
+        stream.opened.append(request)
+        stream.due.set()
+        try:
+            async for message in reader.messages():
+                yield message
+        finally:
+            stream.logs.pop(id_, None)
+            stream.ended.append(id_)
+            stream.due.set()
+
+    def close(self) -> None:
+        """End every stream: the picker shuts down."""
+        self._is_closed = True
+        for handle in self._forgetting.values():
+            handle.cancel()
+        for stream in self._all:
+            stream.close(grpc.StatusCode.UNAVAILABLE, "the picker is shutting down; reconnect")
+
+    async def Attach(  # noqa: N802  # gRPC names it
+        self, messages: AsyncIterator[pb.KeeperMessage | None], context: Context
+    ) -> None:
+        """One keeper's stream; ends when either side leaves."""
+        stream = _Stream(self._clock())
+        self._all.add(stream)
+        if self._is_closed:
+            stream.close(grpc.StatusCode.UNAVAILABLE, "the picker is shutting down; reconnect")
+        reader = asyncio.create_task(self._read(stream, messages))
+        writer = asyncio.create_task(self._write(stream, context))
+        try:
+            await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
+            for task in (reader, writer):
+                if task.done():
+                    task.result()
+        except MessageError as error:
+            log.warning("a keeper was rejected: %s", error)
+            stream.close(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        finally:
+            self._detach(stream)
+            reader.cancel()
+            stream.close(grpc.StatusCode.OK, "")
+            await asyncio.wait((writer,), timeout=WRITE_S)
+            writer.cancel()
+            await asyncio.gather(reader, writer, return_exceptions=True)
+        if stream.end is not None and stream.end[0] is not grpc.StatusCode.OK:
+            await context.abort(*stream.end)
+
+    async def _read(
+        self, stream: _Stream, messages: AsyncIterator[pb.KeeperMessage | None]
+    ) -> None:
+        async for message in messages:
+            if message is None:
+                raise MessageError("not a valid KeeperMessage; see keeper.proto")
+            if stream.end is not None:
+                return
+            stream.heard_at = self._clock()
+            self._take(stream, message)
+
+    def _take(self, stream: _Stream, message: pb.KeeperMessage) -> None:
+        kind = message.WhichOneof("content")
+        if kind == "hello":
+            if stream.machine is not None:
+                raise MessageError("hello: only the first message of a stream may be hello")
+            self._attach(stream, message.hello)
+            return
+        machine = stream.machine
+        if machine is None:
+            raise MessageError("the first message of a stream must be hello")
+        if kind == "status":
+            machine.statuses.update(read_status(message.status, machine, self._clock()))
+            machine.has_reported = True
+            self._dependencies.changed(machine)
+        elif kind == "log":
+            reader = stream.logs.get(message.log.id)
+            if reader is not None:
+                reader.receive(message.log)
+
+    def _attach(self, stream: _Stream, hello: pb.KeeperHello) -> None:
+        machine = read_hello(hello)
+        known = self._machines.get(machine.name)
+        if known is None and len(self._machines) >= MAX_MACHINES:
+            text = f"{MAX_MACHINES} machines are known already, which is the limit"
+            stream.close(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+            return
+        before = self._streams.get(machine.name)
+        if before is not None:
+            log.warning("two keepers of %s; the one that attached last counts", machine.name)
+            text = f"another keeper of {machine.name} attached later"
+            before.close(grpc.StatusCode.ALREADY_EXISTS, text)
+        if (handle := self._forgetting.pop(machine.name, None)) is not None:
+            handle.cancel()
+        stream.machine = machine
+        self._streams[machine.name] = stream
+        self._machines[machine.name] = machine
+        log.info("the keeper of %s attached, with %d models", machine.name, len(machine.models))
+        self._dependencies.changed(machine)
+
+    def _detach(self, stream: _Stream) -> None:
+        self._all.discard(stream)
+        for reader in stream.logs.values():
+            reader.end()
+        machine = stream.machine
+        if machine is None or self._streams.get(machine.name) is not stream:
+            return
+        del self._streams[machine.name]
+        machine.is_connected = False
+        if self._is_closed:
+            return
+        log.warning("the keeper of %s is gone", machine.name)
+        loop = asyncio.get_running_loop()
+        self._forgetting[machine.name] = loop.call_later(FORGET_S, self._forget, machine)
+        self._dependencies.changed(machine)
+
+    def _forget(self, machine: KeptMachine) -> None:
+        self._forgetting.pop(machine.name, None)
+        if self._machines.get(machine.name) is machine:
+            del self._machines[machine.name]
+            self._dependencies.forgotten(machine)
+
+    async def _write(self, stream: _Stream, context: Context) -> None:
+        while stream.end is None:
+            stream.due.clear()
+            command = pb.KeeperCommand(logs=stream.opened, ended_logs=stream.ended)
+            stream.opened, stream.ended = [], []
+            if stream.is_wanted_due:
+                stream.is_wanted_due = False
+                command.wanted.CopyFrom(
+                    pb.Wanted(models=stream.wanted or (), retried=stream.retried)
+                )
+                stream.retried = ()
+            await context.write(command)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SIGN_OF_LIFE_S):
+                    await stream.due.wait()
+            if self._clock() - stream.heard_at > SILENT_S:
+                stream.close(grpc.StatusCode.UNAVAILABLE, "no message for too long")

@@ -1,0 +1,173 @@
+"""`coxswain keeper`: keeps the models of one machine until it gets a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+from extproc.app.monitoring.loop_lag import LoopLag
+from extproc.app.service_manager import ServiceManager
+from extproc.app.version import own_version
+from extproc.core.address import Address, AddressError
+from extproc.core.observation import Observation
+from extproc.keeper.link import KeeperLink, LinkOptions
+from extproc.keeper.machine import Machine
+from extproc.keeper.model_server import ModelServer, agent_options, endpoint_name
+from extproc.keeper.models_file import ModelsFile, read_models
+from scraper.agent import Agent, AgentOptions
+from scraper.agent.advertise import Advertise, AdvertiseError
+from scraper.options import ScraperOptions
+from scraper.target import EndpointTarget
+
+log = logging.getLogger("coxswain.keeper")
+
+FIND_S: Final = 30.0
+FIND_PAUSE_S: Final = 1.0
+
+
+class KeeperError(ValueError):
+    """The keeper cannot run like this; `str(error)` says what to change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeeperPlan:
+    """The options of the command line. `advertise` is the address at which Envoy reaches this
+    machine: an IP address, or `auto` or `aws`."""
+
+    picker: str
+    models: Path
+    advertise: str = "auto"
+    name: str = ""
+    token: str = field(default="", repr=False)
+    drain_timeout_s: float = 30.0
+
+
+async def run_keeper(plan: KeeperPlan, connect: Callable[[], grpc.aio.Channel]) -> None:
+    """Keep the models until SIGTERM or SIGINT, then unload them; a second signal ends it at once.
+
+    Raises `SettingsError` for an invalid file, and `KeeperError` where it cannot begin.
+    """
+    file = read_models(plan.models)
+    host = await _host(plan)
+    metadata = (("authorization", f"Bearer {plan.token}"),) if plan.token else ()
+    scraping = ScraperOptions()
+    lag = LoopLag(time.monotonic, scraping.slow_after_s / 2, "the keeper")
+    machine = Machine(plan.name or _machine_name(), file.memory_mb, lambda: link.changed())  # noqa: PLW0108  # `link` comes later
+    link = KeeperLink(
+        machine,
+        LinkOptions(picker=plan.picker, version=own_version(), metadata=metadata),
+        connect,
+    )
+
+    def make_agent(
+        target: EndpointTarget, name: str, edit: Callable[[Observation], Observation]
+    ) -> Agent:
+        options = AgentOptions(
+            picker=plan.picker,
+            advertise=Advertise.parse(str(target.address), target.address.port),
+            version=own_version(),
+            metadata=metadata,
+            scraper=scraping,
+        )
+        return Agent(target, agent_options(options, name), connect, lost_s=lag.lost_s, edit=edit)
+
+    _add_servers(machine, file, host, make_agent)
+    await _keep(machine, link, lag, plan, file)
+
+
+def _add_servers(
+    machine: Machine,
+    file: ModelsFile,
+    host: str,
+    make_agent: Callable[
+        [EndpointTarget, str, Callable[[Observation], Observation]],
+        Agent,
+    ],
+) -> None:
+    ports = file.ports()
+    for name, entry in file.models.items():
+        server = ModelServer(
+            name,
+            entry,
+            Address.of(host, ports[name]),
+            endpoint_name=endpoint_name(machine.name, name),
+            make_agent=make_agent,
+            changed=machine.changed,
+        )
+        machine.add(server)
+
+
+async def _keep(
+    machine: Machine, link: KeeperLink, lag: LoopLag, plan: KeeperPlan, file: ModelsFile
+) -> None:
+    manager = ServiceManager(os.environ)
+    stopping = asyncio.Event()
+    task = asyncio.current_task()
+    assert task is not None
+    signals = 0
+
+    def stop() -> None:
+        nonlocal signals
+        signals += 1
+        if signals == 1:
+            manager.stopping()
+            stopping.set()
+        else:
+            task.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    lag.start()
+    reporting = asyncio.create_task(link.run(), name="report to the picker")
+    log.info("keeping %d models as %s, in %d MiB", len(file.models), machine.name, file.memory_mb)
+    machine.want(name for name, entry in file.models.items() if entry.preload)
+    manager.ready(f"keeping {len(file.models)} models for {plan.picker}")
+    try:
+        await stopping.wait()
+        log.info("stopping; running requests may end within %g s", plan.drain_timeout_s)
+        await machine.stop(plan.drain_timeout_s)
+    except asyncio.CancelledError:
+        if not signals:
+            raise
+    finally:
+        await machine.stop(0.0)
+        reporting.cancel()
+        await asyncio.gather(reporting, return_exceptions=True)
+        lag.stop()
+        manager.close()
+
+
+async def _host(plan: KeeperPlan) -> str:
+    """The IP address at which the servers listen; waits a while for the network."""
+    text = plan.advertise.strip()
+    try:
+        if text not in ("auto", "aws"):
+            return Address.of(text.strip("[]"), 1).host
+        advertise = Advertise.parse(text, 1)
+    except AddressError as error:
+        raise KeeperError(f"--advertise: {error}; or write auto or aws") from None
+    until = time.monotonic() + FIND_S
+    while True:
+        try:
+            return (await advertise.find(plan.picker)).host
+        except AdvertiseError as error:
+            if time.monotonic() > until:
+                raise KeeperError(str(error)) from None
+            log.warning("%s; retrying", error)
+        await asyncio.sleep(FIND_PAUSE_S)
+
+
+def _machine_name() -> str:
+    """This machine's own name, without its domain."""
+    return endpoint_name(socket.gethostname().partition(".")[0], "") or "machine"

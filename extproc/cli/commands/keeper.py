@@ -1,0 +1,184 @@
+"""`coxswain keeper`: starts and stops the llama-servers of one machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from extproc.cli.admin_client import AdminClient, PickerError
+from extproc.cli.exit_codes import ExitCode
+from extproc.cli.output import (
+    DocumentFormat,
+    DocumentOption,
+    Format,
+    OutputOption,
+    print_document,
+    print_json,
+)
+from extproc.cli.rpc_command import talks
+
+if TYPE_CHECKING:
+    import grpc
+
+group = typer.Typer(rich_markup_mode=None)
+
+
+def register(root: typer.Typer) -> None:
+    """Add `coxswain keeper` to the root command."""
+    root.add_typer(group, name="keeper")
+
+
+@group.callback(invoke_without_command=True)
+@talks
+async def keeper(
+    picker: AdminClient,
+    models: Annotated[
+        Path, typer.Option("--models", metavar="FILE", help="The file with this machine's models.")
+    ] = Path("models.yaml"),
+    advertise: Annotated[
+        str,
+        typer.Option(
+            "--advertise",
+            metavar="IP",
+            help="The address at which Envoy reaches this machine, where the servers listen; "
+            "`auto` uses the address on the route to the picker, `aws` that from EC2's metadata "
+            "service.",
+        ),
+    ] = "auto",
+    name: Annotated[
+        str,
+        typer.Option("--name", metavar="NAME", help="The machine's name; by default its own."),
+    ] = "",
+    drain_timeout: Annotated[
+        float,
+        typer.Option(
+            "--drain-timeout",
+            metavar="SECONDS",
+            min=0,
+            help="How long to wait at the end for running requests.",
+        ),
+    ] = 30.0,
+    log_format: Annotated[
+        str, typer.Option("--log-format", metavar="FORMAT", help="The log format: human or json.")
+    ] = "human",
+) -> None:
+    """Start, watch and stop the llama-servers of this machine, until Ctrl-C or SIGTERM.
+
+    The file names the models, the command of each and the memory that they take. Each loaded model
+    is an endpoint of the picker, as with `coxswain agent`. No llama-server outlives the keeper,
+    even if it is killed. docs/models.md describes the file.
+
+    \b
+    Examples:
+      coxswain keeper --picker picker:9003 --models models.yaml
+      coxswain keeper --picker picker:9003 --advertise 10.0.0.5 --name gpu-1
+      coxswain keeper import llama-swap.yaml > models.yaml
+    """
+    from extproc.app.keeper import KeeperError, KeeperPlan, run_keeper
+    from extproc.app.logs import set_up_logging
+    from extproc.settings import LogSettings, SettingsError
+
+    if log_format not in ("human", "json"):
+        raise PickerError(ExitCode.USAGE, "--log-format: human or json")
+    set_up_logging(LogSettings(format="json" if log_format == "json" else "human"))
+    plan = KeeperPlan(
+        picker=picker.address,
+        models=models,
+        advertise=advertise,
+        name=name,
+        token=picker.connection.token,
+        drain_timeout_s=drain_timeout,
+    )
+    try:
+        await run_keeper(plan, lambda: _connect(picker))
+    except (KeeperError, SettingsError) as error:
+        raise PickerError(ExitCode.USAGE, str(error)) from None
+
+
+def _connect(picker: AdminClient) -> grpc.aio.Channel:
+    """A channel with the current certificates; a file may be missing during its renewal."""
+    from extproc.cli.commands.agent import AGENT_CHANNEL
+    from scraper.agent.link import LinkError
+
+    try:
+        return picker.new_channel(AGENT_CHANNEL)
+    except PickerError as error:
+        raise LinkError(str(error)) from None
+
+
+@group.command("check")
+def check(
+    models: Annotated[
+        Path, typer.Option("--models", metavar="FILE", help="The file with this machine's models.")
+    ] = Path("models.yaml"),
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Check a file of models, and show the command of each.
+
+    \b
+    Example:
+      coxswain keeper check --models models.yaml
+    """
+    import shlex
+
+    from extproc.core.address import Address
+    from extproc.keeper.command import server_command
+    from extproc.keeper.models_file import read_models
+    from extproc.settings import SettingsError
+
+    try:
+        file = read_models(models)
+    except SettingsError as error:
+        typer.echo(f"coxswain: {error}", err=True)
+        raise typer.Exit(ExitCode.USAGE) from None
+    ports = file.ports()
+    commands = {
+        name: server_command(entry, Address.of("127.0.0.1", ports[name]))
+        for name, entry in file.models.items()
+    }
+    if output is Format.JSON:
+        print_json(commands)
+        return
+    for name, entry in file.models.items():
+        command = commands[name]
+        typer.echo(f"{name}: {entry.memory_mb} MiB\n  {shlex.join(command)}")
+
+
+@group.command("import")
+def import_file(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="llama-swap's configuration.")],
+    output: DocumentOption = DocumentFormat.YAML,
+) -> None:
+    """Print llama-swap's configuration as a file of models. What has no counterpart is named.
+
+    \b
+    Example:
+      coxswain keeper import llama-swap.yaml > models.yaml
+    """
+    import yaml
+
+    from extproc.keeper.llama_swap import import_llama_swap
+    from extproc.keeper.models_file import parse_models
+    from extproc.settings import SettingsError
+    from extproc.settings.yaml_file import read_yaml
+
+    try:
+        imported = import_llama_swap(read_yaml(file).values, str(file), _size)
+        notes = "".join(f"# - {note}\n" for note in imported.notes)
+        parse_models(yaml.safe_dump(imported.content).encode(), "the imported file")
+    except SettingsError as error:
+        typer.echo(f"coxswain: {error}", err=True)
+        raise typer.Exit(ExitCode.USAGE) from None
+    heading = f"# Imported from {file.name}. Check these points:\n{notes}"
+    print_document(imported.content, output, heading=heading)
+    for note in imported.notes:
+        typer.echo(f"coxswain: {note}", err=True)
+
+
+def _size(file: str) -> int | None:
+    try:
+        return Path(file).stat().st_size
+    except (OSError, ValueError):
+        return None

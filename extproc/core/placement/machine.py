@@ -1,0 +1,80 @@
+"""The machines with a keeper, and the models that each can load."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from extproc.core.address import Address
+
+
+class KeptState(Enum):
+    """The state of a model on one machine, as its keeper reports it."""
+
+    UNLOADED = "unloaded"
+    WAITING = "waiting"  # wanted, until others have left enough memory
+    LOADING = "loading"
+    LOADED = "loaded"
+    UNLOADING = "unloading"  # no new requests; the running ones finish
+    RESTARTING = "restarting"  # its server ended by itself
+    FAILED = "failed"  # it ended too often, and is left alone
+
+    @property
+    def holds_memory(self) -> bool:
+        """Whether it takes memory on its machine."""
+        return self not in (KeptState.UNLOADED, KeptState.WAITING, KeptState.FAILED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptModel:
+    """A model in a keeper's file. `ttl_s` is 0 if it stays loaded without requests, and
+    `context_tokens` if the file does not say it. `exclusive_with` holds in both directions."""
+
+    name: str
+    address: Address
+    memory_mb: int
+    aliases: tuple[str, ...] = ()
+    slots: int = 1
+    context_tokens: int = 0
+    ttl_s: float = 0.0
+    exclusive_with: frozenset[str] = frozenset()
+    is_preloaded: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptStatus:
+    """The state of a model and the moment of its last change, in monotonic seconds. `load_s` is
+    what its last load took, None before the first one."""
+
+    state: KeptState = KeptState.UNLOADED
+    since: float = 0.0
+    load_s: float | None = None
+    exits: int = 0
+    problem: str = ""
+    detail: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class KeptMachine:
+    """One machine. `statuses` has every model; a machine that is not connected keeps its last."""
+
+    name: str
+    memory_mb: int
+    models: Mapping[str, KeptModel]
+    version: str = ""
+    is_connected: bool = True
+    has_reported: bool = False
+    """Whether its keeper has reported the states of its models since it attached."""
+    statuses: dict[str, KeptStatus] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in self.models:
+            self.statuses.setdefault(name, KeptStatus())
+
+    @property
+    def used_mb(self) -> int:
+        """The memory of the models that hold some."""
+        return sum(
+            model.memory_mb
+            for name, model in self.models.items()
+            if self.statuses[name].state.holds_memory
+        )

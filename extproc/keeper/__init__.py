@@ -1,0 +1,1 @@
+"""The keeper: starts, watches and stops the llama-servers of one machine."""

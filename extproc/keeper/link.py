@@ -1,0 +1,246 @@
+"""The keeper's stream to the picker: states and logs out, the wanted models in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random as random_numbers
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import grpc
+
+from extproc.keeper.log_ring import LogReader
+from extproc.keeper.machine import Machine
+from extproc.keeper.model_server import ModelState
+from extproc.pb.coxswain.v1 import keeper_pb2 as pb
+from extproc.pb.coxswain.v1.keeper_pb2_grpc import KeepersStub
+from scraper.agent.backoff import LONGEST_S, Backoff
+from scraper.agent.link import PICKER_SILENT_S, REJECTIONS, LinkError, Metadata
+
+HEARTBEAT_S: Final = 1.0
+LOG_LINES: Final = 200
+"""Lines of a log in one message at most."""
+MAX_LOG_REQUESTS: Final = 32
+
+STATES: Final = {
+    ModelState.UNLOADED: pb.KeeperStatus.STATE_UNLOADED,
+    ModelState.LOADING: pb.KeeperStatus.STATE_LOADING,
+    ModelState.LOADED: pb.KeeperStatus.STATE_LOADED,
+    ModelState.UNLOADING: pb.KeeperStatus.STATE_UNLOADING,
+    ModelState.RESTARTING: pb.KeeperStatus.STATE_RESTARTING,
+    ModelState.FAILED: pb.KeeperStatus.STATE_FAILED,
+}
+
+log = logging.getLogger("coxswain.keeper")
+
+Call = grpc.aio.StreamStreamCall[pb.KeeperMessage, pb.KeeperCommand]
+
+
+@dataclass(slots=True, eq=False)
+class _Log:
+    """One reader's request for a log."""
+
+    id: int
+    model: str
+    reader: LogReader
+    is_followed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkOptions:
+    """`picker` is host:port, for messages. The metadata (a bearer token) is shown nowhere."""
+
+    picker: str
+    version: str
+    metadata: Metadata = field(default=(), repr=False)
+
+
+class KeeperLink:
+    """Connects again until it is cancelled. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        options: LinkOptions,
+        connect: Callable[[], grpc.aio.Channel],
+        clock: Callable[[], float] = time.monotonic,
+        random: Callable[[], float] = random_numbers.random,
+    ) -> None:
+        self.options = options
+        self._machine = machine
+        self._connect = connect
+        self._clock = clock
+        self._backoff = Backoff(random)
+        self._id = uuid.uuid4().hex
+        self._due = asyncio.Event()
+        self._is_status_due = True
+        self._logs: dict[int, _Log] = {}
+        self._problem: str | None = None
+
+    def changed(self) -> None:
+        """The state of a model changed: report it."""
+        self._is_status_due = True
+        self._due.set()
+
+    async def run(self) -> None:
+        """Report and obey, over one stream after another."""
+        while True:
+            began_at = self._clock()
+            is_rejected = False
+            try:
+                await self._attach()
+            except LinkError as error:
+                is_rejected = error.is_rejection
+                if str(error) != self._problem:
+                    self._problem = str(error)
+                    log.warning("picker %s: %s; retrying", self.options.picker, error)
+            if self._clock() - began_at > LONGEST_S:
+                self._backoff.reset()
+            await asyncio.sleep(self._backoff.next_s(is_rejected=is_rejected))
+
+    async def _attach(self) -> None:
+        channel = self._connect()
+        try:
+            call: Call = KeepersStub(channel).Attach(metadata=self.options.metadata)
+            tasks = (
+                asyncio.create_task(self._read(call), name="read the picker's wishes"),
+                asyncio.create_task(self._write(call), name="report the models"),
+            )
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                call.cancel()
+                outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+                for one in self._logs.values():
+                    self._leave(one)
+                self._logs.clear()
+            for outcome in outcomes:
+                if isinstance(outcome, grpc.aio.AioRpcError):
+                    text = " ".join((outcome.details() or outcome.code().name).split())[:300]
+                    raise LinkError(text, is_rejection=outcome.code() in REJECTIONS)
+            for outcome in outcomes:
+                if isinstance(outcome, Exception) and not isinstance(
+                    outcome, asyncio.InvalidStateError | grpc.aio.UsageError
+                ):
+                    raise outcome
+            raise LinkError("the picker ended the stream")
+        finally:
+            await channel.close()
+
+    # From the picker
+
+    async def _read(self, call: Call) -> None:
+        commands: AsyncIterator[pb.KeeperCommand] = aiter(call)
+        while True:
+            try:
+                async with asyncio.timeout(PICKER_SILENT_S):
+                    command = await anext(commands)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                raise LinkError(f"the picker has sent nothing for {PICKER_SILENT_S:g} s") from None
+            if self._problem != "":
+                log.info("connected to the picker at %s", self.options.picker)
+                self._problem = ""
+            self._obey(command)
+
+    def _obey(self, command: pb.KeeperCommand) -> None:
+        if command.HasField("wanted"):
+            self._machine.want(command.wanted.models, command.wanted.retried)
+        for request in command.logs:
+            self._open(request)
+        for id_ in command.ended_logs:
+            if (one := self._logs.pop(id_, None)) is not None:
+                self._leave(one)
+
+    def _open(self, request: pb.LogRequest) -> None:
+        server = self._machine.servers.get(request.model)
+        if server is None or len(self._logs) >= MAX_LOG_REQUESTS or request.id in self._logs:
+            return
+        reader = server.log.follow(request.lines)
+        reader.notify = self._due.set
+        self._logs[request.id] = _Log(request.id, request.model, reader, request.is_followed)
+        self._due.set()
+
+    def _leave(self, one: _Log) -> None:
+        self._machine.servers[one.model].log.leave(one.reader)
+
+    # To the picker
+
+    async def _write(self, call: Call) -> None:
+        await call.write(pb.KeeperMessage(hello=self._hello()))
+        self._is_status_due = True
+        while True:
+            self._due.clear()
+            if self._is_status_due:
+                self._is_status_due = False
+                await call.write(pb.KeeperMessage(status=self._status()))
+            else:
+                await call.write(pb.KeeperMessage())
+            await self._write_logs(call)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEARTBEAT_S):
+                    await self._due.wait()
+
+    async def _write_logs(self, call: Call) -> None:
+        for one in list(self._logs.values()):
+            while one.id in self._logs:
+                lines, dropped = one.reader.take(LOG_LINES)
+                is_last = not one.is_followed and not one.reader.has_lines
+                if not lines and not is_last:
+                    break
+                message = pb.LogLines(id=one.id, lines=lines, dropped=dropped, is_last=is_last)
+                await call.write(pb.KeeperMessage(log=message))
+                if is_last:
+                    self._leave(self._logs.pop(one.id, one))
+
+    def _hello(self) -> pb.KeeperHello:
+        machine = self._machine
+        return pb.KeeperHello(
+            machine=machine.name,
+            keeper_id=self._id,
+            version=self.options.version,
+            memory_mb=machine.memory_mb,
+            models=[
+                pb.KeptModel(
+                    name=name,
+                    aliases=server.entry.aliases,
+                    slots=server.entry.slots,
+                    context_tokens=server.entry.context_tokens,
+                    memory_mb=server.entry.memory_mb,
+                    ttl_s=server.entry.ttl_s,
+                    exclusive_with=sorted(machine.excluded_by(name)),
+                    address=str(server.address),
+                    is_preloaded=server.entry.preload,
+                )
+                for name, server in machine.servers.items()
+            ],
+        )
+
+    def _status(self) -> pb.KeeperStatus:
+        now = self._clock()
+        waiting = set(self._machine.waiting)
+        statuses = (server.status for server in self._machine.servers.values())
+        return pb.KeeperStatus(
+            models=[
+                pb.KeeperStatus.Model(
+                    name=one.name,
+                    state=pb.KeeperStatus.STATE_WAITING
+                    if one.name in waiting
+                    else STATES[one.state],
+                    state_age_s=max(0.0, now - one.since),
+                    load_s=one.load_s,
+                    exits=one.exits,
+                    problem=one.problem,
+                    detail=one.detail,
+                )
+                for one in statuses
+            ]
+        )

@@ -1,0 +1,125 @@
+"""All models of one machine: loads and unloads until the wanted ones are loaded.
+
+Memory is never assigned twice: a model starts only when those that hold memory, together with
+it, take no more than the machine's `memory_mb`, and none that excludes it holds any. A model whose
+server ended by itself holds its memory while it is started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from extproc.keeper.model_server import ModelServer, ModelState
+
+STOP_GRACE_S: Final = 20.0
+
+log = logging.getLogger("coxswain.keeper")
+
+
+class Machine:
+    """Belongs to one event loop. `changed` is called after each change of a model's state."""
+
+    def __init__(self, name: str, memory_mb: int, changed: Callable[[], None]) -> None:
+        self.name = name
+        self.memory_mb = memory_mb
+        self.servers: dict[str, ModelServer] = {}
+        self._changed = changed
+        self._wanted: tuple[str, ...] = ()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._is_stopping = False
+        self._due: asyncio.Handle | None = None
+
+    def add(self, server: ModelServer) -> None:
+        """Add a model, before the first `want`."""
+        self.servers[server.name] = server
+
+    @property
+    def used_mb(self) -> int:
+        """The memory of the models that hold some."""
+        return sum(self.servers[name].entry.memory_mb for name in self._tasks)
+
+    @property
+    def waiting(self) -> Sequence[str]:
+        """The wanted models that wait for memory."""
+        return [
+            name
+            for name in self._wanted
+            if name not in self._tasks
+            and self.servers[name].status.state is not ModelState.FAILED
+            and not self._is_stopping
+        ]
+
+    def want(self, models: Iterable[str], retried: Iterable[str] = ()) -> None:
+        """Load these models and unload all others; unknown names are ignored. Of the `retried` ones
+        earlier failures are forgotten."""
+        for name in retried:
+            if name in self.servers:
+                self.servers[name].forgive()
+        wanted = tuple(name for name in dict.fromkeys(models) if name in self.servers)
+        if wanted != self._wanted:
+            log.info("models that should be loaded: %s", ", ".join(wanted) or "none")
+        self._wanted = wanted
+        self.reconcile()
+
+    def changed(self) -> None:
+        """A model's state changed: called by the servers."""
+        self._changed()
+        if self._due is None and not self._is_stopping:
+            self._due = asyncio.get_running_loop().call_soon(self.reconcile)
+
+    def reconcile(self) -> None:
+        """Unload what is not wanted, and load in order what is wanted and fits."""
+        self._due = None
+        if self._is_stopping:
+            return
+        wanted = set(self._wanted)
+        for name in self._tasks:
+            if name not in wanted:
+                self.servers[name].leave()
+        assigned_mb = self.used_mb
+        for name in self.waiting:
+            server = self.servers[name]
+            assigned_mb += server.entry.memory_mb  # also of one that waits: it is not overtaken
+            if assigned_mb <= self.memory_mb and not self._is_excluded(name):
+                self._start(server)
+        self._changed()
+
+    def excluded_by(self, name: str) -> set[str]:
+        """The models that must not be loaded together with this one."""
+        own = set(self.servers[name].entry.exclusive_with)
+        return own | {
+            other for other, server in self.servers.items() if name in server.entry.exclusive_with
+        }
+
+    def _is_excluded(self, name: str) -> bool:
+        return not self.excluded_by(name).isdisjoint(self._tasks)
+
+    def _start(self, server: ModelServer) -> None:
+        task = asyncio.create_task(server.run(), name=f"keep {server.name}")
+        self._tasks[server.name] = task
+        task.add_done_callback(lambda done: self._ended(server.name, done))
+
+    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(name, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("keeping %s failed", name, exc_info=error)
+        self.changed()
+
+    async def stop(self, drain_s: float) -> None:
+        """Unload every model: at most `drain_s` for running requests. No server is left."""
+        self._is_stopping = True
+        if self._due is not None:
+            self._due.cancel()
+        tasks = list(self._tasks.values())
+        for name in self._tasks:
+            self.servers[name].leave()
+        try:
+            if tasks:
+                await asyncio.wait(tasks, timeout=drain_s)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)

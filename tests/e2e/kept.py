@@ -1,0 +1,150 @@
+"""A stack whose llama-servers are started by a keeper."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from extproc.demo.llama_server import find_llama_server
+from extproc.demo.model import ModelShape, write_model
+from extproc.demo.port import free_ports
+from extproc.demo.process import Child
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from tests.e2e.stack import CHAT, Stack, chat, until
+
+SHAPES = {
+    "small": ModelShape(embedding=64, layers=2, seed=1),
+    "medium": ModelShape(embedding=128, layers=4, seed=2),
+    "large": ModelShape(embedding=192, layers=6, seed=3),
+}
+"""Three models whose files differ."""
+
+
+class KeptStack:
+    """`keeper` is the process of the machine gpu-1."""
+
+    def __init__(self, stack: Stack, models: Mapping[str, dict[str, Any]], memory_mb: int) -> None:
+        self.stack = stack
+        self.ports: dict[str, int] = dict(zip(models, free_ports(len(models)), strict=True))
+        self.file = stack.folder / "models.yaml"
+        binary = find_llama_server()
+        assert binary is not None, "the fixture skips where there is no llama-server"
+        self.gguf: dict[str, Path] = {}
+        content: dict[str, Any] = {"memory_mb": memory_mb, "models": {}}
+        for name, entry in models.items():
+            self.gguf[name] = stack.folder / f"{name}.gguf"
+            write_model(self.gguf[name], SHAPES[name])
+            content["models"][name] = {
+                "cmd": [str(binary), "-m", str(self.gguf[name]), "-t", "1", "--no-webui"],
+                "slots": 2,
+                "context_tokens": 8192,
+                "memory_mb": 10,
+                "port": self.ports[name],
+                **entry,
+            }
+        self.file.write_text(yaml.safe_dump(content))
+        self.keeper: Child | None = None
+        self._generation = 0
+
+    async def start_keeper(self) -> Child:
+        self._generation += 1
+        self.keeper = await self.stack.children.start(
+            f"keeper-{self._generation}",
+            [
+                *(sys.executable, "-m", "extproc.cli", "keeper", "--models", self.file),
+                *("--picker", f"127.0.0.1:{self.stack.admin_port}"),
+                *("--advertise", "127.0.0.1", "--name", "gpu-1", "--drain-timeout", "5"),
+            ],
+        )
+        return self.keeper
+
+    async def models(self) -> dict[str, pb.PlacedModel]:
+        """The picker's view of the models."""
+        import grpc
+
+        from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
+
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{self.stack.admin_port}") as channel:
+            answer = await AdminStub(channel).ListModels(pb.ListModelsRequest())
+        return {one.name: one for one in answer.models}
+
+    async def until_state(self, **states: str) -> None:
+        seen: dict[str, str] = {}
+
+        async def is_so() -> bool:
+            nonlocal seen
+            seen = {name: one.state for name, one in (await self.models()).items()}
+            return states.items() <= seen.items()
+
+        try:
+            await until(is_so)
+        except TimeoutError:
+            assert self.keeper is not None
+            raise AssertionError(f"{seen}, not {states}: {self.keeper.log_tail(60)}") from None
+
+    async def until_picked(self, *names: str) -> None:
+        """Wait until requests may go to these models."""
+        addresses = [f"127.0.0.1:{self.ports[name]}" for name in names]
+        await self.stack.until(
+            lambda status: all(
+                status["endpoints"].get(address, {}).get("health") == "ready"
+                for address in addresses
+            )
+        )
+
+    def pids(self, name: str) -> list[int]:
+        """The llama-servers of a model, found by their command lines."""
+        return [pid for pid in all_pids() if str(self.gguf[name]) in words_of(pid)]
+
+    def server_pid(self, name: str) -> int:
+        """The one llama-server, not its guard."""
+        return max(pid for pid in self.pids(name) if "guard.py" not in " ".join(words_of(pid)))
+
+    def kill_server(self, name: str) -> None:
+        os.kill(self.server_pid(name), signal.SIGKILL)
+
+    async def ask(self, name: str, max_tokens: int = 4) -> httpx.Response:
+        """A whole answer of that model."""
+        body = {**chat(max_tokens), "model": name}
+        return await self.stack.client.post(self.stack.url(CHAT), json=body)
+
+    def check(self, name: str, answer: httpx.Response) -> None:
+        """The model that was asked for must have answered."""
+        served = answer.headers.get("x-coxswain-endpoint")
+        right = (200, f"gpu-1.{name}")
+        assert (answer.status_code, served) == right, (answer.headers, answer.text)
+
+
+def all_pids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def words_of(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
+@asynccontextmanager
+async def kept(
+    folder: Path,
+    models: Mapping[str, dict[str, Any]],
+    memory_mb: int,
+    settings: dict[str, Any] | None = None,
+) -> AsyncIterator[KeptStack]:
+    """A picker and Envoy without endpoints of their own, and the keeper of one machine."""
+    settings = {"endpoints": [], **(settings or {})}
+    async with Stack.running(folder, slots=(), settings=settings) as stack:
+        found = KeptStack(stack, models, memory_mb)
+        await found.start_keeper()
+        yield found
+    assert not any(found.pids(name) for name in models), "no llama-server is left"

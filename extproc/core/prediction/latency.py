@@ -212,21 +212,30 @@ class LatencyModel:
     def estimate(self, address: Address, now: float) -> LatencyEstimate:
         """The estimate for an endpoint, at most `refresh_s` old."""
         if now >= self._fresh_until:
-            self._fresh_until = now + refresh_s(len(self._endpoints))
-            self._estimates.clear()
-            self._typical = _median_of(
-                [
-                    endpoint.estimate(DEFAULT_ESTIMATE)
-                    for endpoint in self._endpoints.values()
-                    if endpoint.weight >= 3.0
-                ]
-            )
+            self._refresh(now)
         estimate = self._estimates.get(address)
         if estimate is None:
             endpoint = self._endpoints.get(address)
             estimate = self._typical if endpoint is None else endpoint.estimate(self._typical)
             self._estimates[address] = estimate
         return estimate
+
+    def typical(self, now: float) -> LatencyEstimate:
+        """The estimate for the fleet's typical endpoint, at most `refresh_s` old."""
+        if now >= self._fresh_until:
+            self._refresh(now)
+        return self._typical
+
+    def _refresh(self, now: float) -> None:
+        self._fresh_until = now + refresh_s(len(self._endpoints))
+        self._estimates.clear()
+        self._typical = _median_of(
+            [
+                endpoint.estimate(DEFAULT_ESTIMATE)
+                for endpoint in self._endpoints.values()
+                if endpoint.weight >= 3.0
+            ]
+        )
 
 
 def _median_of(estimates: list[LatencyEstimate]) -> LatencyEstimate:

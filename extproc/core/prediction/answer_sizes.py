@@ -1,0 +1,231 @@
+"""How long answers are, learned from answers that ended: a distribution for each request.
+
+    ln(OFFSET + tokens) = center of the model + effect of each feature + residual
+
+The center, the effects and the residuals are decaying means. An effect is the mean residual that
+the more general features leave at the requests with this feature, shrunk towards 0 while there are
+few of them. A kind of feature that predicts nothing must not add noise: each effect counts by the
+share of its kind, which is the regression of the residuals on the effects that were predicted
+before these were known (about 0 without a signal, 1 with a clear one). The residuals of a group of
+requests are its distribution around the estimate, so the estimate is a distribution:
+`expected_tokens` is its mean, cut at `max_tokens`.
+
+"Tokens" are what a request held its slot for beyond its expected prefill, in tokens at its server's
+rate. That is known of every request from its lease, whether its tokens were counted or not, and
+holds whatever the features cannot explain, such as images.
+
+A bound that is not kept buys nothing: where answers exceed `max_tokens` by far, that bound is
+stretched for the requests of the same flow.
+
+Sources: shortest expected processing time minimises the mean wait of jobs that are not preempted
+(Rothkopf 1966, "Scheduling with random service times"); the Gittins index of such a job before it
+begins is one over its mean (Gittins 1979; Aalto, Ayesta, Righter 2009), so the mean is the index.
+Learned orders for language models: Fu et al. 2024, "Efficient LLM Scheduling by Learning to Rank";
+Qiu et al. 2024, "Efficient Interactive LLM Serving with Proxy Model-based Sequence Length
+Prediction". Random-effects models fitted online: Zhang et al. 2016, "GLMix".
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from math import exp, inf, log
+from typing import Final, TypeVar
+
+from extproc.core.prediction.decaying_histogram import DecayingHistogram
+from extproc.core.prediction.residual_shape import ResidualShape
+from extproc.core.prediction.size_features import (
+    BEGINNING,
+    KINDS,
+    FeatureKey,
+    FlowName,
+    SizeFeatures,
+)
+from extproc.core.prediction.statistics import DecayingMean
+
+OFFSET: Final = 8.0
+"""Added to all lengths before the logarithm: a difference of few tokens is none in seconds."""
+MAX_EFFECTS: Final = 16_384
+MAX_GROUPS: Final = 512
+MAX_MODELS: Final = 128
+MAX_FLOWS: Final = 1024
+"""Bounds of the memory, of which the least recently learned are forgotten: about 5 MB together."""
+MIN_SAMPLES: Final = 50.0
+"""With fewer samples of a model, or of a group, nothing is known of it."""
+MAX_LEARNED_A_SECOND: Final = 100
+"""A sample of all requests shows as much as all of them."""
+ERROR_STEP: Final = 0.05
+"""The width of a bucket of the errors that are reported, in natural logarithms."""
+PRIOR: Final = 3.0
+"""Effects begin as if there had been this many samples without any."""
+EXCESS = 2.0
+EXCESS_TOKENS = 64.0
+"""An answer that is longer than its bound by both this factor and this number was not bounded:
+rates are estimates, but not that bad."""
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Effect:
+    """The decaying mean of the residuals at one feature, shrunk towards 0."""
+
+    __slots__ = ("_sum", "_weight", "value")
+
+    DECAY = 0.985
+
+    def __init__(self) -> None:
+        self._sum = 0.0
+        self._weight = 0.0
+        self.value = 0.0
+
+    def add(self, residual: float) -> None:
+        self._sum = self._sum * self.DECAY + residual
+        self._weight = self._weight * self.DECAY + 1.0
+        self.value = self._sum / (self._weight + PRIOR)
+
+
+class ModelSizes:
+    """What is common to all requests for one model."""
+
+    __slots__ = ("_gains", "_squares", "center", "errors", "residuals", "shares")
+
+    DECAY = 0.998
+    TRUST = 0.5
+    """The weight of the assumption that effects are right, in squared logarithms."""
+
+    def __init__(self) -> None:
+        self.center = DecayingMean(self.DECAY)
+        self.residuals = ResidualShape(self.DECAY)
+        self.errors = DecayingHistogram(self.DECAY, 200)
+        """Factors between estimates and outcomes, as logarithms in steps of `ERROR_STEP`."""
+        self._gains = [self.TRUST] * KINDS
+        self._squares = [self.TRUST] * KINDS
+        self.shares = [1.0] * KINDS
+        """By which share effects of each kind count, from 0 to 1."""
+
+    def score(self, kind: int, effect: float, residual: float) -> None:
+        """An effect was predicted where this residual came out."""
+        self._gains[kind] += (1.0 - self.DECAY) * (self.TRUST - self._gains[kind])
+        self._squares[kind] += (1.0 - self.DECAY) * (self.TRUST - self._squares[kind])
+        self._gains[kind] += effect * residual
+        self._squares[kind] += effect * effect
+        self.shares[kind] = max(0.0, min(1.0, self._gains[kind] / self._squares[kind]))
+
+
+class AnswerSizes:
+    """The lengths of answers. `expected_tokens` and `learn` are O(features), at most 12."""
+
+    def __init__(self) -> None:
+        self._models: OrderedDict[str, ModelSizes] = OrderedDict()
+        self._effects: OrderedDict[FeatureKey, Effect] = OrderedDict()
+        self._groups: OrderedDict[FeatureKey, ResidualShape] = OrderedDict()
+        self._excess: OrderedDict[FlowName, DecayingMean] = OrderedDict()
+        self._learned = 0
+        self._learned_since = -inf
+
+    def __len__(self) -> int:
+        """The number of features that are remembered."""
+        return len(self._effects)
+
+    def wants_sample(self, now: float) -> bool:
+        """Whether one more request should be learned from in this second."""
+        if now - self._learned_since >= 1.0:
+            self._learned_since, self._learned = now, 0
+        self._learned += 1
+        return self._learned <= MAX_LEARNED_A_SECOND
+
+    def expected_tokens(self, features: SizeFeatures) -> float | None:
+        """The expected length of each answer, in tokens; None while too little is known."""
+        model = self._models.get(features.model)
+        if model is None or model.residuals.weight < MIN_SAMPLES:
+            return None
+        center = model.center.value(0.0)
+        shares, effects = model.shares, self._effects
+        for kind, key in features.keys:
+            effect = effects.get(key)
+            if effect is not None:
+                center += shares[kind] * effect.value
+            elif kind >= BEGINNING:
+                break  # deeper ones are not known either
+        residuals = self._groups.get(features.group)
+        if residuals is None or residuals.weight < MIN_SAMPLES:
+            residuals = model.residuals
+        return residuals.mean(exp(center), OFFSET, self._limit(features))
+
+    def learn(self, features: SizeFeatures, tokens: float) -> None:
+        """An answer ended that took its slot for this number of tokens."""
+        tokens = max(0.0, tokens)
+        self._check_bound(features, tokens)
+        model = _remember(self._models, features.model, ModelSizes, MAX_MODELS)
+        size = log(OFFSET + tokens)
+        residual = size - model.center.value(size)
+        model.center.add(size)
+        is_new = False
+        for kind, key in features.keys:
+            known = self._effects.get(key)
+            effect = known or _remember(self._effects, key, Effect, MAX_EFFECTS)
+            if known is not None:
+                self._effects.move_to_end(key)
+            predicted = effect.value
+            effect.add(residual)
+            if known is None:
+                if kind >= BEGINNING:
+                    break  # one block deeper each time, so that unique prompts take one entry
+                is_new = True
+                continue
+            model.score(kind, predicted, residual)
+            residual -= model.shares[kind] * predicted
+        if is_new:
+            return  # what its features will explain is no residual
+        model.residuals.add(residual)
+        group = _remember(self._groups, features.group, _group, MAX_GROUPS)
+        group.add(residual)
+
+    def record_error(self, model: str, expected_s: float, used_s: float) -> None:
+        """A request for that model used its slots for a time that was expected to be another."""
+        known = self._models.get(model)
+        if known is not None and expected_s > 0.0 and used_s > 0.0:
+            known.errors.add(round(abs(log(used_s / expected_s)) / ERROR_STEP))
+
+    def error_factors(self, share: float) -> dict[str, float]:
+        """By model, the factor within which this share of the recent estimates were."""
+        found = {}
+        for name, model in self._models.items():
+            bucket = model.errors.quantile(share)
+            if bucket is not None:
+                found[name] = exp(bucket * ERROR_STEP)
+        return found
+
+    def _limit(self, features: SizeFeatures) -> float:
+        """The longest answer that the client's bound allows, as far as such bounds are kept."""
+        if features.max_tokens is None:
+            return inf
+        excess = self._excess.get(features.flow)
+        return features.max_tokens * (1.0 if excess is None else excess.value(1.0))
+
+    def _check_bound(self, features: SizeFeatures, tokens: float) -> None:
+        """Record whether an answer kept its client's bound."""
+        bound = features.max_tokens
+        if bound is None:
+            return
+        is_kept = tokens <= EXCESS * bound + EXCESS_TOKENS
+        excess = self._excess.get(features.flow)
+        if excess is None:
+            if is_kept:
+                return
+            excess = _remember(self._excess, features.flow, DecayingMean, MAX_FLOWS)
+        excess.add(1.0 if is_kept else tokens / bound)
+
+
+def _group() -> ResidualShape:
+    return ResidualShape(ModelSizes.DECAY)
+
+
+def _remember(known: OrderedDict[K, V], key: K, make: Callable[[], V], limit: int) -> V:
+    """The value of a key, which is now the most recent one; the least recent is forgotten."""
+    value = known.get(key)
+    if value is None:
+        value = known[key] = make()
+        if len(known) > limit:
+            known.popitem(last=False)
+    else:
+        known.move_to_end(key)
+    return value

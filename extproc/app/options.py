@@ -9,6 +9,7 @@ from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.outliers.ejection import Backoff
 from extproc.core.outliers.outlier_detection import OutlierOptions
+from extproc.core.queue.queue_order import Discipline, QueueOrder
 from extproc.core.scheduler.dispatcher import DispatcherOptions
 from extproc.core.slots.ledger import DrainingCaps
 from extproc.security.address_policy import AddressPolicy
@@ -43,6 +44,10 @@ def dispatcher_options(settings: Settings) -> DispatcherOptions:
             objectives=_objectives(settings),
         ),
         outliers=_outlier_options(settings),
+        order=QueueOrder(
+            discipline=Discipline(settings.queue.discipline),
+            max_overtaken_s=settings.queue.max_overtaken_s,
+        ),
     )
 
 

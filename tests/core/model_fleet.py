@@ -23,6 +23,7 @@ from extproc.core.address import Address
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Intent
 from extproc.core.observation import Observation, ScrapeStatus
+from extproc.core.queue.queue_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
 from extproc.core.request import Request
@@ -54,7 +55,15 @@ class ModelFleet:
 
     events_per_s = 50.0
 
-    def __init__(self, random: Random, world: World, *, queue_max_requests: int = 50) -> None:
+    def __init__(
+        self,
+        random: Random,
+        world: World,
+        *,
+        queue_max_requests: int = 50,
+        order: QueueOrder = ARRIVAL_ORDER,
+    ) -> None:
+        self.order = order
         self.random = random
         self.world = world
         self.now = 100.0
@@ -76,7 +85,10 @@ class ModelFleet:
             Dispatcher(
                 random,
                 DispatcherOptions(
-                    queue_max_requests=queue_max_requests, draining_caps=CAPS, stale_after_s=2.0
+                    queue_max_requests=queue_max_requests,
+                    draining_caps=CAPS,
+                    stale_after_s=2.0,
+                    order=order,
                 ),
             ),
             self,
@@ -106,7 +118,8 @@ class ModelFleet:
 
     def settled(self, ticket: Ticket, settlement: Settlement) -> None:
         if isinstance(settlement, Picked):
-            self._check_bypassed([one for id_, one in self.waiting.items() if id_ < ticket.id])
+            earlier = [one for id_, one in self.waiting.items() if id_ < ticket.id]
+            self._check_bypassed([one for one in earlier if not self._may_be_passed(one)])
         del self.waiting[ticket.id]
         self._take(ticket.request, settlement)
 
@@ -174,6 +187,7 @@ class ModelFleet:
             timeout_s=self.random.choice([0.0, 0.5, 3.0]),
             weight_slots=self.random.choices([1, 2, 5], [90, 8, 2])[0],
             is_uploading=self.random.random() < 0.1,
+            traits=self.random.choice(("/a", "/b", "/c")) if self.order.is_by_size else "",
         )
         outcome = self._submit(request)
         if isinstance(outcome, Queued):
@@ -199,6 +213,10 @@ class ModelFleet:
             case Rejected():
                 assert preview.reason is outcome.reason
         return outcome
+
+    def _may_be_passed(self, ticket: Ticket) -> bool:
+        """Whether a queued request may be served before a ticket that arrived earlier."""
+        return self.now < self.order.overtaken_until(ticket.entered_at)
 
     def _check_bypassed(self, passed: list[Ticket]) -> None:
         """Only a request that needs several slots may be bypassed: too few are free for it."""

@@ -11,6 +11,7 @@ from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.observation import Issue, Observation, ScrapeStatus
+from extproc.core.queue.queue_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
 from extproc.core.request import Request
@@ -61,6 +62,7 @@ class SmallFleet:
         seed: int = 1,
         splits: Mapping[str, Mapping[str, float]] | None = None,
         match: ModelMatch = ModelMatch.LENIENT,
+        order: QueueOrder = ARRIVAL_ORDER,
     ) -> None:
         self.now = 100.0
         self.listener = RecordingListener()
@@ -73,6 +75,7 @@ class SmallFleet:
                     stale_after_s=stale_after_s,
                     draining_caps=CAPS,
                     resolver=ResolverOptions(splits=splits or {}, model_match=match),
+                    order=order,
                 ),
             ),
             self.listener,

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extproc.core.queue.queue_order import Discipline, QueueOrder
 from tests.core.model_fleet import ModelFleet, World
 from tests.long_run import IS_LONG_RUN
 
@@ -17,6 +18,18 @@ from tests.long_run import IS_LONG_RUN
 def test_every_claim_holds_after_every_event(seed: int, world: World) -> None:
     """Short runs from many seeds."""
     fleet = ModelFleet(Random(seed), world)
+    fleet.change_fleet()
+    for _ in range(300):
+        fleet.step()
+    fleet.finish_all()
+
+
+@given(seed=st.integers(0, 2**32), world=st.sampled_from(World))
+@settings(max_examples=60, deadline=None)
+def test_the_claims_hold_in_the_order_by_size(seed: int, world: World) -> None:
+    """No slot is idle for it, and a request that has waited for the bound is passed by none."""
+    order = QueueOrder(discipline=Discipline.SHORTEST_EXPECTED, max_overtaken_s=1.0)
+    fleet = ModelFleet(Random(seed), world, order=order)
     fleet.change_fleet()
     for _ in range(300):
         fleet.step()

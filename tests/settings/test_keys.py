@@ -43,7 +43,10 @@ def test_nothing_stands_below_what_is_no_section(path: KeyPath) -> None:
         (("queue", "Timeout"), "did you mean queue.timeout_s?"),
         (("endpoints", 3, "slot"), "did you mean endpoints[3].slots?"),
         (("max_requests",), "did you mean queue.max_requests?"),  # right key, wrong place
-        (("queue", "qqqqqq"), "known here: max_requests, max_body_bytes, timeout_s"),
+        (
+            ("queue", "qqqqqq"),
+            "known here: max_requests, max_body_bytes, timeout_s, discipline, max_overtaken_s",
+        ),
         (("nowhere", "qqqqqq"), "unknown key"),
     ],
 )

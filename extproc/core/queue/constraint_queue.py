@@ -1,32 +1,38 @@
 """The queued requests with equal constraints, and the next of them by priority.
 
 Order: criticality, lowest SLO attainment, the tenant's use of the fleet, the flow's use within
-the tenant, arrival.
+the tenant, expected size if the queue's order is by size, arrival.
 
-The tickets of a flow keep their order. Tickets without an SLO share one tenant queue. Each
-objective with an SLO has its own, because its attainment changes for all of its tickets.
+The tickets of a flow keep their order of arrival otherwise. Tickets without an SLO share one tenant
+queue. Each objective with an SLO has its own, because its attainment changes for all of its
+tickets.
 """
 
 import heapq
+from typing import Final
 
 from extproc.core.constraints import Constraints
 from extproc.core.objective import Criticality
 from extproc.core.queue.flow_queue import SLACK, TenantQueue
+from extproc.core.queue.queue_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.queue.slo_attainment import SloAttainment
 from extproc.core.queue.ticket import Ticket
 
-PriorityKey = tuple[int, float, float, float, int]
-"""Criticality, SLO attainment, virtual times of the tenant and of its flow, ticket number; the
-smallest is next."""
+PriorityKey = tuple[int, float, float, float, int, int]
+"""Criticality, SLO attainment, virtual times of the tenant and of its flow, size class, ticket
+number; the smallest is next."""
+OVERDUE: Final = -(10**6)
+"""Below all size classes: no other ticket of its flow may pass any more."""
 
 
 class ConstraintQueue:
     """The tickets with one set of constraints. O(SLOs + log tenants + log flows), amortised."""
 
-    __slots__ = ("_arrivals", "_queues", "_size", "constraints")
+    __slots__ = ("_arrivals", "_order", "_queues", "_size", "constraints")
 
-    def __init__(self, constraints: Constraints) -> None:
+    def __init__(self, constraints: Constraints, order: QueueOrder = ARRIVAL_ORDER) -> None:
         self.constraints = constraints
+        self._order = order
         self._queues: dict[tuple[Criticality, str | None], TenantQueue] = {}
         self._arrivals: list[tuple[int, Ticket]] = []
         self._size = 0
@@ -42,7 +48,7 @@ class ConstraintQueue:
     def enter(self, ticket: Ticket, *, is_back: bool = False) -> None:
         queue = self._queues.get(ticket.subqueue_key)
         if queue is None:
-            queue = self._queues[ticket.subqueue_key] = TenantQueue()
+            queue = self._queues[ticket.subqueue_key] = TenantQueue(self._order)
         queue.enter(ticket, is_back=is_back)
         heapq.heappush(self._arrivals, (ticket.id, ticket))
         self._size += 1
@@ -65,13 +71,18 @@ class ConstraintQueue:
     ) -> tuple[PriorityKey, Ticket]:
         """The next ticket and its key, to compare with other queues; raises if it is empty."""
         best: tuple[PriorityKey, Ticket] | None = None
+        is_by_size = self._order.is_by_size
         for (criticality, objective), queue in self._queues.items():
             if best is not None and criticality > best[0][0]:
                 continue
-            ticket = queue.head()
+            ticket = queue.head(now)
             share = 1.0 if objective is None else slo_attainment.share(objective, now)
             flow = ticket.flow
-            key = (criticality, share, flow.tenant.virtual_s, flow.virtual_s, ticket.id)
+            size_class = ticket.size_class
+            if is_by_size and now >= self._order.overtaken_until(ticket.entered_at):
+                size_class = OVERDUE
+            tenant_s, flow_s = flow.tenant.virtual_s, flow.virtual_s
+            key = (criticality, share, tenant_s, flow_s, size_class, ticket.id)
             if best is None or key < best[0]:
                 best = (key, ticket)
         if best is None:

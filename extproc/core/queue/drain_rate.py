@@ -25,6 +25,6 @@ class DrainRate:
         """The queue is empty: the time until the next assignment says nothing about the rate."""
         self._last = None
 
-    def expected_s(self, position: int) -> float | None:
+    def expected_s(self, position: float) -> float | None:
         """Seconds until the request at `position` (from 1) is served; None if unknown."""
         return self._mean_gap_s * position if self._mean_gap_s else None

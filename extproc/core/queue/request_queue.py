@@ -17,7 +17,8 @@ from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.objective import Criticality
 from extproc.core.queue.constraint_queue import ConstraintQueue
 from extproc.core.queue.fair_queueing import FairQueueing
-from extproc.core.queue.ticket import Ticket
+from extproc.core.queue.queue_order import ARRIVAL_ORDER, QueueOrder
+from extproc.core.queue.ticket import UNKNOWN_SIZE, ExpectedSize, Ticket
 from extproc.core.request import Request
 from extproc.core.resolved_request import UNCONSTRAINED_REQUEST, ResolvedRequest
 from extproc.core.slots.endpoint_slots import EndpointSlots
@@ -30,7 +31,11 @@ FEW_QUEUES = 8
 class RequestQueue:
     """All queued requests. Every call is O(log n), amortised."""
 
-    def __init__(self, fairness: FairQueueing | None = None) -> None:
+    def __init__(
+        self, fairness: FairQueueing | None = None, order: QueueOrder = ARRIVAL_ORDER
+    ) -> None:
+        self.order = order
+        """The order within each flow."""
         self._fairness = FairQueueing() if fairness is None else fairness
         self._tickets: OrderedDict[int, Ticket] = OrderedDict()
         self._by_criticality: dict[Criticality, OrderedDict[int, Ticket]] = {
@@ -52,11 +57,16 @@ class RequestQueue:
         return iter(self._tickets.values())
 
     def enter(
-        self, request: Request, now: float, resolved: ResolvedRequest = UNCONSTRAINED_REQUEST
+        self,
+        request: Request,
+        now: float,
+        resolved: ResolvedRequest = UNCONSTRAINED_REQUEST,
+        size: ExpectedSize = UNKNOWN_SIZE,
     ) -> Ticket:
-        """Queue a request, at the end of its flow among those with its constraints."""
+        """Queue a request, in its flow among those with its constraints."""
         flow = self._fairness.flow(resolved.objective, request.fairness_id, request.tenant)
         ticket = Ticket(next(self._ids), request, now, resolved, flow)
+        ticket.expected_slot_s, ticket.size_class = size
         if not self._tickets:
             self._fairness.contention_began()
         try:
@@ -245,7 +255,7 @@ class RequestQueue:
     def _queue(self, constraints: Constraints) -> ConstraintQueue:
         constraint_queue = self._queues.get(constraints)
         if constraint_queue is None:
-            constraint_queue = self._queues[constraints] = ConstraintQueue(constraints)
+            constraint_queue = self._queues[constraints] = ConstraintQueue(constraints, self.order)
             for key in constraints.index_keys():
                 self._indexed.setdefault(key, {})[constraints] = constraint_queue
         return constraint_queue

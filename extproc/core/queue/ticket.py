@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from extproc.core.address import Address
 from extproc.core.objective import Criticality, Objective
@@ -15,6 +15,17 @@ if TYPE_CHECKING:
     from extproc.core.queue.constraint_queue import ConstraintQueue
 
 
+class ExpectedSize(NamedTuple):
+    """The slot-seconds that a request is expected to take, 0 if unknown, and the class of its size:
+    a lower one is served first where the order is by size."""
+
+    slot_s: float = 0.0
+    size_class: int = 0
+
+
+UNKNOWN_SIZE: Final = ExpectedSize()
+
+
 class Ticket:
     """A queued request. It ends once: served, rejected at its deadline, or withdrawn."""
 
@@ -24,6 +35,7 @@ class Ticket:
         "constraints",
         "deadline",
         "entered_at",
+        "expected_slot_s",
         "flow",
         "id",
         "is_waiting",
@@ -32,6 +44,7 @@ class Ticket:
         "reservation",
         "reserved_at",
         "resolved",
+        "size_class",
         "subqueue_key",
     )
 
@@ -42,6 +55,9 @@ class Ticket:
         self.request = request
         self.body_bytes = request.body_bytes
         self.entered_at = now
+        self.expected_slot_s = 0.0
+        """As expected when it was queued."""
+        self.size_class = 0
         self.deadline = now + request.timeout_s
         self.is_waiting = True
         self.resolved = resolved

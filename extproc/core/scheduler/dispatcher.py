@@ -25,6 +25,7 @@ from extproc.core.fleet.subset_hints import SubsetHints
 from extproc.core.objective import Objective
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.prediction.latency import LatencyEstimate
+from extproc.core.queue.queue_order import QueueOrder
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason
 from extproc.core.request import Request
@@ -39,6 +40,7 @@ from extproc.core.scheduler.feedback import (
 )
 from extproc.core.scheduler.fleet_updates import DispatcherOptions, FleetUpdates
 from extproc.core.scheduler.forecast import QueuePosition
+from extproc.core.scheduler.sizing import learn_size
 from extproc.core.scheduler.slo import evaluate_end, evaluate_headers
 from extproc.core.scheduler.waits import Waits
 from extproc.core.selection.cost import Cost
@@ -160,6 +162,8 @@ class Dispatcher(FleetUpdates):
         first_token_at, bounds = evaluate_end(self.state, lease, run, end, now)
         if end is LeaseEnd.SERVED:
             on_completion(self.state, lease, run, now, bounds)
+        if self.state.sizes is not None:
+            learn_size(self.state, self.state.sizes, lease, run, end, now)
         return first_token_at
 
     def served_by(self, lease: Lease, address: Address, now: float) -> None:
@@ -270,6 +274,23 @@ class Dispatcher(FleetUpdates):
     def slo_totals(self) -> dict[tuple[str, ...], float]:
         """Requests with an SLO since the start, by objective and result."""
         return self.state.slo_attainment.totals()
+
+    @property
+    def queue_order(self) -> QueueOrder:
+        """The order of queued requests within a flow; fixed at the start."""
+        return self.queue.order
+
+    def size_errors(self) -> dict[tuple[str, ...], float]:
+        """How far estimates of sizes are off: the factor by model and quantile (0.5 and 0.9); empty
+        unless the order is by size."""
+        sizes = self.state.sizes
+        if sizes is None:
+            return {}
+        return {
+            (model, f"{share:g}"): factor
+            for share in (0.5, 0.9)
+            for model, factor in sizes.answers.error_factors(share).items()
+        }
 
     def ejection_totals(self, address: Address) -> Mapping[Fault, int]:
         """Ejections of an endpoint since the start, by cause."""

@@ -12,6 +12,7 @@ from extproc.core.rejection import Reason
 from extproc.core.request import Request
 from extproc.core.resolved_request import UNCONSTRAINED_REQUEST, ResolvedRequest
 from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.sizing import expected_size
 from extproc.core.selection.cost import Cost
 from extproc.core.selection.endpoint_picker import has_preferences, ttft_limit_s
 from extproc.core.slots.endpoint_slots import EndpointSlots
@@ -125,6 +126,11 @@ def _resolution_details(
     flow = state.fairness.peek(objective, request.fairness_id, request.tenant)
     debt_s = state.fairness.debt_s(flow)
     details["fairness_debt_s"] = f"{debt_s:.1f}"
+    if state.sizes is not None:
+        size = expected_size(state, state.sizes, resolved, request, now)
+        known = f"expected to take {size.slot_s:.2g} slot-seconds" if size.slot_s else "not known"
+        details["queue_order"] = "shortest expected first, within its flow"
+        details["size"] = known
     return details
 
 

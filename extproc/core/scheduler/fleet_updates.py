@@ -14,6 +14,7 @@ from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.observation import Issue, Observation, ScrapeStatus, is_router
 from extproc.core.outliers.outlier_detection import OutlierOptions
 from extproc.core.queue.aging import Aging
+from extproc.core.queue.queue_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.scheduler.admission import Admission, QueueLimits
 from extproc.core.scheduler.audit import faults, rebuild
 from extproc.core.scheduler.blame import seen
@@ -45,6 +46,7 @@ class DispatcherOptions:
     resolver: ResolverOptions = field(default_factory=ResolverOptions)
     aging: Aging = field(default_factory=Aging)
     outliers: OutlierOptions = field(default_factory=OutlierOptions)
+    order: QueueOrder = ARRIVAL_ORDER
 
     @property
     def queue_limits(self) -> QueueLimits:
@@ -63,6 +65,7 @@ class FleetUpdates:
             self.options.resolver,
             self.options.outliers,
             self._outbox,
+            self.options.order,
         )
         self.fleet = self.state.fleet
         self.ledger = self.state.ledger
@@ -77,7 +80,8 @@ class FleetUpdates:
         self._is_closed = False
 
     def renew(self, options: DispatcherOptions) -> None:
-        """Apply changed bounds; those of the resolver, the ledger and aging need a restart."""
+        """Apply changed bounds; those of the resolver, the ledger, aging and the order need
+        a restart."""
         self.options = options
         self._limits = options.queue_limits
         self._allocator.fallbacks = options.fallbacks

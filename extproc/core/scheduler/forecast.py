@@ -6,9 +6,12 @@ share that such requests had of the recent assignments there. The request at pos
 the eligible endpoints have freed n slots and that part. That is no later than when as many of the
 responses that run there reach the length that they were asked for, as scrapes show it. While none
 of this is known, the drain rate of the queue is used.
+
+Where the order is by size, the tickets ahead in the same flow count by their expected slot-seconds,
+and the slots that smaller requests take which arrive meanwhile are left out, by their share in the
+recently queued ones. Nobody passes after the bound of the order, which limits the result.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from heapq import nlargest
 from itertools import islice
@@ -27,14 +30,15 @@ from extproc.core.queue.flow_queue import FlowQueue, TenantQueue
 from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
 from extproc.core.resolved_request import ResolvedRequest
+from extproc.core.scheduler.flow_positions import FlowPositions, arrived_before
+from extproc.core.scheduler.request_sizes import RequestSizes
+from extproc.core.scheduler.sizing import expected_size
 from extproc.core.scheduler.state import State
 from extproc.core.selection.ranking import Ranking
 from extproc.core.selection.ranking_cache import MAX_RANKINGS
 from extproc.core.slots.lease import Lease
 from extproc.core.slots.model_pools import slot_pool
 
-MAX_COUNTED = 4096
-"""Positions in one flow are counted up to this number; all later ones get the same."""
 NEWEST = 2**62
 """The number of a ticket that does not exist yet."""
 
@@ -59,8 +63,8 @@ class Outlook(NamedTuple):
     ends: list[tuple[float, Lease]]
 
 
-FlowIds = dict[tuple[FlowQueue, Flow], list[int]]
-"""The first ticket numbers of some flows, sorted: they are sorted once for many positions."""
+KnownPositions = dict[tuple[FlowQueue, Flow], FlowPositions]
+"""The orders of some flows: they are sorted once for many positions."""
 
 
 class Forecast:
@@ -79,10 +83,10 @@ class Forecast:
 
     def positions_of(self, tickets: Iterable[Ticket], now: float) -> Iterator[QueuePosition]:
         """The current position of each of these queued tickets."""
-        ids: FlowIds = {}
+        known: KnownPositions = {}
         for ticket in tickets:
             has_reservation = ticket.constraint_queue is None
-            yield self._position(ticket, now, ids, has_reservation=has_reservation, arrivals=0)
+            yield self._position(ticket, now, known, has_reservation=has_reservation, arrivals=0)
 
     def position_of_arrival(
         self, resolved: ResolvedRequest, request: Request, now: float
@@ -90,20 +94,65 @@ class Forecast:
         """The position that a request would get if it were queued now."""
         flow = self._state.fairness.peek(resolved.objective, request.fairness_id, request.tenant)
         ticket = Ticket(NEWEST, request, now, resolved, flow)
+        sizes = self._state.sizes
+        if sizes is not None:
+            size = expected_size(self._state, sizes, resolved, request, now)
+            ticket.expected_slot_s, ticket.size_class = size
         return self._position(ticket, now, {}, has_reservation=False, arrivals=1)
 
     def _position(
-        self, ticket: Ticket, now: float, ids: FlowIds, *, has_reservation: bool, arrivals: int
+        self,
+        ticket: Ticket,
+        now: float,
+        known: KnownPositions,
+        *,
+        has_reservation: bool,
+        arrivals: int,
     ) -> QueuePosition:
         queues = self._competing_queues(ticket)
         of = max(1, sum(map(len, queues)) + arrivals)
         ahead = 0
         if not has_reservation:
-            ahead = sum(self._ahead(ticket, queue, now, ids) for queue in queues)
+            ahead = sum(self._ahead(ticket, queue, now, known) for queue in queues)
         position = min(of, ahead + 1)
-        constraints = ticket.resolved.constraints
-        expected_s = self._expected_s(constraints, ticket.criticality, position, now)
+        sizes = self._state.sizes
+        if sizes is None or has_reservation or not sizes.usual_slot_s:
+            constraints = ticket.resolved.constraints
+            expected_s = self._expected_s(constraints, ticket.criticality, position, now)
+        else:
+            expected_s = self._expected_by_size_s(sizes, ticket, queues, position, now, known)
         return QueuePosition(position, of, expected_s)
+
+    def _expected_by_size_s(
+        self,
+        sizes: RequestSizes,
+        ticket: Ticket,
+        queues: list[ConstraintQueue],
+        position: int,
+        now: float,
+        known: KnownPositions,
+    ) -> float | None:
+        """Seconds until a ticket is served where the order is by size."""
+        ahead = arrived = 0
+        work_s = 0.0
+        for queue in queues:
+            tenants = queue.queues.get(ticket.subqueue_key)
+            own = None if tenants is None else tenants.of_tenant(ticket.flow.tenant)
+            if own is not None:
+                positions = self._positions(ticket.flow, own, now, known)
+                ahead += positions.ahead_of(ticket)
+                work_s += positions.work_ahead_s(ticket)
+                arrived += arrived_before(ticket, own.tickets_of(ticket.flow))
+        others = max(1, position - ahead)
+        left_share = max(self._least_share, 1.0 - sizes.share_below(ticket.size_class))
+        slots = (others + work_s / sizes.usual_slot_s) / left_share
+        constraints, criticality = ticket.resolved.constraints, ticket.criticality
+        by_size_s = self._expected_s(constraints, criticality, slots, now)
+        by_arrival_s = self._expected_s(constraints, criticality, others + arrived, now)
+        if by_size_s is None or by_arrival_s is None:
+            return None
+        until = self._state.queue.order.overtaken_until(ticket.entered_at)
+        return min(by_size_s, max(0.0, until - now) + by_arrival_s)
 
     def behind_all(self, constraints: Constraints, now: float) -> QueuePosition:
         """The last position among the tickets for the same endpoints, for a standard request."""
@@ -137,7 +186,7 @@ class Forecast:
         return self._expected_s(last.constraints, lowest, position, now)
 
     def _expected_s(
-        self, constraints: Constraints, criticality: Criticality, position: int, now: float
+        self, constraints: Constraints, criticality: Criticality, position: float, now: float
     ) -> float | None:
         """Seconds until the eligible endpoints have freed that many slots for requests of that
         criticality. O(position) if the longest possible times of that many responses there are
@@ -173,7 +222,7 @@ class Forecast:
         return list({id(one): one for one in found if one is not None}.values())
 
     def _ahead(
-        self, ticket: Ticket, constraint_queue: ConstraintQueue, now: float, ids: FlowIds
+        self, ticket: Ticket, constraint_queue: ConstraintQueue, now: float, known: KnownPositions
     ) -> int:
         """How many tickets of a constraint queue are served before the ticket."""
         slo_attainment = self._state.slo_attainment
@@ -186,15 +235,17 @@ class Forecast:
             if criticality < ticket.criticality or other < share:
                 ahead += len(queue)
             elif other == share:
-                ahead += self._ahead_by_tenant(ticket, queue, ids)
+                ahead += self._ahead_by_tenant(ticket, queue, now, known)
         return ahead
 
-    def _ahead_by_tenant(self, ticket: Ticket, queue: TenantQueue, ids: FlowIds) -> int:
+    def _ahead_by_tenant(
+        self, ticket: Ticket, queue: TenantQueue, now: float, known: KnownPositions
+    ) -> int:
         """Tenants alternate by weight: each is served as often as the ticket's own before it."""
         tenant = ticket.flow.tenant
         waiting = dict(queue.tenants())
         own = waiting.pop(tenant, None)
-        index = 0 if own is None else self._ahead_in_tenant(ticket, own, ids)
+        index = 0 if own is None else self._ahead_in_tenant(ticket, own, now, known)
         ahead = index
         for other, flows in waiting.items():
             turns = (index + 1) * other.weight / tenant.weight
@@ -202,19 +253,32 @@ class Forecast:
             ahead += min(len(flows), int(turns + (0.5 if is_first else -0.5)))
         return ahead
 
-    def _ahead_in_tenant(self, ticket: Ticket, queue: FlowQueue, ids: FlowIds) -> int:
+    def _ahead_in_tenant(
+        self, ticket: Ticket, queue: FlowQueue, now: float, known: KnownPositions
+    ) -> int:
         """The flows of a tenant alternate, too."""
-        key = (queue, ticket.flow)
-        own = ids.get(key)
-        if own is None:
-            own = ids[key] = sorted(islice(queue.tickets_of(ticket.flow), MAX_COUNTED))
-        index = ahead = bisect_left(own, ticket.id)
+        index = ahead = self._positions(ticket.flow, queue, now, known).ahead_of(ticket)
         for tickets in queue:
             other = next(iter(tickets.values())).flow
             if other is not ticket.flow:
                 is_first = other.virtual_s <= ticket.flow.virtual_s
                 ahead += min(len(tickets), index + is_first)
         return ahead
+
+    def _positions(
+        self, flow: Flow, queue: FlowQueue, now: float, known: KnownPositions
+    ) -> FlowPositions:
+        """The order of a flow's tickets in that queue."""
+        positions = known.get((queue, flow))
+        if positions is None:
+            sizes = self._state.sizes
+            positions = known[queue, flow] = FlowPositions(
+                queue.tickets_of(flow),
+                self._state.queue.order,
+                now,
+                0.0 if sizes is None else sizes.usual_slot_s,
+            )
+        return positions
 
     def _outlook(self, constraints: Constraints, now: float) -> Outlook:
         """For the eligible endpoints; recomputed at intervals."""

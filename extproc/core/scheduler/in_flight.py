@@ -26,9 +26,11 @@ class InFlightRequest:
         "cached_tokens",
         "charged_s",
         "ends_by",
+        "expected_slot_s",
         "first_token_at",
         "flow",
         "has_failed",
+        "is_cold",
         "is_error",
         "is_header_timing_recorded",
         "is_sampled",
@@ -67,6 +69,10 @@ class InFlightRequest:
         """What scrapes showed of it, if its task could be identified."""
         self.ends_by = inf
         """The latest time at which its slot is free, by the tokens that may still come."""
+        self.expected_slot_s = 0.0
+        """The slot-seconds that were expected while it was queued; 0 if they were not."""
+        self.is_cold = False
+        """Whether its model had to be loaded first."""
         self.is_valid_sample = False
         """Whether its prompt length is known well enough to learn a server's speed from it, and no
         model had to be loaded first."""

@@ -93,6 +93,7 @@ class Settlements:
         run = state.in_flight.begin(lease, request, resolved.objective, arrived_at, charged_s)
         record_prediction(state, run, address)
         if endpoint.health is Health.ASLEEP or is_cold:
+            run.is_cold = True
             run.is_valid_sample = False  # a model is loaded first, and nothing is in its cache
         state.usage_share.assigned(address, lease.weight_slots, now)
         use = state.use_by_criticality[resolved.objective.criticality]

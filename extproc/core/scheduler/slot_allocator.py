@@ -10,12 +10,13 @@ from extproc.core.fleet.health import Health
 from extproc.core.fleet.resolver import ModelChange
 from extproc.core.queue.aging import Aging
 from extproc.core.queue.discipline import QueueDiscipline
-from extproc.core.queue.ticket import Ticket
+from extproc.core.queue.ticket import UNKNOWN_SIZE, ExpectedSize, Ticket
 from extproc.core.rejection import Reason
 from extproc.core.request import Request
 from extproc.core.resolved_request import ResolvedRequest
 from extproc.core.scheduler.events import Outbox
 from extproc.core.scheduler.settlements import Settlements
+from extproc.core.scheduler.sizing import expected_size
 from extproc.core.scheduler.state import State
 from extproc.core.selection.cost import Cost
 from extproc.core.selection.endpoint_picker import AffinityTarget
@@ -61,7 +62,9 @@ class SlotAllocator(Settlements):
         self, resolved: ResolvedRequest, request: Request, target: AffinityTarget | None, now: float
     ) -> Ticket:
         """Queue a request, for its affinity target alone if it has one."""
-        ticket = self._state.queue.enter(request, now, resolved)
+        state = self._state
+        size = UNKNOWN_SIZE if state.sizes is None else self._size_of(resolved, request, now)
+        ticket = state.queue.enter(request, now, resolved, size)
         self._outbox.wake_at(ticket.deadline)
         try:
             if target is not None:
@@ -71,6 +74,18 @@ class SlotAllocator(Settlements):
         except Exception as error:  # noqa: BLE001 - it is queued, wherever it may go
             self._outbox.step_failed("placing a queued request", error)
         return ticket
+
+    def _size_of(self, resolved: ResolvedRequest, request: Request, now: float) -> ExpectedSize:
+        """The size by which the request is queued; unknown if the estimate fails."""
+        sizes = self._state.sizes
+        assert sizes is not None
+        try:
+            size = expected_size(self._state, sizes, resolved, request, now)
+            sizes.queued(size)
+        except Exception as error:  # noqa: BLE001 - it is queued all the same
+            self._outbox.step_failed("estimating the size of a request", error)
+            return UNKNOWN_SIZE
+        return size
 
     def after_capacity_change(self, address: Address, now: float) -> None:
         """`on_capacity_change` after a decision that stands even if the assignment fails."""
@@ -133,6 +148,10 @@ class SlotAllocator(Settlements):
                 *(ticket.entered_at, now),
                 is_from_queue=True,
             )
+            if ticket.expected_slot_s:
+                run = self._state.in_flight.get(picked.lease)
+                if run is not None:
+                    run.expected_slot_s = ticket.expected_slot_s
             self._outbox.settle(ticket, picked)
             self.leave(ticket)
             self.forecast.drain_rate.slot_assigned(now)

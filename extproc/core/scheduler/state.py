@@ -13,10 +13,12 @@ from extproc.core.prediction.prefix_cache import PrefixIndex
 from extproc.core.prediction.sessions import Sessions
 from extproc.core.queue.affinity_wait import AffinityWaits
 from extproc.core.queue.fair_queueing import FairQueueing
+from extproc.core.queue.queue_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.queue.request_queue import RequestQueue
 from extproc.core.queue.slo_attainment import SloAttainment
 from extproc.core.scheduler.events import Outbox
 from extproc.core.scheduler.in_flight import InFlight
+from extproc.core.scheduler.request_sizes import RequestSizes
 from extproc.core.selection.cost import CostModel
 from extproc.core.selection.endpoint_picker import EndpointPicker
 from extproc.core.selection.ranking_cache import RankingCache
@@ -36,6 +38,7 @@ class State:
         resolver: ResolverOptions,
         outliers: OutlierOptions,
         outbox: Outbox,
+        order: QueueOrder = ARRIVAL_ORDER,
     ) -> None:
         self.fleet = Fleet()
         self.outliers = OutlierDetection(self.fleet, outliers, outbox)
@@ -46,7 +49,8 @@ class State:
         self.rankings = RankingCache(self.fleet, self.ledger, self.model_loads, random)
         self.fairness = FairQueueing()
         self.slo_attainment = SloAttainment()
-        self.queue = RequestQueue(self.fairness)
+        self.queue = RequestQueue(self.fairness, order)
+        self.sizes = RequestSizes() if order.is_by_size else None
         self.in_flight = InFlight(self.fairness, self.slo_attainment)
         self.affinity_waits = AffinityWaits(self.queue)
         self.latency = LatencyModel()

@@ -154,6 +154,8 @@ function showQueue(queue) {
   showModels(queue.by_model);
   write(byId("longest"), seconds(queue.longest_wait_s));
   write(byId("expected"), queue.queued && queue.expected_s === null ? "not known yet" : seconds(queue.expected_s));
+  byId("order-note").hidden = !queue.order;
+  write(byId("order-note"), queue.order ? `The order is by expected length, the shortest first, within each tenant and flow. After ${seconds(queue.max_overtaken_s)} in the queue no other request passes.` : "");
   write(byId("max"), whole.format(queue.max_requests));
 }
 
@@ -230,7 +232,7 @@ function showRequests(requests, endpoint) {
   const place = (request) => ({ text: clipped(request.endpoint_name, MAX_NAME_CHARS), link: request.endpoint_name });
   const wide = ["wide", "wide"];
   showTable("queued", ["short", "short", "short", "", ...wide, "act"], [...requests.queued].sort((a, b) => a.position - b.position), (one) => [
-    `${one.position} of ${one.queued}`,
+    one.expected_slot_s === undefined ? `${one.position} of ${one.queued}` : `${one.position} of ${one.queued}, takes about ${seconds(one.expected_slot_s)}`,
     one.expected_s === null ? "not known yet" : seconds(one.expected_s),
     seconds(one.waited_s),
     waitInWords(one.reason),

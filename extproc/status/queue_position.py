@@ -41,13 +41,15 @@ _HEADERS: Final = {"cache-control": "no-store", "access-control-allow-origin": "
 class QueuePosition:
     """A queued request: its position from 1, among how many, and its times in seconds.
 
-    `expected_s` is None while nothing is known about the rate of the queue.
+    `expected_s` is None while nothing is known about the rate of the queue. `order` is the
+    discipline if it is not the order of arrival: a shorter request may still pass this one.
     """
 
     position: int
     queued: int
     waited_s: float
     expected_s: float | None = None
+    order: str | None = None
 
     def has_changed_since(self, last: QueuePosition) -> bool:
         """Whether the difference is large enough to send."""
@@ -62,13 +64,14 @@ class QueuePosition:
 
     def as_json(self) -> dict[str, object]:
         """The position as JSON."""
-        return {
+        position: dict[str, object] = {
             "state": "queued",
             "queue_position": self.position,
             "queued": self.queued,
             "waited_s": round(self.waited_s, 1),
             "expected_s": None if self.expected_s is None else round(self.expected_s, 1),
         }
+        return position if self.order is None else {**position, "order": self.order}
 
 
 class Countdown:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from extproc.core.address import Address
 from extproc.core.exchange_record import ExchangeRecord, Outcome
+from extproc.core.queue.ticket import Ticket
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import (
     ExchangeRegistry,
@@ -79,11 +80,18 @@ def _queued(
             "queued": position.queued,
             "expected_s": _rounded(position.expected_s),
             "reason": waits.reason_of(ticket).value,
+            **_size(ticket),
         }
         for (snapshot, ticket), position in zip(
             queued, dispatcher.positions_of(tickets, now), strict=True
         )
     ]
+
+
+def _size(ticket: Ticket) -> dict[str, Any]:
+    """What it is expected to take, where that is known: only where the order is by size."""
+    slot_s = ticket.expected_slot_s
+    return {"expected_slot_s": _rounded(slot_s)} if slot_s else {}
 
 
 def _ended(record: ExchangeRecord, now: float) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.fleet.membership import ConnectedEnvoy
+from extproc.core.queue.queue_order import QueueOrder
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.snapshot import take_queue_snapshot
 from extproc.core.scheduler.waits import ModelQueue
@@ -52,6 +53,7 @@ def status_json(
                 for model, one in queue.by_model.items()
             },
             "idle_note": queue.idle_note,
+            **_order(dispatcher.queue_order),
         },
         "running": dispatcher.running_requests,
         "exchanges": exchanges,
@@ -60,6 +62,12 @@ def status_json(
         "fleet_version": dispatcher.fleet.membership().version,
         "envoys": [_envoy(envoy) for envoy in envoys],
     }
+
+
+def _order(order: QueueOrder) -> dict[str, Any]:
+    """The order within each flow, unless it is that of arrival."""
+    label = order.by_size_label
+    return {} if label is None else {"order": label, "max_overtaken_s": order.max_overtaken_s}
 
 
 def _by_reason(queue: ModelQueue) -> dict[str, int]:

@@ -131,6 +131,14 @@ TIME_TO_FIRST_TOKEN: Final = Family(
     unit="s",
     buckets=_WAITS_S,
 )
+SIZE_ERROR: Final = Family(
+    name="coxswain_size_estimate_error_ratio",
+    kind=Kind.GAUGE,
+    help="The factor by which the expected slot-seconds of requests for a model differ from those "
+    "that they took, in either direction; 1 is exact. `quantile` is 0.5 or 0.9. Only with "
+    "`queue.discipline: shortest_expected`.",
+    labels=("model", "quantile"),
+)
 SLO_REQUESTS: Final = Family(
     name="coxswain_slo_requests_total",
     kind=Kind.COUNTER,
@@ -238,7 +246,8 @@ FAMILIES: Final = (
     *(SLOTS, ENDPOINTS, OBSERVATION_AGE, QUEUE_DEPTH, MODEL_QUEUE_DEPTH),
     *(MODEL_IDLE_SLOTS, QUEUE_MAX_REQUESTS),
     *(QUEUE_BODY_BYTES, QUEUE_MAX_BODY_BYTES, RUNNING, REQUESTS),
-    *(QUEUE_WAIT, PICK, TIME_TO_FIRST_TOKEN, SLO_REQUESTS, SCRAPES, EJECTED, EJECTIONS),
+    *(QUEUE_WAIT, PICK, TIME_TO_FIRST_TOKEN, SIZE_ERROR, SLO_REQUESTS),
+    *(SCRAPES, EJECTED, EJECTIONS),
     *(ENDPOINT_REQUESTS, ENDPOINT_FIRST_TOKEN),
     *(ENDPOINT_PROMPT_TOKENS, ENDPOINT_GENERATED_TOKENS),
     *(PROBLEMS, DROPPED, AUDIT_CORRECTIONS, BYPASSED, EVENT_LOOP_LAG, ENVOY_FAILURES, BUILD),

@@ -123,6 +123,7 @@ class Metrics:
                 definitions.PICK: {(): self._pick.read()},
                 definitions.TIME_TO_FIRST_TOKEN: {(): self._first_token.read()},
                 definitions.SLO_REQUESTS: dispatcher.slo_totals(),
+                definitions.SIZE_ERROR: dispatcher.size_errors(),
                 definitions.PROBLEMS: {(): len(sources.problems())},
                 definitions.DROPPED: _by_label(self._dropped()),
                 definitions.AUDIT_CORRECTIONS: _by_label(sources.audit_corrections()),

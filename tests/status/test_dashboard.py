@@ -18,8 +18,9 @@ from extproc.core.address import Address
 from extproc.core.exchange_record import Outcome
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.health import Health
+from extproc.core.queue.queue_order import Discipline, QueueOrder
 from extproc.core.rejection import Reason
-from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.core.scheduler.waits import WaitReason
 from extproc.status.dashboard import dashboard
@@ -109,7 +110,8 @@ def test_each_part_that_the_script_fills_is_in_the_page() -> None:
 
 def test_each_field_that_the_script_reads_is_reported() -> None:
     """By `/status`, for the whole, the line, an endpoint and its slots."""
-    dispatcher = listen(Dispatcher(Random(1)), RecordingListener())
+    options = DispatcherOptions(order=QueueOrder(discipline=Discipline.SHORTEST_EXPECTED))
+    dispatcher = listen(Dispatcher(Random(1), options), RecordingListener())
     address = Address("10.0.0.1", 8080)
     dispatcher.set_members("test", [EndpointSpec(address=address)], 0.0)
     tree = status_json(dispatcher, exchanges=0, envoys=(), outcomes={}, now=1.0)

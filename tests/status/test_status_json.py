@@ -10,8 +10,9 @@ from extproc.core.fleet.endpoint import EndpointSpec, Intent
 from extproc.core.fleet.health import Health
 from extproc.core.fleet.membership import ConnectedEnvoy
 from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
+from extproc.core.queue.queue_order import Discipline, QueueOrder
 from extproc.core.request import Request
-from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.status import why_not_ready
 from extproc.status.status_json import status_json
 
@@ -142,3 +143,13 @@ def test_a_server_that_is_down_gets_no_requests_though_envoy_knows_it() -> None:
         told.append(tree["endpoints"]["10.0.0.1:8080"])
     assert [each["is_pickable"] for each in told] == [True, False]
     assert all(each["is_known_to_envoy"] and "is_routable" not in each for each in told)
+
+
+def test_the_order_is_reported_where_it_is_not_that_of_arrival() -> None:
+    order = QueueOrder(discipline=Discipline.SHORTEST_EXPECTED, max_overtaken_s=20.0)
+    by_size = Dispatcher(Random(1), DispatcherOptions(order=order))
+    queues = [
+        status_json(one, exchanges=0, envoys=(), outcomes={}, now=1.0)["queue"]
+        for one in (Dispatcher(Random(1)), by_size)
+    ]
+    assert queues[1] == {**queues[0], "order": "shortest_expected", "max_overtaken_s": 20.0}

@@ -34,4 +34,5 @@ class QueuePositions:
             queued=position.queued,
             waited_s=now - ticket.entered_at,
             expected_s=position.expected_s,
+            order=self._dispatcher.queue_order.by_size_label,
         )

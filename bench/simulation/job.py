@@ -20,6 +20,9 @@ class Job:
     session: str | None = None
     tenant: str = ""
     objective: str | None = None
+    traits: str = ""
+    is_embedding: bool = False
+    max_tokens: int | None = None
     started_at: float | None = None
     answered_at: float | None = None
     ended_at: float | None = None

@@ -12,7 +12,7 @@ from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.observation import Observation, ScrapeStatus, SlotReading
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
-from extproc.core.request import Request
+from extproc.core.request import Kind, Request
 from extproc.core.scheduler.decision import Picked, Queued, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.slots.lease import Lease, LeaseEnd
@@ -99,6 +99,9 @@ class Pilot:
             session_id=None if self._is_blind else job.session,
             prompt_blocks=() if self._is_blind else job.blocks,
             prompt_tokens=job.prompt_tokens or None,
+            max_tokens=job.max_tokens,
+            traits=job.traits,
+            kind=Kind.EMBEDDING if job.is_embedding else Kind.GENERATION,
         )
         self._jobs[request.id] = job
         outcome = self.dispatcher.submit(request, now)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from bench.result import Section
 from bench.simulation.caches import cache_sizes, chats, hot_prefix
 from bench.simulation.foretelling import foresight
+from bench.simulation.sizes import sizes
 from bench.simulation.waiting import failures, overload, tenants, uneven
 
 SCENARIOS: dict[str, Callable[[float, int], Section]] = {
@@ -16,4 +17,5 @@ SCENARIOS: dict[str, Callable[[float, int], Section]] = {
     "failures": failures,
     "overload": overload,
     "tenants": tenants,
+    "sizes": sizes,
 }

@@ -19,6 +19,7 @@ SCALES = {
     "failures": 0.8,
     "overload": 0.4,
     "tenants": 0.4,
+    "sizes": 0.2,
 }
 
 

@@ -21,8 +21,9 @@ SLOW, FAST = ModelShape(embedding=512, layers=8), ModelShape()
 REQUESTS = 24
 PROMPT_WORDS = 200
 WORDS = ("stroke", "catch", "drive", "finish", "release", "bow", "stern", "port", "oar", "rigger")
-CHATS, TURNS, AT_ONCE = 6, 3, 3
-SLOTS = (AT_ONCE,) * 3
+CHATS, TURNS = 3, 4
+"""One chat for each server: a cache on a server that is used beyond its share does not count."""
+SLOTS = (CHATS,) * 3
 """Wherever a chat was, there is room for it: nobody has to leave a cache for want of a slot."""
 SHAPES = (SLOW,) * len(SLOTS)
 """Reading a prompt takes long beside all else: where it was read before there is much to save."""
@@ -60,12 +61,11 @@ class Chat:
 
 
 async def converse(stack: Stack) -> list[Chat]:
-    """Begin the chats a few at a time, so that they are spread. Then one turn after another, in
-    a new order each round: nobody is in the way at home, so nothing but the cache decides."""
+    """Begin the chats at once, so that they are spread. Then one turn after another, in a new order
+    each round: nobody is in the way at home, so nothing but the cache decides."""
     random = Random(7)
     chats = [Chat(stack, Random(number)) for number in range(CHATS)]
-    for start in range(0, CHATS, AT_ONCE):
-        await asyncio.gather(*(chat.take_turn() for chat in chats[start : start + AT_ONCE]))
+    await asyncio.gather(*(chat.take_turn() for chat in chats))
     for _ in range(TURNS - 1):
         for one in random.sample(chats, CHATS):
             await one.take_turn()

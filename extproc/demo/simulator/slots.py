@@ -14,6 +14,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 MAX_CACHED_BYTES = 65_536
+MIN_SIMILARITY = 0.1
+"""The share of a prompt that must be cached for its slot to be chosen: llama-server's default of
+`--slot-prompt-similarity`."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -149,8 +152,14 @@ class Slots:
         runner.add_done_callback(self._running.discard)
 
     def _choose(self, prompt: bytes) -> Slot:
-        idle = [slot for slot in self.all if not slot.is_processing]
-        return max(idle, key=lambda slot: (_common_beginning(slot.cached, prompt), -slot.freed_at))
+        """The idle slot with the longest common beginning, or if none is similar, the one that has
+        been idle for the longest time, as llama-server does."""
+
+        def rank(slot: Slot) -> tuple[int, float]:
+            common = _common_beginning(slot.cached, prompt)
+            return (common if common > MIN_SIMILARITY * len(prompt) else 0, -slot.freed_at)
+
+        return max((slot for slot in self.all if not slot.is_processing), key=rank)
 
     async def _run(self, slot: Slot, task: Task) -> None:
         loop = asyncio.get_running_loop()

@@ -93,6 +93,20 @@ async def test_the_slot_that_remembers_the_prompt_is_preferred(slots: Slots) -> 
     assert again.cached_tokens == len(b"oars are long") + 1
 
 
+async def test_a_prompt_that_is_hardly_similar_takes_the_slot_that_was_idle_longest(
+    slots: Slots,
+) -> None:
+    """The words that all prompts begin with would otherwise cost each conversation its cache."""
+    for prompt in (b"hulls" * 20, b"oars" * 20):
+        one = task(prompt)
+        slots.submit(one)
+        await one.ended()
+    again = task(b"oars and other things" * 10)
+    slots.submit(again)
+    await again.ended()
+    assert again.slot_id == 0
+
+
 async def test_steps_report_every_token_once(slots: Slots) -> None:
     one = task(tokens=5)
     slots.submit(one)

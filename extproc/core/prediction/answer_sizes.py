@@ -69,7 +69,7 @@ class Effect:
 
     __slots__ = ("_sum", "_weight", "value")
 
-    DECAY = 0.985
+    DECAY: Final = 0.985
 
     def __init__(self) -> None:
         self._sum = 0.0
@@ -87,7 +87,7 @@ class ModelSizes:
 
     __slots__ = ("_gains", "_squares", "center", "errors", "residuals", "shares")
 
-    DECAY = 0.998
+    DECAY: Final = 0.998
     TRUST = 0.5
     """The weight of the assumption that effects are right, in squared logarithms."""
 

@@ -1,10 +1,11 @@
-"""Each block of docs/clients.md runs as it is printed, but for addresses and files: over a real
-Envoy and real llama-servers, with the clients' libraries as PyPI has them."""
+"""Each block of docs/clients.md and docs/nginx.md runs as it is printed, but for addresses and
+files: over a real Envoy and real llama-servers, with the clients' libraries as PyPI has them."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import ssl
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 import pytest_asyncio
+import yaml
 
 from extproc.demo.port import LOOPBACK, free_port
 from tests.docs.pages import page
@@ -149,6 +151,20 @@ async def test_litellm_in_front(stack: Stack, tmp_path: Path) -> None:
         assert answer.text.rstrip().endswith("data: [DONE]")
 
 
+def nginx_config(folder: Path, http: str) -> Path:
+    """A file for a process that writes nowhere else."""
+    folders = "".join(
+        f"{kind}_temp_path {folder}/{kind};"
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    config = folder / "nginx.conf"
+    config.write_text(
+        f"daemon off; pid {folder}/pid; error_log stderr; events {{}}\n"
+        f"http {{ access_log off; {folders}\n{http}\n}}\n"
+    )
+    return config
+
+
 async def test_nginx_with_tls_in_front(stack: Stack, tmp_path: Path) -> None:
     nginx = program("nginx")
     authority = Authority(tmp_path)
@@ -162,19 +178,36 @@ async def test_nginx_with_tls_in_front(stack: Stack, tmp_path: Path) -> None:
     ):
         assert printed in server
         server = server.replace(printed, own)
-    folders = "".join(
-        f"{kind}_temp_path {tmp_path}/{kind};"
-        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    config = tmp_path / "nginx.conf"
-    config.write_text(
-        f"daemon off; pid {tmp_path}/pid; error_log stderr; events {{}}\n"
-        f"http {{ access_log off; {folders}\n{server}\n}}\n"
-    )
+    config = nginx_config(tmp_path, server)
     url = f"https://{LOOPBACK}:{port}"
     words = (nginx, "-p", tmp_path, "-c", config)
     async with serving(f"{url}/v1/models", *words, ca=authority.ca):
         assert (await ask(url, authority.ca))[-1] == "data: [DONE]"
+
+
+async def test_nginx_with_least_conn(stack: Stack, tmp_path: Path) -> None:
+    """It works before, for the servers that the settings name after. Both count each other."""
+    before, settings, *_ = (
+        each.text for each in page("docs/nginx.md").blocks() if each.language in {"nginx", "yaml"}
+    )
+    replaced = re.findall(r"server ([\d.]+:\d+)", before)
+    assert yaml.safe_load(settings)["endpoints"] == replaced
+    for printed, server in zip(replaced, stack.servers, strict=True):
+        before = before.replace(printed, server.address)
+    port = free_port()
+    config = nginx_config(tmp_path, before.replace("listen 8000", f"listen {LOOPBACK}:{port}"))
+    async with serving(
+        f"http://{LOOPBACK}:{port}/v1/models", program("nginx"), "-p", tmp_path, "-c", config
+    ):
+        url = f"http://{LOOPBACK}:{port}{CHAT}"
+        async with stack.client.stream("POST", url, json=chat(10**6, stream=True)) as foreign:
+            assert foreign.status_code == 200
+            await stack.until(
+                lambda status: (
+                    sum(one["slots"]["foreign"] for one in status["endpoints"].values()) == 1
+                )
+            )
+            assert (await stack.ask()).headers["x-coxswain-endpoint"]
 
 
 async def test_caddy_with_tls_in_front(stack: Stack, tmp_path: Path) -> None:

@@ -85,10 +85,11 @@ def _row(option: TyperOption) -> str:
     meaning = (option.help or "").replace("|", "\\|")
     variable = f" Also `{option.envvar}`." if option.envvar else ""
     default = option.default
-    is_shown = not option.is_flag and default is not None and not callable(default)
-    default_text = (
-        f" By default `{getattr(default, 'value', default)}`." if is_shown and default else ""
-    )
+    is_shown = not option.is_flag and default and not callable(default)
+    shown = getattr(default, "value", default) if is_shown else None
+    if isinstance(option.show_default, str):
+        shown = option.show_default
+    default_text = f" By default `{shown}`." if shown else ""
     return f"| {names}{value} | {meaning}{default_text}{variable} |\n"
 
 

@@ -3,8 +3,11 @@
 import re
 from typing import Final
 
+import typer
+
 METAVAR: Final = "DURATION"
 _UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+MIN_INTERVAL_S: Final = 0.2
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
@@ -23,9 +26,25 @@ def parse_duration(text: str | float) -> float:
     return seconds
 
 
+def duration(text: str | float) -> float:
+    """`parse_duration` as the parser of an option: raises `BadParameter`."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 def positive_duration(text: str | float) -> float:
     """The same, above 0."""
-    seconds = parse_duration(text)
+    seconds = duration(text)
     if not seconds:
-        raise ValueError("it must be above 0")
+        raise typer.BadParameter("it must be above 0")
+    return seconds
+
+
+def update_interval(text: str | float) -> float:
+    """The same, at least `MIN_INTERVAL_S`: faster updates cost more than they show."""
+    seconds = duration(text)
+    if seconds < MIN_INTERVAL_S:
+        raise typer.BadParameter(f"it must be at least {MIN_INTERVAL_S:g}s")
     return seconds

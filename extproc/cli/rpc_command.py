@@ -78,6 +78,7 @@ _OPTIONS: Final[dict[str, tuple[Any, Any]]] = {
         *("--timeout", float, 10.0, "The timeout of each response, such as 10s."),
         metavar=METAVAR,
         parser=positive_duration,
+        show_default="10s",
     ),
 }
 

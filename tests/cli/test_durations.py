@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
-from extproc.cli.durations import parse_duration, positive_duration
+from extproc.cli.durations import parse_duration, positive_duration, update_interval
+from extproc.cli.root import root
 
 
 @pytest.mark.parametrize(
@@ -34,5 +37,19 @@ def test_what_is_no_duration(text: str) -> None:
 
 def test_nothing_is_no_time_to_wait() -> None:
     assert positive_duration("1s") == 1.0
-    with pytest.raises(ValueError, match="above 0"):
+    with pytest.raises(typer.BadParameter, match="above 0"):
         positive_duration("0s")
+
+
+def test_an_update_needs_some_time() -> None:
+    assert update_interval("200ms") == 0.2
+    with pytest.raises(typer.BadParameter, match=r"at least 0\.2s"):
+        update_interval("0.1")
+
+
+def test_a_mistake_is_told_in_our_words() -> None:
+    """Without the words of the library that calls the parser."""
+    done = CliRunner().invoke(root, ["top", "--interval", "soon"])
+    assert done.exit_code == 2
+    assert "'soon' is no duration; write 90s, 2m or 1h30m" in done.output
+    assert "Value error" not in done.output

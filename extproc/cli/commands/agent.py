@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from extproc.cli.admin_client import AdminClient, PickerError
+from extproc.cli.durations import METAVAR, duration
 from extproc.cli.exit_codes import ExitCode
 from extproc.cli.rpc_command import is_loopback, talks
 
@@ -105,9 +106,10 @@ async def agent(
         float,
         typer.Option(
             "--drain-timeout",
-            metavar="SECONDS",
-            min=0,
-            help="How long to wait at the end for running requests.",
+            metavar=METAVAR,
+            parser=duration,
+            show_default="30s",
+            help="How long to wait at the end for running requests, such as 30s or 2m.",
         ),
     ] = 30.0,
     log_format: Annotated[

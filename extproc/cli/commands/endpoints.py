@@ -6,7 +6,7 @@ import typer
 
 from extproc.cli import completion
 from extproc.cli.admin_client import AdminClient
-from extproc.cli.durations import METAVAR, parse_duration
+from extproc.cli.durations import METAVAR, duration
 from extproc.cli.output import Format, OutputOption, WatchOption, plain, print_json
 from extproc.cli.rpc_command import talks
 
@@ -227,7 +227,8 @@ async def drain(
         typer.Option(
             "--deadline",
             metavar=METAVAR,
-            parser=parse_duration,
+            parser=duration,
+            show_default="no limit",
             help="The longest time to wait, such as 90s or 2m; 0 means no limit.",
         ),
     ] = 0.0,

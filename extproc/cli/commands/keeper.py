@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from extproc.cli.admin_client import AdminClient, PickerError
+from extproc.cli.durations import METAVAR, duration
 from extproc.cli.exit_codes import ExitCode
 from extproc.cli.output import (
     DocumentFormat,
@@ -55,9 +56,10 @@ async def keeper(
         float,
         typer.Option(
             "--drain-timeout",
-            metavar="SECONDS",
-            min=0,
-            help="How long to wait at the end for running requests.",
+            metavar=METAVAR,
+            parser=duration,
+            show_default="30s",
+            help="How long to wait at the end for running requests, such as 30s or 2m.",
         ),
     ] = 30.0,
     log_format: Annotated[

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from extproc.cli.admin_client import AdminClient
+from extproc.cli.durations import METAVAR, update_interval
 from extproc.cli.output import Format, OutputOption
 from extproc.cli.rpc_command import talks
 
@@ -20,7 +21,12 @@ async def top(
     interval: Annotated[
         float,
         typer.Option(
-            "--interval", "-i", metavar="SECONDS", min=0.2, help="Seconds between two updates."
+            "--interval",
+            "-i",
+            metavar=METAVAR,
+            parser=update_interval,
+            show_default="1s",
+            help="The time between two updates, such as 500ms or 2s.",
         ),
     ] = 1.0,
     count: Annotated[
@@ -45,7 +51,7 @@ async def top(
     \b
     Examples:
       coxswain top
-      coxswain top --interval 5 --picker 10.0.0.1:9003
+      coxswain top --interval 5s --picker 10.0.0.1:9003
       coxswain top -o json | jq .status.queued
       coxswain top -o json -n 60 > minute.jsonl
     """

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from extproc.cli.durations import METAVAR, duration
 from extproc.cli.options import ConfigOption, SetOption, servers_of, settings_from
 
 if TYPE_CHECKING:
@@ -73,9 +74,9 @@ ServiceTimeOption = Annotated[
     float | None,
     typer.Option(
         "--service-time",
-        min=0.0,
-        metavar="SECONDS",
-        help="The duration of each response; simulates the servers.",
+        metavar=METAVAR,
+        parser=duration,
+        help="The duration of each response, such as 500ms or 5s; simulates the servers.",
     ),
 ]
 

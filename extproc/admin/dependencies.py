@@ -1,6 +1,6 @@
 """The dependencies of the admin service."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -10,6 +10,7 @@ from extproc.core.fleet.membership import ConnectedEnvoy
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.core.scheduler.explain import DryRunRequest, Explanation
+from extproc.usage.store import UsageRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +77,16 @@ class AdminEndpoints(Protocol):
         """Remove it; an unknown one is no error."""
 
 
+ReadUsage = Callable[[float, Collection[str], int], Awaitable[Sequence[UsageRow]]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminDependencies:
     """`clock` is the core's. `address_rejection` says why a caller at an IP address may not add an
     address, empty if it may. `not_ready_reason` is empty if requests can be served. `problems` are
     the sources in the settings that cannot be read, `outcomes` the numbers of requests by outcome
-    since the start."""
+    since the start. `read_usage` returns the usage since a Unix time, grouped by fields of its key,
+    up to a number of rows; it may raise `UsageError`, and is None where usage is not counted."""
 
     dispatcher: Dispatcher
     registry: ExchangeRegistry
@@ -97,3 +102,4 @@ class AdminDependencies:
     version: str
     started_at: float
     keepers: KeepersService
+    read_usage: ReadUsage | None = None

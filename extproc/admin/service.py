@@ -9,6 +9,7 @@ from extproc.admin.calls.explain import ExplainCalls
 from extproc.admin.calls.models import ModelCalls
 from extproc.admin.calls.requests import RequestCalls
 from extproc.admin.calls.status import StatusCalls
+from extproc.admin.calls.usage import UsageCalls
 from extproc.admin.calls.watch import WatchCalls
 from extproc.admin.dependencies import AdminDependencies
 from extproc.admin.endpoint_broadcaster import EndpointBroadcaster
@@ -19,7 +20,9 @@ DESCRIPTOR: Final = pb.DESCRIPTOR.services_by_name["Admin"]
 SERVICE: Final[str] = DESCRIPTOR.full_name
 
 
-class AdminService(EndpointCalls, WatchCalls, RequestCalls, ExplainCalls, StatusCalls, ModelCalls):
+class AdminService(
+    EndpointCalls, WatchCalls, RequestCalls, ExplainCalls, StatusCalls, ModelCalls, UsageCalls
+):
     """`coxswain.v1.Admin`. Each call is answered on the event loop and never blocks it long."""
 
     def __init__(self, dependencies: AdminDependencies) -> None:
@@ -28,6 +31,7 @@ class AdminService(EndpointCalls, WatchCalls, RequestCalls, ExplainCalls, Status
             self, dependencies, EndpointBroadcaster(dependencies.dispatcher, dependencies.clock)
         )
         RequestCalls.__init__(self, dependencies)
+        UsageCalls.__init__(self, dependencies)
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Add the service to this server."""

@@ -10,7 +10,7 @@ from extproc.admin import AdminDependencies, AdminService, add_reflection
 from extproc.admin.agents import SERVICE as AGENTS_SERVICE
 from extproc.admin.agents import AgentsService
 from extproc.admin.auth.guard import Guard
-from extproc.admin.dependencies import AdminEndpoints, SettingsAccess
+from extproc.admin.dependencies import AdminEndpoints, ReadUsage, SettingsAccess
 from extproc.admin.keepers import SERVICE as KEEPERS_SERVICE
 from extproc.admin.keepers import KeepersService
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
@@ -55,6 +55,7 @@ class AdminPort:
         agents: AgentsService,
         keepers: KeepersService,
         address_rejection: Callable[[Address, str], str],
+        read_usage: ReadUsage | None = None,
     ) -> None:
         self._agents = agents
         self._keepers = keepers
@@ -78,6 +79,7 @@ class AdminPort:
                 version=own_version(),
                 started_at=time.monotonic(),
                 keepers=keepers,
+                read_usage=read_usage,
             )
         )
 

@@ -52,6 +52,7 @@ def envoy_options(settings: Settings) -> EnvoyOptions:
         message_timeout_s=envoy.message_timeout_s,
         max_message_timeout_s=envoy.max_message_timeout_s,
         access_log_stream=envoy.access_log_stream,
+        reads_usage=settings.usage.path is not None,
         connect_timeout_s=envoy.connect_timeout_s,
         per_try_idle_timeout_s=envoy.per_try_idle_timeout_s,
         retries=envoy.retries,

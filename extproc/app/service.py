@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import time
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +34,7 @@ from extproc.app.ports import ListenError, data_plane_server
 from extproc.app.request_log import is_logged, log_request
 from extproc.app.security import exposure
 from extproc.app.security.secret_reloader import SecretReloader
+from extproc.app.usage import Usage
 from extproc.core.objective import Criticality
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
@@ -40,7 +42,7 @@ from extproc.settings import SettingsError
 from extproc.settings.values import split_host_port
 from extproc.stream.envoy.access_log import AccessLog
 from extproc.stream.pending_streams import PendingStreams
-from extproc.stream.servicer import ExternalProcessor
+from extproc.stream.servicer import PROCESS, ExternalProcessor
 from extproc.stream.upload_watchdog import UploadWatchdog
 from extproc.telemetry import Telemetry, TelemetrySources
 from extproc.transport.health import Health
@@ -88,6 +90,7 @@ class Service:
             name_of=self.dispatcher.fleet.full_name_of,
         )
         self._registry = ExchangeRegistry()
+        self._usage = _usage(settings, self.dispatcher, self._registry)
         self._auditor = Auditor(
             self.dispatcher, self._registry, self._pending_streams, time.monotonic
         )
@@ -149,6 +152,7 @@ class Service:
                 bypassed=lambda: self._bypasses.total,
                 loop_lag=self._lag.read,
                 envoy_failures=self._envoy_counters.read,
+                usage=None if self._usage is None else self._usage.since_start,
             ),
             options.telemetry_options(settings, os.environ),
         )
@@ -166,6 +170,7 @@ class Service:
             agents=self._agents,
             keepers=self._keepers,
             address_rejection=self._address_rejection,
+            read_usage=None if self._usage is None else self._usage.read,
         )
         self._activity = Activity(
             self.dispatcher,
@@ -217,14 +222,19 @@ class Service:
             self._health,
         ):
             part.add_to(table)
+        if self._usage is not None:
+            table[PROCESS] = self._usage.serve(table[PROCESS])
         listen = settings.listen
         self._server, self.grpc_port = data_plane_server(settings, table, time.monotonic)
         try:
             self.admin_port = await self._admin_port.start(settings, guard)
             self.http_port = await _listen(self._pages, listen.http)
+            if self._usage is not None:
+                self._usage.start()
         except (ListenError, SettingsError):
             await self._server.stop(0.0)  # it listens already
             await self._admin_port.stop()  # it may serve already
+            await self._pages.stop()
             raise
         self._telemetry.start()
         await self._server.start()
@@ -268,6 +278,8 @@ class Service:
         self._lag.stop()
         self._timer.stop()
         await self._pages.stop()
+        if self._usage is not None:
+            await self._usage.aclose()
         await self._telemetry.aclose()
         log.info("stopped")
 
@@ -346,6 +358,8 @@ class Service:
     def _observe(self, observation: Observation) -> None:
         self._telemetry.scraped(observation)
         self.dispatcher.observe(observation, time.monotonic())
+        if self._usage is not None:
+            self._usage.observe(observation)
 
     def _attention(self, address: Address) -> ScrapePriority:
         if self.dispatcher.needs_frequent_scrapes(address):
@@ -365,6 +379,7 @@ class Service:
             *self._bypasses.problems(),
             *self._envoy_counters.problems(),
             *self._lag.problems(),
+            *(self._usage.problems() if self._usage is not None else ()),
         )
 
     def _wants_traces(self) -> bool:
@@ -372,7 +387,17 @@ class Service:
 
     def _record(self, record: ExchangeRecord) -> None:
         self._activity.ended(record)
+        if self._usage is not None:
+            self._usage.record(record)
         log_request(record, self._telemetry.record(record))
+
+
+def _usage(settings: Settings, dispatcher: Dispatcher, registry: ExchangeRegistry) -> Usage | None:
+    """The count of usage, if it is wanted."""
+    if settings.usage.path is None:
+        return None
+    path = Path(settings.usage.path).expanduser()
+    return Usage(path, settings.usage.keep_days, dispatcher, registry)
 
 
 async def _listen(pages: Pages, address: str) -> int:

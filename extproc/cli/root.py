@@ -22,6 +22,7 @@ from extproc.cli.commands import (
     status,
     top,
     up,
+    usage,
 )
 
 COMMANDS = (
@@ -35,6 +36,7 @@ COMMANDS = (
     models,
     queue,
     requests,
+    usage,
     explain,
     config,
     envoy,

@@ -29,6 +29,10 @@ class ExchangeRecord(NamedTuple):
     unchecked. `criticality` is empty if the request takes no slot.
     `input_tokens` and `output_tokens` are the server's own counts, None where the response did not
     pass the picker.
+    `client` is the name of the client whose key Envoy checked, empty without; `objective` is that
+    of the settings. `opened_at` is when it got its slots (monotonic), None if it got none; it held
+    them for `slot_s` slot-seconds until its server or its client was done. `is_response_read`: the
+    response passed the picker, so its counts are those of the record.
     """
 
     exchange_id: str
@@ -52,3 +56,9 @@ class ExchangeRecord(NamedTuple):
     endpoint_name: str = ""
     input_tokens: int | None = None
     output_tokens: int | None = None
+    cached_tokens: int | None = None
+    client: str = ""
+    objective: str = ""
+    opened_at: float | None = None
+    slot_s: float = 0.0
+    is_response_read: bool = False

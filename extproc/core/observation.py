@@ -86,6 +86,16 @@ class SlotReading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndedTask:
+    """What an idle slot still shows of its last task: `held_tokens` of its prompt and its response
+    were processed. `model` is as in `SlotReading`."""
+
+    task_id: int
+    held_tokens: int
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterReading:
     """One LoRA adapter of a server: its number there, and its file's stem as its name."""
 
@@ -102,9 +112,9 @@ class Observation:
     server's slot count, None if it was not reported this time (the last known one stays).
     `busy_slots` is how many of them were processing, None if the server does not report its slots.
     `instance` changes when another process took over the address. `slot_readings` are the busy
-    slots as far as they were reported, `context_tokens` is the capacity of one slot (the largest of
-    a router's); `adapters` is None if they were not reported, and `awaits_adapters` then says that
-    the next scrapes will request them again.
+    slots as far as they were reported, `ended_tasks` the last ones of idle slots. `context_tokens`
+    is the capacity of one slot (the largest of a router's); `adapters` is None if they were
+    not reported, and `awaits_adapters` then says that the next scrapes will request them again.
 
     Raises `ObservationError` for impossible numbers.
     """
@@ -119,6 +129,7 @@ class Observation:
     issues: tuple[Issue, ...] = ()
     instance: str | None = None
     slot_readings: tuple[SlotReading, ...] = ()
+    ended_tasks: tuple[EndedTask, ...] = ()
     context_tokens: int | None = None
     adapters: tuple[AdapterReading, ...] | None = None
     awaits_adapters: bool = False

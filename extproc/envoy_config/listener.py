@@ -36,6 +36,7 @@ from extproc.envoy_config.messages import NEVER, address, extension, seconds, ty
 from extproc.envoy_config.options import MIB, EnvoyOptions
 from extproc.envoy_config.routes import route_configuration, routes
 from extproc.envoy_config.tracing import tracing, untouched_request_ids
+from extproc.envoy_config.usage import usage_filters
 
 CONTROL_HEADERS = (names.DESTINATION, names.SERVED, names.SUBSET, names.CLIENT)
 """Headers that control routing or identify the client; clients must not set them."""
@@ -109,7 +110,12 @@ def connection_manager(options: EnvoyOptions) -> HttpConnectionManager:
         tracing=tracing(options),
         local_reply_config=local_replies(options),
         route_config=route_configuration(options),
-        http_filters=[*first_filters(options), ext_proc(options), router()],
+        http_filters=[
+            *first_filters(options),
+            *usage_filters(options),
+            ext_proc(options),
+            router(),
+        ],
     )
 
 

@@ -43,6 +43,10 @@ SERVER_LOST: Final = "server-lost"
 TOO_MANY_HEADERS: Final = "too-many-headers"
 UNSUPPORTED_HTTP: Final = "unsupported-http"
 
+USAGE: Final = "x-coxswain-usage"
+"""With each stream of the usage filter: the picker's exchange whose response it carries."""
+
+USAGE_FILTER: Final = "coxswain.usage"
 EXT_PROC_FILTER: Final = "envoy.filters.http.ext_proc"
 EXT_PROC_SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
 """The gRPC health service under which the picker says whether it takes requests."""

@@ -78,6 +78,8 @@ class EnvoyOptions:
         True  # report broken responses to the picker, and which side ended them
     )
 
+    reads_usage: bool = False  # send the picker the responses, for their token counts
+
     # The way to a server.
     connect_timeout_s: float = 1.0
     per_try_idle_timeout_s: float = 300.0  # a server's longest silence; 0 waits for ever
@@ -117,6 +119,11 @@ class EnvoyOptions:
     def has_discovery(self) -> bool:
         """Whether the picker serves the addresses, so that an answer may name several."""
         return self.mode is not Mode.ORIGINAL_DST
+
+    @property
+    def has_usage_filter(self) -> bool:
+        """Whether responses are sent to the picker beside ext_proc: a gateway's pass it anyway."""
+        return self.reads_usage and self.mode is not Mode.GATEWAY
 
     @property
     def has_served_cluster(self) -> bool:

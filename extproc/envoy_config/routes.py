@@ -173,11 +173,16 @@ def _server_route(options: EnvoyOptions) -> Route:
         request_body_buffer_limit=options.body_buffer_bytes,
         # Only here is the picker asked; the filter itself is off by default.
         typed_per_filter_config={
-            names.EXT_PROC_FILTER: typed(
-                FilterConfig(config=typed(ExtProcPerRoute(overrides=ExtProcOverrides())))
-            )
+            name: typed(FilterConfig(config=typed(ExtProcPerRoute(overrides=ExtProcOverrides()))))
+            for name in _filters_of_servers(options)
         },
     )
+
+
+def _filters_of_servers(options: EnvoyOptions) -> Iterator[str]:
+    yield names.EXT_PROC_FILTER
+    if options.has_usage_filter:
+        yield names.USAGE_FILTER
 
 
 def _retry_policy(options: EnvoyOptions) -> RetryPolicy:

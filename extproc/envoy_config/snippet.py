@@ -13,6 +13,7 @@ from extproc.envoy_config.filters import ext_proc, first_filters
 from extproc.envoy_config.listener import steered_manager
 from extproc.envoy_config.options import EnvoyOptions, OptionsError
 from extproc.envoy_config.routes import routes
+from extproc.envoy_config.usage import usage_filters
 from extproc.envoy_config.yaml_text import comment, render, tree
 
 _OPENING = """
@@ -102,7 +103,11 @@ def snippet(options: EnvoyOptions, *, serves_cluster: bool = False) -> str:
             "http_filters",
             [
                 tree(each)
-                for each in (*first_filters(options, on_named_routes=True), ext_proc(options))
+                for each in (
+                    *first_filters(options, on_named_routes=True),
+                    *usage_filters(options),
+                    ext_proc(options),
+                )
             ],
         ),
         (_ROUTES, "routes", [tree(route) for route in _routes(options)]),

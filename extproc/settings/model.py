@@ -27,6 +27,7 @@ from extproc.settings.security_section import (
     ClientsSettings,
     GrpcTlsSettings,
 )
+from extproc.settings.usage_section import UsageSettings
 from extproc.settings.values import EMPTY_SECTION, LIST, MAP, Seconds
 
 
@@ -62,6 +63,7 @@ class Settings(BaseSettings):
     grpc_tls: Annotated[GrpcTlsSettings, EMPTY_SECTION] = GrpcTlsSettings()
     admin_tls: Annotated[AdminTlsSettings, EMPTY_SECTION] = AdminTlsSettings()
     clients: Annotated[ClientsSettings, EMPTY_SECTION] = ClientsSettings()
+    usage: Annotated[UsageSettings, EMPTY_SECTION] = UsageSettings()
     models: Annotated[dict[str, Targets], MAP] = {}
     """Other names for models: `chat: tiny`, or a split by weight: `chat: {tiny: 90, small: 10}`.
     The name decides which endpoints are eligible; if the whole body is available, Coxswain writes

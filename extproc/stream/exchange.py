@@ -32,7 +32,6 @@ from extproc.core.scheduler.exchange_registry import ExchangeSnapshot
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import response_feedback
-from extproc.stream.answer_tail import NO_USAGE, AnswerTail
 from extproc.stream.envoy import codec
 from extproc.stream.envoy.duplex_body import DuplexBody
 from extproc.stream.exchange_id import new_id
@@ -47,6 +46,7 @@ from extproc.stream.request.reader import (
 )
 from extproc.stream.stage import REPLIED, ROUTED, Stage, outcome_at, state_at
 from extproc.stream.upload_pace import UploadPace
+from extproc.usage.answer_tail import NO_USAGE, AnswerTail
 
 __all__ = ["Exchange", "ExchangeError", "ExchangeOptions", "ProtocolError", "Stage"]
 
@@ -74,6 +74,8 @@ class Exchange:
         "_download",
         "_finished",
         "_first_token_at",
+        "_held",
+        "_held_until",
         "_is_broken",
         "_is_cancelled",
         "_is_failed",
@@ -114,6 +116,8 @@ class Exchange:
         """The lease that was released with the response headers."""
         self._first_token_at: float | None = None
         self._lease: Lease | None = None
+        self._held: Lease | None = None
+        self._held_until: float | None = None
         self._addresses: tuple[Address, ...] = ()
         self._destination: pb.ProcessingResponse | None = None
         self._response: codec.ResponseHead | None = None
@@ -135,7 +139,8 @@ class Exchange:
         """Handle one message and build the reply; raises `ProtocolError` for an invalid one."""
         if request.observability_mode:
             raise ProtocolError(
-                "ext_proc's observability mode does not support routing; disable it"
+                "ext_proc's observability mode does not support routing; disable it, or set "
+                "usage.path here as for Envoy's configuration"
             )
         kind = request.WhichOneof("request")
         if kind == "request_headers":
@@ -200,7 +205,7 @@ class Exchange:
         """The wait is over."""
         match settlement:
             case Picked(lease=lease, waited_s=waited_s):
-                self._lease = lease
+                self._lease = self._held = lease
                 self._destination = _UNMADE
                 self._waited_s = waited_s
                 self.stage = Stage.LEASED
@@ -290,7 +295,7 @@ class Exchange:
         outcome = outcome_at(stage, is_cut=is_broken, is_unsent=self._is_unsent())
         waited_s = self._waited_s if ticket is None else now - ticket.entered_at
         head, request, objective = self._reader.head, self._reader.request, self._objective()
-        response = self._response
+        response, held = self._response, self._held
         usage = NO_USAGE if self._tail is _NO_TAIL else self._tail.usage()
         return ExchangeRecord(
             exchange_id=self.id,
@@ -314,7 +319,17 @@ class Exchange:
             endpoint_name=endpoint_name,
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,
+            cached_tokens=usage.cached_tokens,
+            client=head.client if head is not None else "",
+            objective=objective.name if objective is not None else "",
+            opened_at=None if held is None else held.opened_at,
+            slot_s=0.0 if held is None else self._held_s(held, now),
+            is_response_read=self._tail is not _NO_TAIL,
         )
+
+    def _held_s(self, lease: Lease, now: float) -> float:
+        until = now if self._held_until is None else self._held_until
+        return max(0.0, until - lease.opened_at) * lease.weight_slots
 
     def _status(self) -> int:
         """The status that the client got, as far as it is known; 0 if it is not."""
@@ -465,7 +480,7 @@ class Exchange:
         self._first_token_at = self._dispatcher.release(
             lease, LeaseEnd.SERVED, now, is_received=False
         )
-        self._finished, self._lease = lease, None
+        self._finished, self._lease, self._held_until = lease, None, now
 
     def _say(self, *replies: pb.ProcessingResponse) -> None:
         self._replies += replies

@@ -235,6 +235,29 @@ ENVOY_FAILURES: Final = Family(
     "answered too late), failure_mode_allowed (a request went on without it) and streams_failed.",
     labels=("envoy", "kind"),
 )
+_USAGE_LABELS: Final = ("client", "objective", "model")
+USAGE_REQUESTS: Final = Family(
+    name="coxswain_usage_requests_total",
+    kind=Kind.COUNTER,
+    help="With usage.path: requests by client, objective and model, and by result: counted, "
+    "uncounted (it had a slot, but its tokens are not known) or rejected.",
+    labels=(*_USAGE_LABELS, "result"),
+)
+USAGE_TOKENS: Final = Family(
+    name="coxswain_usage_tokens_total",
+    kind=Kind.COUNTER,
+    help="With usage.path: tokens by client, objective and model, and by kind: prompt, cached "
+    "(those of the prompts that were found in a cache) or generated.",
+    labels=(*_USAGE_LABELS, "kind"),
+)
+USAGE_SLOT_SECONDS: Final = Family(
+    name="coxswain_usage_slot_seconds_total",
+    kind=Kind.COUNTER,
+    help="With usage.path: for how long slots were held, in seconds summed over slots, by client, "
+    "objective and model.",
+    labels=_USAGE_LABELS,
+    unit="s",
+)
 BUILD: Final = Family(
     name="coxswain_build_info",
     kind=Kind.GAUGE,
@@ -242,6 +265,8 @@ BUILD: Final = Family(
     labels=("version",),
 )
 
+USAGE_FAMILIES: Final = (USAGE_REQUESTS, USAGE_TOKENS, USAGE_SLOT_SECONDS)
+"""Only there where usage is counted."""
 FAMILIES: Final = (
     *(SLOTS, ENDPOINTS, OBSERVATION_AGE, QUEUE_DEPTH, MODEL_QUEUE_DEPTH),
     *(MODEL_IDLE_SLOTS, QUEUE_MAX_REQUESTS),
@@ -251,4 +276,5 @@ FAMILIES: Final = (
     *(ENDPOINT_REQUESTS, ENDPOINT_FIRST_TOKEN),
     *(ENDPOINT_PROMPT_TOKENS, ENDPOINT_GENERATED_TOKENS),
     *(PROBLEMS, DROPPED, AUDIT_CORRECTIONS, BYPASSED, EVENT_LOOP_LAG, ENVOY_FAILURES, BUILD),
+    *USAGE_FAMILIES,
 )

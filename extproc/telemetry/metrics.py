@@ -18,6 +18,8 @@ from extproc.telemetry.definitions import Family
 from extproc.telemetry.endpoint_counts import HELD_SLOT, MAX_REMOVED, EndpointCounts
 from extproc.telemetry.labels import endpoint_labels
 from extproc.telemetry.reading import Reading, Values
+from extproc.telemetry.usage_values import read_usage
+from extproc.usage.counts import UsageCounts, UsageKey
 
 NO_CRITICALITY: Final = "none"
 """The label value for requests that take no slot."""
@@ -32,6 +34,7 @@ class TelemetrySources:
     lines that a slow stderr could not take, `audit_corrections` the auditor's corrections by kind,
     `bypassed` the requests that Envoy sent past this picker. `loop_lag` is how late the event loop
     was, in seconds; `envoy_failures` are Envoys' own counters, by address and kind.
+    `usage` are the sums of usage since the start, None where it is not counted.
     """
 
     running: Callable[[], int]
@@ -42,6 +45,7 @@ class TelemetrySources:
     bypassed: Callable[[], int] = lambda: 0
     loop_lag: Callable[[], Distribution] = Histogram(definitions.EVENT_LOOP_LAG.buckets).read
     envoy_failures: Callable[[], Values] = dict
+    usage: Callable[[], Mapping[UsageKey, UsageCounts]] | None = None
 
 
 class Metrics:
@@ -131,6 +135,7 @@ class Metrics:
                 definitions.EVENT_LOOP_LAG: {(): sources.loop_lag()},
                 definitions.ENVOY_FAILURES: sources.envoy_failures(),
                 definitions.BUILD: {(self._version,): 1},
+                **({} if sources.usage is None else read_usage(sources.usage())),
             },
         )
 

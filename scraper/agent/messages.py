@@ -2,6 +2,7 @@
 
 from extproc.core.observation import (
     AdapterReading,
+    EndedTask,
     Issue,
     ModelReading,
     Observation,
@@ -37,6 +38,7 @@ def observation_message(observation: Observation, now: float) -> pb.Observation:
         issues=[_issue(issue) for issue in observation.issues],
         instance=observation.instance,
         busy=[_slot(slot) for slot in observation.slot_readings],
+        ended=[_ended(task) for task in observation.ended_tasks],
         context_tokens=observation.context_tokens,
         awaits_adapters=observation.awaits_adapters,
     )
@@ -70,6 +72,12 @@ def _slot(slot: SlotReading) -> pb.Observation.Slot:
         decoded_tokens=slot.decoded_tokens,
         remaining_tokens=slot.remaining_tokens,
         model=slot.model,
+    )
+
+
+def _ended(task: EndedTask) -> pb.Observation.EndedTask:
+    return pb.Observation.EndedTask(
+        task_id=task.task_id, held_tokens=task.held_tokens, model=task.model
     )
 
 

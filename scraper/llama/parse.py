@@ -17,6 +17,7 @@ from extproc.core.observation import (
     MAX_SLOTS,
     MAX_TEXT_CHARS,
     AdapterReading,
+    EndedTask,
     SlotReading,
 )
 
@@ -51,13 +52,14 @@ class ModelStatus(Enum):
 class SlotsReading:
     """GET /slots. `newest_task` is the highest task number any slot remembers, if any does.
 
-    `busy` is what the busy ones report about their requests.
+    `busy` is what the busy ones report about their requests, `ended` what idle ones still do.
     """
 
     slots: int
     busy_slots: int
     newest_task: int | None
     busy: tuple[SlotReading, ...] = ()
+    ended: tuple[EndedTask, ...] = ()
     context_tokens: int | None = None
 
 
@@ -101,6 +103,7 @@ def parse_slots(body: bytes) -> SlotsReading:
     busy = 0
     newest: int | None = None
     readings: list[SlotReading] = []
+    ended: list[EndedTask] = []
     for entry in entries:
         if not isinstance(entry, dict):
             raise ParseError("/slots has an entry that is not a slot")
@@ -113,11 +116,16 @@ def parse_slots(body: bytes) -> SlotsReading:
             newest = task
         if is_processing and type(task) is int and len(readings) < MAX_ENTRIES:
             readings.append(_slot_reading(entry, task))
+        elif not is_processing and type(task) is int and task >= 0 and len(ended) < MAX_ENTRIES:
+            held = _count(entry, "n_prompt_tokens")
+            if held:
+                ended.append(EndedTask(task_id=task, held_tokens=held))
     return SlotsReading(
         slots=len(entries),
         busy_slots=busy,
         newest_task=newest,
         busy=tuple(readings),
+        ended=tuple(ended),
         context_tokens=_count(entries[0], "n_ctx"),
     )
 

@@ -7,7 +7,7 @@ GET is sent, and after the last counted response is complete.
 from dataclasses import dataclass, replace
 from urllib.parse import quote
 
-from extproc.core.observation import MAX_ENTRIES, MAX_SLOTS, SlotReading
+from extproc.core.observation import MAX_ENTRIES, MAX_SLOTS, EndedTask, SlotReading
 from scraper.llama.client import Answer, Failure, FailureKind, LlamaClient
 from scraper.llama.parse import ParseError, parse_slots
 
@@ -22,8 +22,8 @@ class SlotCounts:
     """How many slots were busy at some moment of [began_at, answered_at].
 
     `by_model` maps a router's models to (slots, busy slots), without those that turned out
-    not to be loaded; it is None for a plain server. Of a router `busy` names the models, and
-    `context_tokens` is the largest.
+    not to be loaded; it is None for a plain server. Of a router `busy` and `ended` name the models,
+    and `context_tokens` is the largest.
     """
 
     began_at: float
@@ -34,6 +34,7 @@ class SlotCounts:
     is_first_on_connection: bool
     by_model: dict[str, tuple[int, int]] | None
     busy: tuple[SlotReading, ...] = ()
+    ended: tuple[EndedTask, ...] = ()
     context_tokens: int | None = None
 
 
@@ -65,6 +66,7 @@ async def request_slots(client: LlamaClient) -> SlotCounts | Answer | Failure:
         is_first_on_connection=answer.is_first_on_connection,
         by_model=None,
         busy=reading.busy,
+        ended=reading.ended,
         context_tokens=reading.context_tokens,
     )
 
@@ -81,6 +83,7 @@ async def request_slots_of_models(
     """
     by_model: dict[str, tuple[int, int]] = {}
     busy: list[SlotReading] = []
+    ended: list[EndedTask] = []
     context_tokens: int | None = None
     began_at: float | None = None
     answered_at = 0.0
@@ -99,6 +102,7 @@ async def request_slots_of_models(
             return garbled(answer, error)
         by_model[model] = (reading.slots, reading.busy_slots)
         busy += [replace(one, model=model) for one in reading.busy[: MAX_ENTRIES - len(busy)]]
+        ended += [replace(one, model=model) for one in reading.ended[: MAX_ENTRIES - len(ended)]]
         if reading.context_tokens is not None:
             context_tokens = max(context_tokens or 0, reading.context_tokens)
         began_at = answer.began_at if began_at is None else began_at
@@ -124,5 +128,6 @@ async def request_slots_of_models(
         is_first_on_connection=is_first,
         by_model=by_model,
         busy=tuple(busy),
+        ended=tuple(ended),
         context_tokens=context_tokens,
     )

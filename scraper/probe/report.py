@@ -53,6 +53,7 @@ class Report:
             issues=tuple(self._issues(reported_slots if is_responding else None, also)),
             instance=self._identity.instance,
             slot_readings=response.busy if isinstance(response, SlotCounts) else (),
+            ended_tasks=response.ended if isinstance(response, SlotCounts) else (),
             context_tokens=response.context_tokens if isinstance(response, SlotCounts) else None,
             adapters=self._identity.adapters,
             awaits_adapters=self._identity.awaits_adapters,

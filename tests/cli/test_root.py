@@ -8,7 +8,7 @@ from extproc.cli.root import COMMANDS, root
 from tests.cli.typed_command import Command
 
 NAMES = [
-    *("up", "serve", "agent", "status", "version", "top", "models", "logs", "explain"),
+    *("up", "serve", "agent", "status", "version", "top", "models", "logs", "usage", "explain"),
     *("keeper", "endpoints", "queue", "requests", "config"),
 ]
 

@@ -15,7 +15,13 @@ import grpc
 
 from bench.listening import listen
 from extproc.admin import AdminDependencies, AdminService, add_reflection
-from extproc.admin.dependencies import NewEndpoint, NewEndpointError, Reloaded, ReloadError
+from extproc.admin.dependencies import (
+    NewEndpoint,
+    NewEndpointError,
+    ReadUsage,
+    Reloaded,
+    ReloadError,
+)
 from extproc.admin.keepers import KeepersDependencies, KeepersService
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
 from extproc.core.address import Address
@@ -235,6 +241,7 @@ async def running_picker(
     credentials: grpc.ServerCredentials | None = None,
     resolver: ResolverOptions | None = None,
     exchange: ExchangeOptions | None = None,
+    read_usage: ReadUsage | None = None,
 ) -> AsyncIterator[FakePicker]:
     """A picker on a free loopback port, and a client of it."""
     pending_streams = PendingStreams()
@@ -275,6 +282,7 @@ async def running_picker(
             version="1.2.3",
             started_at=time.monotonic(),
             keepers=keepers,
+            read_usage=read_usage,
         )
     )
     health = Health()

@@ -13,6 +13,7 @@ from extproc.core.observation import (
     MAX_SLOTS,
     MAX_TEXT_CHARS,
     AdapterReading,
+    EndedTask,
     Issue,
     ModelReading,
     Observation,
@@ -95,6 +96,7 @@ def read_observation(
         raise MessageError("observation.status: unknown value")
     _check_count(observation.models, "models")
     _check_count(observation.busy, "busy")
+    _check_count(observation.ended, "ended")
     _check_count(observation.adapters.adapters, "adapters")
     try:
         return Observation(
@@ -110,6 +112,7 @@ def read_observation(
             if observation.HasField("instance")
             else None,
             slot_readings=tuple(_slot(slot) for slot in observation.busy),
+            ended_tasks=tuple(_ended(task) for task in observation.ended),
             context_tokens=_optional(observation, "context_tokens"),
             adapters=tuple(_adapter(adapter) for adapter in observation.adapters.adapters)
             if observation.HasField("adapters")
@@ -134,6 +137,10 @@ def _model(model: pb.Observation.Model) -> ModelReading:
 
 def _issue(issue: pb.Observation.Issue) -> Issue:
     return Issue(code=_text(issue.code), message=_text(issue.message), remedy=_text(issue.remedy))
+
+
+def _ended(task: pb.Observation.EndedTask) -> EndedTask:
+    return EndedTask(task_id=task.task_id, held_tokens=task.held_tokens, model=_text(task.model))
 
 
 def _slot(slot: pb.Observation.Slot) -> SlotReading:

@@ -56,6 +56,7 @@ class FleetCatalog:
         self._numbers: RefCounts[frozenset[int]] = RefCounts()
         self._readings: dict[Address, Mapping[str, ModelReading]] = {}
         self._canonical_names: dict[str, str] = {}
+        self._known: frozenset[str] = frozenset()
         self._has_several_models = False
 
     def report(
@@ -96,6 +97,10 @@ class FleetCatalog:
         """
         return self._canonical_names.get(name, name)
 
+    def model_named(self, name: str) -> str:
+        """The name of the model that a name stands for; empty if no server reports it."""
+        return self.canonical_name(name) if name in self._known else ""
+
     def _recompute(self) -> None:
         """O(names of all kinds): a router may have thousands, and requests wait meanwhile."""
         groups: dict[str, set[str]] = {}
@@ -110,6 +115,7 @@ class FleetCatalog:
                     one |= other
                     groups.update(dict.fromkeys(other, one))
         self._has_several_models = len(models) > 1
+        self._known = frozenset(groups)
         split = self._split(groups)
         self._canonical_names = {}
         for number, group in {id(group): group for group in groups.values()}.items():

@@ -18,6 +18,7 @@ from extproc.core.observation import (
     MAX_ENTRIES,
     MAX_TEXT_CHARS,
     AdapterReading,
+    EndedTask,
     Issue,
     ModelReading,
     Observation,
@@ -57,6 +58,7 @@ FULL = Observation(
         ),
         SlotReading(task_id=8),
     ),
+    ended_tasks=(EndedTask(task_id=6, held_tokens=120, model="m"),),
     context_tokens=4096,
     adapters=(AdapterReading(id=1, name="sql"),),
     awaits_adapters=True,
@@ -73,7 +75,9 @@ def there_and_back(observation: Observation) -> Observation:
 
 def test_the_full_observation_leaves_no_field_at_its_default() -> None:
     """So that a new field which the message forgets makes the next test fail."""
-    for record in (FULL, FULL.models[0], FULL.slot_readings[0], FULL.adapters[0]):  # type: ignore[index]  # there is one
+    assert FULL.adapters is not None
+    parts = (FULL.models[0], FULL.slot_readings[0], FULL.ended_tasks[0], FULL.adapters[0])
+    for record in (FULL, *parts):
         for field in fields(record):
             assert getattr(record, field.name) != field.default, field.name
 
@@ -193,6 +197,10 @@ def test_tls_that_cannot_be_is_rejected(tls: dict[str, str]) -> None:
         ),
         pb.Observation(
             status=pb.Observation.STATUS_READY, busy=[pb.Observation.Slot()] * (MAX_ENTRIES + 1)
+        ),
+        pb.Observation(
+            status=pb.Observation.STATUS_READY,
+            ended=[pb.Observation.EndedTask()] * (MAX_ENTRIES + 1),
         ),
         pb.Observation(
             status=pb.Observation.STATUS_READY,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from extproc.core.observation import MAX_ENTRIES, AdapterReading, SlotReading
+from extproc.core.observation import MAX_ENTRIES, AdapterReading, EndedTask, SlotReading
 from scraper.llama.parse import (
     MAX_ALIASES,
     MAX_NAMES,
@@ -246,3 +246,13 @@ def test_adapters_are_named_by_their_files() -> None:
     for garbage in (b"{}", b"[1]", b'[{"id": -1, "path": "x"}]', b'[{"id": 1}]'):
         with pytest.raises(ParseError):
             parse_adapters(garbage)
+
+
+def test_an_idle_slot_still_shows_its_last_task() -> None:
+    """If it has had one, and as far as the numbers can be right."""
+    idle = {"is_processing": False, "id_task": 4, "n_prompt_tokens": 48}
+    slots = [idle, {"is_processing": False}, idle | {"n_prompt_tokens": 0}, idle | {"id_task": -1}]
+    busy = idle | {"is_processing": True, "id_task": 9}
+    reading = parse_slots(json.dumps([*slots, busy]).encode())
+    assert reading.ended == (EndedTask(task_id=4, held_tokens=48),)
+    assert [one.task_id for one in reading.busy] == [9]

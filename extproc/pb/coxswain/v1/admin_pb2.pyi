@@ -32,6 +32,14 @@ class RequestState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REQUEST_STATE_RESPONDING: _ClassVar[RequestState]
     REQUEST_STATE_PASSING: _ClassVar[RequestState]
     REQUEST_STATE_READING: _ClassVar[RequestState]
+
+class UsageGroup(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    USAGE_GROUP_UNSPECIFIED: _ClassVar[UsageGroup]
+    USAGE_GROUP_CLIENT: _ClassVar[UsageGroup]
+    USAGE_GROUP_OBJECTIVE: _ClassVar[UsageGroup]
+    USAGE_GROUP_MODEL: _ClassVar[UsageGroup]
+    USAGE_GROUP_TOTAL: _ClassVar[UsageGroup]
 HEALTH_UNSPECIFIED: Health
 HEALTH_LOADING: Health
 HEALTH_READY: Health
@@ -48,6 +56,11 @@ REQUEST_STATE_RUNNING: RequestState
 REQUEST_STATE_RESPONDING: RequestState
 REQUEST_STATE_PASSING: RequestState
 REQUEST_STATE_READING: RequestState
+USAGE_GROUP_UNSPECIFIED: UsageGroup
+USAGE_GROUP_CLIENT: UsageGroup
+USAGE_GROUP_OBJECTIVE: UsageGroup
+USAGE_GROUP_MODEL: UsageGroup
+USAGE_GROUP_TOTAL: UsageGroup
 
 class Slots(_message.Message):
     __slots__ = ("total", "leased", "foreign", "idle", "draining", "unusable")
@@ -626,3 +639,43 @@ class WatchLogResponse(_message.Message):
     lines: _containers.RepeatedScalarFieldContainer[str]
     dropped: int
     def __init__(self, lines: _Optional[_Iterable[str]] = ..., dropped: _Optional[int] = ...) -> None: ...
+
+class ListUsageRequest(_message.Message):
+    __slots__ = ("since_s", "by", "limit")
+    SINCE_S_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    since_s: float
+    by: _containers.RepeatedScalarFieldContainer[UsageGroup]
+    limit: int
+    def __init__(self, since_s: _Optional[float] = ..., by: _Optional[_Iterable[_Union[UsageGroup, str]]] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class Usage(_message.Message):
+    __slots__ = ("client", "objective", "model", "requests", "rejected", "uncounted", "prompt_tokens", "cached_tokens", "generated_tokens", "slot_s")
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_FIELD_NUMBER: _ClassVar[int]
+    UNCOUNTED_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    GENERATED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SLOT_S_FIELD_NUMBER: _ClassVar[int]
+    client: str
+    objective: str
+    model: str
+    requests: int
+    rejected: int
+    uncounted: int
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+    slot_s: float
+    def __init__(self, client: _Optional[str] = ..., objective: _Optional[str] = ..., model: _Optional[str] = ..., requests: _Optional[int] = ..., rejected: _Optional[int] = ..., uncounted: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., slot_s: _Optional[float] = ...) -> None: ...
+
+class ListUsageResponse(_message.Message):
+    __slots__ = ("usage",)
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    usage: _containers.RepeatedCompositeFieldContainer[Usage]
+    def __init__(self, usage: _Optional[_Iterable[_Union[Usage, _Mapping]]] = ...) -> None: ...

@@ -89,6 +89,11 @@ class AdminStub:
                 request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ExplainResponse.FromString,
                 _registered_method=True)
+        self.ListUsage = channel.unary_unary(
+                '/coxswain.v1.Admin/ListUsage',
+                request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListUsageRequest.SerializeToString,
+                response_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListUsageResponse.FromString,
+                _registered_method=True)
         self.GetSettings = channel.unary_unary(
                 '/coxswain.v1.Admin/GetSettings',
                 request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.GetSettingsRequest.SerializeToString,
@@ -201,6 +206,14 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListUsage(self, request, context):
+        """What clients used: requests, tokens and slot-seconds by client, objective and model, from the
+        file in the setting `usage.path`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetSettings(self, request, context):
         """The current settings. They say where keys and tokens are, but do not contain them.
         """
@@ -294,6 +307,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ExplainRequest.FromString,
                     response_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ExplainResponse.SerializeToString,
+            ),
+            'ListUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListUsage,
+                    request_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListUsageRequest.FromString,
+                    response_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListUsageResponse.SerializeToString,
             ),
             'GetSettings': grpc.unary_unary_rpc_method_handler(
                     servicer.GetSettings,
@@ -618,6 +636,33 @@ class Admin:
             '/coxswain.v1.Admin/Explain',
             extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ExplainRequest.SerializeToString,
             extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coxswain.v1.Admin/ListUsage',
+            extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListUsageRequest.SerializeToString,
+            extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListUsageResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -17,6 +17,7 @@ class AdminStub:
     WatchQueue: grpc.aio.UnaryStreamMultiCallable[extproc.pb.coxswain.v1.admin_pb2.WatchQueueRequest, extproc.pb.coxswain.v1.admin_pb2.WatchQueueResponse]
     CancelRequest: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.CancelRequestRequest, extproc.pb.coxswain.v1.admin_pb2.CancelRequestResponse]
     Explain: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.ExplainRequest, extproc.pb.coxswain.v1.admin_pb2.ExplainResponse]
+    ListUsage: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.ListUsageRequest, extproc.pb.coxswain.v1.admin_pb2.ListUsageResponse]
     GetSettings: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.GetSettingsRequest, extproc.pb.coxswain.v1.admin_pb2.GetSettingsResponse]
     ReloadSettings: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.ReloadSettingsRequest, extproc.pb.coxswain.v1.admin_pb2.ReloadSettingsResponse]
     GetStatus: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.GetStatusRequest, extproc.pb.coxswain.v1.admin_pb2.GetStatusResponse]
@@ -57,6 +58,9 @@ class AdminServicer:
     def Explain(
         self, request: extproc.pb.coxswain.v1.admin_pb2.ExplainRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.ExplainRequest, extproc.pb.coxswain.v1.admin_pb2.ExplainResponse]
     ) -> Awaitable[extproc.pb.coxswain.v1.admin_pb2.ExplainResponse]: ...
+    def ListUsage(
+        self, request: extproc.pb.coxswain.v1.admin_pb2.ListUsageRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.ListUsageRequest, extproc.pb.coxswain.v1.admin_pb2.ListUsageResponse]
+    ) -> Awaitable[extproc.pb.coxswain.v1.admin_pb2.ListUsageResponse]: ...
     def GetSettings(
         self, request: extproc.pb.coxswain.v1.admin_pb2.GetSettingsRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.GetSettingsRequest, extproc.pb.coxswain.v1.admin_pb2.GetSettingsResponse]
     ) -> Awaitable[extproc.pb.coxswain.v1.admin_pb2.GetSettingsResponse]: ...

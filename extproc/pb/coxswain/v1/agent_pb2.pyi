@@ -49,7 +49,7 @@ class Tls(_message.Message):
     def __init__(self, server_name: _Optional[str] = ..., ca_pem: _Optional[str] = ...) -> None: ...
 
 class Observation(_message.Message):
-    __slots__ = ("began_ago_s", "answered_ago_s", "status", "slots", "busy_slots", "models", "issues", "instance", "busy", "context_tokens", "adapters", "awaits_adapters")
+    __slots__ = ("began_ago_s", "answered_ago_s", "status", "slots", "busy_slots", "models", "issues", "instance", "busy", "context_tokens", "adapters", "awaits_adapters", "ended")
     class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATUS_UNSPECIFIED: _ClassVar[Observation.Status]
@@ -105,6 +105,15 @@ class Observation(_message.Message):
         model: str
         processed_tokens: int
         def __init__(self, task_id: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., decoded_tokens: _Optional[int] = ..., remaining_tokens: _Optional[int] = ..., model: _Optional[str] = ..., processed_tokens: _Optional[int] = ...) -> None: ...
+    class EndedTask(_message.Message):
+        __slots__ = ("task_id", "held_tokens", "model")
+        TASK_ID_FIELD_NUMBER: _ClassVar[int]
+        HELD_TOKENS_FIELD_NUMBER: _ClassVar[int]
+        MODEL_FIELD_NUMBER: _ClassVar[int]
+        task_id: int
+        held_tokens: int
+        model: str
+        def __init__(self, task_id: _Optional[int] = ..., held_tokens: _Optional[int] = ..., model: _Optional[str] = ...) -> None: ...
     class Adapter(_message.Message):
         __slots__ = ("id", "name")
         ID_FIELD_NUMBER: _ClassVar[int]
@@ -129,6 +138,7 @@ class Observation(_message.Message):
     CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     AWAITS_ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
     began_ago_s: float
     answered_ago_s: float
     status: Observation.Status
@@ -141,7 +151,8 @@ class Observation(_message.Message):
     context_tokens: int
     adapters: Observation.Adapters
     awaits_adapters: bool
-    def __init__(self, began_ago_s: _Optional[float] = ..., answered_ago_s: _Optional[float] = ..., status: _Optional[_Union[Observation.Status, str]] = ..., slots: _Optional[int] = ..., busy_slots: _Optional[int] = ..., models: _Optional[_Iterable[_Union[Observation.Model, _Mapping]]] = ..., issues: _Optional[_Iterable[_Union[Observation.Issue, _Mapping]]] = ..., instance: _Optional[str] = ..., busy: _Optional[_Iterable[_Union[Observation.Slot, _Mapping]]] = ..., context_tokens: _Optional[int] = ..., adapters: _Optional[_Union[Observation.Adapters, _Mapping]] = ..., awaits_adapters: _Optional[bool] = ...) -> None: ...
+    ended: _containers.RepeatedCompositeFieldContainer[Observation.EndedTask]
+    def __init__(self, began_ago_s: _Optional[float] = ..., answered_ago_s: _Optional[float] = ..., status: _Optional[_Union[Observation.Status, str]] = ..., slots: _Optional[int] = ..., busy_slots: _Optional[int] = ..., models: _Optional[_Iterable[_Union[Observation.Model, _Mapping]]] = ..., issues: _Optional[_Iterable[_Union[Observation.Issue, _Mapping]]] = ..., instance: _Optional[str] = ..., busy: _Optional[_Iterable[_Union[Observation.Slot, _Mapping]]] = ..., context_tokens: _Optional[int] = ..., adapters: _Optional[_Union[Observation.Adapters, _Mapping]] = ..., awaits_adapters: _Optional[bool] = ..., ended: _Optional[_Iterable[_Union[Observation.EndedTask, _Mapping]]] = ...) -> None: ...
 
 class Deregistration(_message.Message):
     __slots__ = ()

@@ -66,6 +66,14 @@ class RequestHead(NamedTuple):
     body_bytes: int | None = None
     controls: tuple[str, ...] = ()
 
+    @property
+    def client(self) -> str:
+        """The name of the client whose key Envoy checked; empty without one."""
+        return self.tenant[len(_CLIENT) :] if self.tenant.startswith(_CLIENT) else ""
+
+
+_CLIENT: Final = "client-"
+
 
 class BadRequestError(ValueError):
     """An invalid request; `str(error)` is for the client, `head` is the part that could be read."""
@@ -153,7 +161,7 @@ def _name(text: str | None) -> str | None:
 def _tenant(found: Mapping[str, str]) -> str:
     client = found.get(CLIENT)
     if client:
-        return f"client-{client[:MAX_NAME_CHARS]}"
+        return f"{_CLIENT}{client[:MAX_NAME_CHARS]}"
     key = found.get(CREDENTIALS[0]) or found.get(CREDENTIALS[1])
     return f"key-{hash(key) & 0xFFFF_FFFF_FFFF_FFFF:016x}" if key else ""
 

@@ -1,4 +1,4 @@
-"""Claims about extproc/stream/answer_tail.py."""
+"""Claims about extproc/usage/answer_tail.py."""
 
 from __future__ import annotations
 
@@ -7,22 +7,38 @@ import json
 import pytest
 
 from extproc.core.exchange_record import Outcome
-from extproc.stream.answer_tail import NO_USAGE, TAIL_BYTES, AnswerTail, TokenUsage
 from extproc.stream.exchange import Exchange, ExchangeOptions
+from extproc.usage.answer_tail import HEAD_BYTES, NO_USAGE, TAIL_BYTES, AnswerTail, TokenUsage
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.small_fleet import SmallFleet
 
-USAGE = {"prompt_tokens": 12, "completion_tokens": 34, "prompt_tokens_details": {"x": 1}}
+USAGE = {
+    "prompt_tokens": 12,
+    "completion_tokens": 34,
+    "prompt_tokens_details": {"cached_tokens": 7},
+}
 TIMINGS = {"cache_n": 10, "prompt_n": 2, "predicted_n": 34, "predicted_ms": 1.5}
 
 
 @pytest.mark.parametrize(
     ("body", "usage"),
     [
-        ({"choices": [], "usage": USAGE, "timings": TIMINGS}, TokenUsage(12, 34)),
-        ({"choices": [], "timings": TIMINGS}, TokenUsage(12, 34)),
+        ({"choices": [], "usage": USAGE, "timings": TIMINGS}, TokenUsage(12, 34, 7)),
+        ({"choices": [], "timings": TIMINGS}, TokenUsage(12, 34, 10)),
         ({"usage": {"input_tokens": 12, "output_tokens": 34}}, TokenUsage(12, 34)),
         ({"usage": {"output_tokens": 34}}, TokenUsage(None, 34)),
+        (  # Anthropic's API counts the cached ones apart
+            {"usage": {"cache_read_input_tokens": 28, "input_tokens": 1, "output_tokens": 5}},
+            TokenUsage(29, 5, 28),
+        ),
+        (
+            {"usage": {"input_tokens": 29, "input_tokens_details": {"cached_tokens": 28}}},
+            TokenUsage(29, None, 28),
+        ),
+        (  # an embedding has them before its numbers
+            {"usage": {"prompt_tokens": 5, "total_tokens": 5}, "data": [0.123456789] * 10_000},
+            TokenUsage(5, None),
+        ),
         ({"usage": {"prompt_tokens": 5, "total_tokens": 5}}, TokenUsage(5, None)),
         ({"usage": None}, NO_USAGE),
         ({"content": json.dumps({"usage": USAGE})}, NO_USAGE),
@@ -50,11 +66,22 @@ def test_the_last_event_of_a_stream_counts() -> None:
     assert tail.usage() == TokenUsage(2, 4)
 
 
-def test_no_more_than_the_tail_is_kept() -> None:
+def test_the_first_event_of_anthropics_stream_has_the_prompt() -> None:
+    tail = AnswerTail()
+    start = {"message": {"usage": {"cache_read_input_tokens": 3, "input_tokens": 4}}}
+    tail.add(f"event: message_start\ndata: {json.dumps(start)}\n\n".encode())
+    for _ in range(1000):
+        tail.add(b'event: content_block_delta\ndata: {"delta":{"text":" row"}}\n\n')
+    tail.add(b'event: message_delta\ndata: {"usage":{"output_tokens":1000}}\n\n')
+    assert tail.usage() == TokenUsage(7, 1000, 3)
+    assert tail.events == 1002
+
+
+def test_no_more_than_the_ends_are_kept() -> None:
     tail = AnswerTail()
     for _ in range(100):
         tail.add(b"x" * TAIL_BYTES)
-    assert len(tail._tail) == TAIL_BYTES
+    assert (len(tail._head), len(tail._tail)) == (HEAD_BYTES, TAIL_BYTES)
     assert tail.usage() == NO_USAGE
 
 

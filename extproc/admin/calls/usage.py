@@ -1,0 +1,62 @@
+"""The call about usage."""
+
+import time
+from typing import Any, Final
+
+import grpc
+
+from extproc.admin.arguments import read_limit
+from extproc.admin.call_errors import courteous, invalid, not_now
+from extproc.admin.dependencies import AdminDependencies
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
+from extproc.usage.counts import COUNTED
+from extproc.usage.store import KEYS, UsageError, UsageRow
+from extproc.usage.tally import HOUR_S
+
+LIMIT: Final = 1000
+MAX_LIMIT: Final = 10_000
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+GROUPS: Final = {
+    pb.USAGE_GROUP_CLIENT: "client",
+    pb.USAGE_GROUP_OBJECTIVE: "objective",
+    pb.USAGE_GROUP_MODEL: "model",
+}
+OFF: Final = (
+    "usage is not counted: set usage.path to a file, print Envoy's configuration again "
+    "(`coxswain config envoy`), and restart both"
+)
+
+
+class UsageCalls(AdminServicer):
+    """What clients used."""
+
+    def __init__(self, dependencies: AdminDependencies) -> None:
+        self._read_usage = dependencies.read_usage
+
+    @courteous
+    async def ListUsage(  # noqa: N802  # gRPC names it
+        self, request: pb.ListUsageRequest, _: Context
+    ) -> pb.ListUsageResponse:
+        limit = read_limit(request.limit, "limit", LIMIT, MAX_LIMIT)
+        since_s, by = request.since_s, set(request.by)
+        if not 0.0 <= since_s < float("inf"):
+            raise invalid("since_s must be a number of seconds, 0 or more")
+        if by - GROUPS.keys() - {pb.USAGE_GROUP_TOTAL}:
+            raise invalid("by must name client, objective, model or total")
+        if self._read_usage is None:
+            raise not_now(OFF)
+        since = max(0.0, (time.time() - since_s) // HOUR_S * HOUR_S) if since_s else 0.0
+        fields = [GROUPS[group] for group in GROUPS if group in by] if by else KEYS
+        try:
+            rows = await self._read_usage(since, fields, limit)
+        except UsageError as error:
+            raise not_now(str(error)) from None
+        return pb.ListUsageResponse(usage=map(_message, rows))
+
+
+def _message(row: UsageRow) -> pb.Usage:
+    counts = {name: getattr(row.counts, name) for name in COUNTED}
+    return pb.Usage(**row.key._asdict(), **counts)

@@ -1,0 +1,186 @@
+"""Runs the count of usage: the meter on the event loop, the file in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from extproc.core.exchange_record import ExchangeRecord
+from extproc.settings import Problem, SettingsError
+from extproc.telemetry.endpoint_counts import model_of
+from extproc.usage.meter import UsageMeter
+from extproc.usage.response_stream import with_responses
+from extproc.usage.store import UsageError, UsageRow, UsageStore
+from extproc.usage.tally import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from extproc.core.observation import Observation
+    from extproc.core.scheduler.dispatcher import Dispatcher
+    from extproc.core.scheduler.exchange_registry import ExchangeRegistry
+    from extproc.transport.call import ServeCall
+    from extproc.usage.counts import UsageCounts, UsageKey
+
+STEP_S: Final = 0.5
+"""How often requests whose clients left are settled, and counts saved."""
+PRUNE_S: Final = 3600.0
+DAY_S: Final = 86_400
+UNREAD: Final = 10
+"""This number of served requests without a response is no accident."""
+STOP_S: Final = 2.0
+
+log = logging.getLogger("coxswain.usage")
+
+
+class Usage:
+    """Counts for one picker from `start` to `aclose`. A request never waits for the file."""
+
+    def __init__(
+        self,
+        path: Path,
+        keep_days: int,
+        dispatcher: Dispatcher,
+        registry: ExchangeRegistry,
+    ) -> None:
+        self._path = path
+        self._keep_s = keep_days * DAY_S
+        self._fleet = dispatcher.fleet
+        self._catalog = dispatcher.resolver.names.catalog
+        self._registry = registry
+        self._tally = Tally()
+        self.meter = UsageMeter(self._tally, time.monotonic, time.time, self._model_of)
+        self._store: UsageStore | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="usage")
+        self._saving = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._problem = ""
+
+    def start(self) -> None:
+        """Open the file, which may block for a moment; raises `SettingsError` if it cannot be."""
+        try:
+            self._store = UsageStore(self._path)
+        except UsageError as error:
+            problem = Problem(where="settings", key="usage.path", message=str(error))
+            raise SettingsError([problem]) from None
+        self._task = asyncio.create_task(self._run(), name="count usage")
+
+    async def aclose(self) -> None:
+        """Count what is left by what is known, save it, and close the file."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+        store = self._store
+        if store is not None:
+            self.meter.advance(is_last=True)
+            await self._save()
+            self._store = None
+            await asyncio.get_running_loop().run_in_executor(self._thread, store.close)
+        self._thread.shutdown(wait=False)
+
+    def serve(self, serve: ServeCall) -> ServeCall:
+        """Serve the streams of responses beside those of `serve`."""
+        return with_responses(serve, self.meter, self._is_known)
+
+    def record(self, record: ExchangeRecord) -> None:
+        """An exchange ended. Never raises."""
+        try:
+            self.meter.record(record)
+        except Exception:
+            log.exception("counting exchange %s failed", record.exchange_id)
+
+    def observe(self, observation: Observation) -> None:
+        """An endpoint was scraped. Never raises."""
+        try:
+            self.meter.observe(observation)
+        except Exception:
+            log.exception("counting by the slots of %s failed", observation.address)
+
+    def since_start(self) -> Mapping[UsageKey, UsageCounts]:
+        """The sums since the start, for metrics."""
+        return self._tally.since_start()
+
+    async def read(self, since: float, by: Collection[str], limit: int) -> list[UsageRow]:
+        """The sums since this Unix time, in whole hours, with what was counted until now. Raises
+        `UsageError`."""
+        await self._save()
+        store = self._store
+        if store is None:
+            raise UsageError("the picker is stopping")
+        return await asyncio.get_running_loop().run_in_executor(
+            self._thread, store.read, since, by, limit
+        )
+
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong, as text for operators; empty without a problem."""
+        found = [self._problem] if self._problem else []
+        if self.meter.unread >= UNREAD:
+            found.append(
+                f"{self.meter.unread} responses did not come to the picker, so their tokens were "
+                "counted from /slots or not at all: print Envoy's configuration again with "
+                "usage.path set (`coxswain config envoy`), and restart Envoy with it"
+            )
+        return tuple(found)
+
+    async def _run(self) -> None:
+        pruned_at = float("-inf")
+        while True:
+            await asyncio.sleep(STEP_S)
+            try:
+                self.meter.advance()
+                self.meter.keep_servers(frozenset(each.address for each in self._fleet))
+                await self._save()
+                if time.monotonic() > pruned_at + PRUNE_S:
+                    pruned_at = time.monotonic()
+                    await self._prune()
+            except Exception:
+                log.exception("counting usage failed; it goes on")
+
+    async def _save(self) -> None:
+        async with self._saving:
+            taken, store = self._tally.take(), self._store
+            if not taken or store is None:
+                self._tally.put_back(taken)
+                return
+            saving = asyncio.get_running_loop().run_in_executor(self._thread, store.add, taken)
+            try:
+                await asyncio.shield(saving)
+            except asyncio.CancelledError:
+                await asyncio.wait({saving})  # it is saved or it is not: nothing counts twice
+                if saving.exception() is not None:
+                    self._tally.put_back(taken)
+                raise
+            except UsageError as error:
+                self._tally.put_back(taken)
+                self._set_problem(str(error))
+            else:
+                self._set_problem("")
+
+    async def _prune(self) -> None:
+        store = self._store
+        if store is not None:
+            await asyncio.get_running_loop().run_in_executor(
+                self._thread, store.forget_before, time.time() - self._keep_s
+            )
+
+    def _set_problem(self, problem: str) -> None:
+        if problem and problem != self._problem:
+            log.error("%s; the counts are kept in memory until it can", problem)
+        elif self._problem and not problem:
+            log.info("usage is saved in %s again", self._path)
+        self._problem = problem
+
+    def _is_known(self, exchange_id: str) -> bool:
+        return self._registry.get(exchange_id) is not None or self.meter.is_awaited(exchange_id)
+
+    def _model_of(self, record: ExchangeRecord) -> str:
+        """The fleet's name: never a client's text, of which there may be any number."""
+        endpoint = None if record.endpoint is None else self._fleet.get(record.endpoint)
+        if endpoint is not None:
+            return model_of(endpoint, record.model)
+        return self._catalog.model_named(record.model)

@@ -1,0 +1,1 @@
+"""Counts what clients use: requests, tokens and slot-seconds by client, objective and model."""

@@ -1,0 +1,225 @@
+"""Counts each request once: its record from ext_proc, and the counts in its response, in any order.
+
+    record served, response whole    the counts of its end
+    record served, the rest missing  waited for; then as if its client had left
+    record broken                    what the server did until it noticed: `ended_tasks`
+    record rejected                  counted as rejected
+
+Belongs to one event loop, and never raises to the request path.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from extproc.core.address import Address
+from extproc.core.exchange_record import ExchangeRecord, Outcome
+from extproc.core.observation import Observation
+from extproc.usage.answer_tail import AnswerTail, TokenUsage
+from extproc.usage.counts import UsageCounts, UsageKey
+from extproc.usage.ended_tasks import EndedTasks, Left, Work
+from extproc.usage.tally import Tally
+
+WAIT_S: Final = 2.0
+"""The last part of a response arrives within this time after its exchange ended."""
+MAX_RESPONSES: Final = 100_000
+"""Responses that are read or waited for; without room for more, the oldest is counted as it is."""
+HAD_SLOT: Final = frozenset({Outcome.SERVED, Outcome.BROKEN})
+
+
+@dataclass(slots=True, eq=False)
+class Response:
+    """What passed of one response."""
+
+    exchange_id: str
+    tail: AnswerTail
+    has_begun: bool = False
+    is_whole: bool = False
+    is_closed: bool = False
+    record: ExchangeRecord | None = None
+    recorded_at: float = 0.0
+
+
+class UsageMeter:
+    """A request costs microseconds here, each part of its response about one."""
+
+    def __init__(
+        self,
+        tally: Tally,
+        clock: Callable[[], float],
+        unix_clock: Callable[[], float],
+        model_of: Callable[[ExchangeRecord], str],
+        counted: Callable[[ExchangeRecord, UsageCounts], None] = lambda *_: None,
+    ) -> None:
+        """`clock` is the core's, `unix_clock` that of the calendar. `model_of` returns the fleet's
+        name of the model. `counted` hears of each request once its tokens are known."""
+        self._tally = tally
+        self._clock = clock
+        self._unix_clock = unix_clock
+        self._model_of = model_of
+        self._counted = counted
+        self._responses: dict[str, Response] = {}
+        self._servers: dict[Address, EndedTasks] = {}
+        self._left: dict[int, tuple[Left, ExchangeRecord]] = {}
+        self.unread = 0
+        """Requests that were served, and of whose responses nothing came."""
+
+    def __len__(self) -> int:
+        """The number of requests that are not counted yet."""
+        return len(self._responses) + len(self._left)
+
+    # Responses
+
+    def open(self, exchange_id: str) -> Response:
+        """A response begins; calling it twice continues the same one."""
+        response = self._entry(exchange_id)
+        response.has_begun = True
+        return response
+
+    def is_awaited(self, exchange_id: str) -> bool:
+        """Whether its exchange has ended, and its response not."""
+        return exchange_id in self._responses
+
+    def _entry(self, exchange_id: str) -> Response:
+        response = self._responses.get(exchange_id)
+        if response is None:
+            while len(self._responses) >= MAX_RESPONSES:
+                self._give_up(self._responses.pop(next(iter(self._responses))))
+            response = self._responses[exchange_id] = Response(exchange_id, AnswerTail())
+        return response
+
+    def close(self, response: Response, *, is_whole: bool) -> None:
+        """No more of it comes; `is_whole`: that was all of it."""
+        response.is_whole = response.is_whole or is_whole
+        response.is_closed = True
+        if response.record is not None:
+            self._count_response(response, response.record)
+
+    # Records
+
+    def record(self, record: ExchangeRecord) -> None:
+        """An exchange ended."""
+        if record.outcome not in HAD_SLOT:
+            self._responses.pop(record.exchange_id, None)
+            if record.outcome is Outcome.REJECTED:
+                self._add(record, UsageCounts(rejected=1))
+            return
+        if record.opened_at is None or _is_failure(record):
+            self._responses.pop(record.exchange_id, None)
+            self._count(record, TokenUsage(0, 0, 0))
+            return
+        if record.is_response_read:
+            usage = TokenUsage(record.input_tokens, record.output_tokens, record.cached_tokens)
+            if record.outcome is Outcome.SERVED or usage.output_tokens is not None:
+                self._count(record, usage)
+            else:
+                self._leave(record, Response(record.exchange_id, AnswerTail()))
+            return
+        response = self._entry(record.exchange_id)
+        response.record, response.recorded_at = record, self._clock()
+        if response.is_closed or record.outcome is Outcome.BROKEN:
+            self._count_response(response, record)
+
+    def _count_response(self, response: Response, record: ExchangeRecord) -> None:
+        if self._responses.pop(response.exchange_id, None) is None:
+            return  # counted before
+        if response.is_whole:
+            self._count(record, response.tail.usage())
+        else:
+            self._leave(record, response)
+
+    def _leave(self, record: ExchangeRecord, response: Response) -> None:
+        assert record.opened_at is not None
+        usage = response.tail.usage()
+        if record.endpoint is None:
+            self._count(record, usage)
+            return
+        left = Left(
+            opened_at=record.opened_at,
+            left_at=record.began_at + record.duration_s,
+            events=response.tail.events,
+            prompt_tokens=usage.input_tokens,
+            cached_tokens=usage.cached_tokens,
+        )
+        self._left[id(left)] = left, record
+        self._server(record.endpoint).left(left)
+
+    def _server(self, address: Address) -> EndedTasks:
+        server = self._servers.get(address)
+        if server is None:
+            server = self._servers[address] = EndedTasks()
+        return server
+
+    # Scrapes and time
+
+    def observe(self, observation: Observation) -> None:
+        """A scrape shows what the tasks of clients that left have done."""
+        self._server(observation.address).observe(observation)
+
+    def advance(self, *, is_last: bool = False) -> None:
+        """Count what is decided by now; `is_last`: everything, by what is known."""
+        now = self._clock()
+        for response in list(self._responses.values()):
+            if response.record is not None and (is_last or now > response.recorded_at + WAIT_S):
+                self.unread += not (is_last or response.has_begun)
+                self._count_response(response, response.record)
+        for server in self._servers.values():
+            for left, work in server.settle(now, is_last=is_last):
+                _, record = self._left.pop(id(left))
+                self._count_work(record, work)
+
+    def keep_servers(self, addresses: Mapping[Address, object] | frozenset[Address]) -> None:
+        """Forget servers that left the fleet, unless requests wait for them."""
+        gone = [one for one in self._servers if one not in addresses]
+        for address in gone:
+            if self._servers[address].is_idle:
+                del self._servers[address]
+
+    # Counting
+
+    def _give_up(self, response: Response) -> None:
+        if response.record is not None:
+            self._count(response.record, response.tail.usage())
+
+    def _count_work(self, record: ExchangeRecord, work: Work | None) -> None:
+        if work is None:
+            self._count(record, TokenUsage())
+            return
+        self._count(
+            record,
+            TokenUsage(work.prompt_tokens, work.generated_tokens, work.cached_tokens),
+        )
+
+    def _count(self, record: ExchangeRecord, usage: TokenUsage) -> None:
+        is_known = usage.input_tokens is not None or usage.output_tokens is not None
+        counts = UsageCounts(
+            requests=1,
+            uncounted=0 if is_known else 1,
+            prompt_tokens=usage.input_tokens or 0,
+            cached_tokens=usage.cached_tokens or 0,
+            generated_tokens=usage.output_tokens or 0,
+            slot_s=record.slot_s,
+        )
+        if record.endpoint is not None and record.outcome is Outcome.SERVED and is_known:
+            self._exclude(record, usage)
+        self._add(record, counts)
+
+    def _exclude(self, record: ExchangeRecord, usage: TokenUsage) -> None:
+        assert record.endpoint is not None
+        if record.opened_at is not None and usage.input_tokens is not None:
+            self._server(record.endpoint).served(
+                record.opened_at,
+                record.began_at + record.duration_s,
+                usage.input_tokens,
+                usage.output_tokens or 0,
+            )
+
+    def _add(self, record: ExchangeRecord, counts: UsageCounts) -> None:
+        key = UsageKey(record.client, record.objective, self._model_of(record))
+        self._tally.add(key, counts, self._unix_clock())
+        self._counted(record, counts)
+
+
+def _is_failure(record: ExchangeRecord) -> bool:
+    """Whether the server answered with an error, which has no counts."""
+    return record.status >= 400

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from random import Random
 
 import pytest
@@ -18,7 +17,6 @@ from extproc.core.prediction.prefix_cache import (
     Segment,
 )
 from extproc.core.prompt_blocks import chain as chain_of
-from extproc.core.selection.usage_share import UsageShare
 from tests.fakes.steered_fleet import SteeredFleet
 
 A, B = Address("10.0.0.1", 8000), Address("10.0.0.1", 8001)
@@ -182,61 +180,6 @@ def test_a_conversation_returns_to_its_endpoint() -> None:
         fleet.finish(again)
 
 
-def test_it_waits_for_a_busy_endpoint_as_long_as_the_cache_would_save() -> None:
-    fleet = SteeredFleet()
-    target, other = fleet.add(1, context_tokens=65536), fleet.add(1, context_tokens=65536)
-    chain = tuple(range(400))
-    for address in (target, other):  # slots are held for half a second
-        for _ in range(10):
-            lease = fleet.pick(allowed=frozenset({address}))
-            fleet.now += 0.5
-            fleet.finish(lease)
-    lease = fleet.pick(prompt_blocks=chain, prompt_tokens=26_000, allowed=frozenset({target}))
-    fleet.dispatcher.answered(lease, fleet.now + 13.0)
-    waiting = fleet.queue(prompt_blocks=chain, prompt_tokens=26_000)
-    assert waiting.pinned_to == target
-    fleet.finish(lease)
-    assert fleet.served(waiting).address == target
-    patient = fleet.queue(prompt_blocks=chain, prompt_tokens=26_000)
-    timer = fleet.dispatcher.next_wakeup()
-    assert timer is not None
-    fleet.now = timer
-    fleet.dispatcher.advance(fleet.now)
-    assert fleet.served(patient).address == other
-
-
-def test_a_lost_affinity_target_is_not_waited_for() -> None:
-    fleet = SteeredFleet()
-    target, other = fleet.add(1, context_tokens=65536), fleet.add(1, context_tokens=65536)
-    chain = tuple(range(400))
-    lease = fleet.pick(prompt_blocks=chain, prompt_tokens=26_000, allowed=frozenset({target}))
-    fleet.dispatcher.answered(lease, fleet.now + 13.0)
-    waiting = fleet.queue(prompt_blocks=chain, prompt_tokens=26_000)
-    fleet.dispatcher.connect_failed(target, fleet.now)
-    assert fleet.served(waiting).address == other
-
-
-def test_after_its_affinity_wait_a_multi_slot_request_may_go_anywhere() -> None:
-    """Its target has a reservation for it and lacks one slot: another endpoint has both, so it goes
-    there."""
-    fleet = SteeredFleet()
-    target, other = fleet.add(2, context_tokens=65536), fleet.add(2, context_tokens=65536)
-    chain = tuple(range(400))
-    asked = {"prompt_blocks": chain, "prompt_tokens": 26_000}
-    lease = fleet.pick(**asked, allowed=frozenset({target}))
-    fleet.dispatcher.answered(lease, fleet.now + 13.0)
-    fleet.pick(allowed=frozenset({target}))
-    multi_slot = fleet.queue(**asked, weight_slots=2)
-    assert multi_slot.pinned_to == target
-    fleet.finish(lease)
-    assert multi_slot.reservation is not None and multi_slot.reserved_at == target
-    timer = fleet.dispatcher.next_wakeup()
-    assert timer is not None
-    fleet.now = timer
-    fleet.dispatcher.advance(fleet.now)
-    assert fleet.served(multi_slot).address == other
-
-
 def converse(fleet: SteeredFleet, name: str) -> tuple[Address, float]:
     """One turn of a conversation under that name; the endpoint, and the expected cached tokens
     there."""
@@ -385,22 +328,6 @@ def test_a_fallback_is_not_measured_by_the_expectation_for_another() -> None:
     assert memory.capacity == before
 
 
-def test_a_client_that_left_ends_its_affinity_wait() -> None:
-    """Its affinity wait would have lasted for a while; nothing holds it for that time."""
-    fleet = SteeredFleet()
-    for _ in range(2):
-        fleet.add(1, context_tokens=65536)
-    lease = fleet.pick(prompt_blocks=CHAIN * 10, prompt_tokens=26_000)
-    fleet.dispatcher.answered(lease, fleet.now + 13.0)
-    waiting = fleet.queue(prompt_blocks=CHAIN * 10, prompt_tokens=26_000)
-    assert waiting.pinned_to == lease.address
-    fleet.dispatcher.withdraw(waiting, fleet.now)
-    fleet.pick()
-    plain = fleet.queue()
-    fleet.dispatcher.withdraw(plain, fleet.now)
-    assert sys.getrefcount(waiting) == sys.getrefcount(plain)
-
-
 def test_repeated_prompts_are_remembered_longer() -> None:
     index = PrefixIndex()
     often, seldom = (1, 2), (3, 4)
@@ -449,18 +376,3 @@ def test_a_session_is_a_hint() -> None:
         again = fleet.pick(session_id="s")
         assert again.address == lease.address
         fleet.finish(again)
-
-
-def test_overuse_is_more_than_chance() -> None:
-    usage = UsageShare()
-    for _ in range(100):
-        usage.assigned(A, 1, 0.0)
-    for _ in range(50):
-        usage.assigned(B, 1, 0.0)
-    fair = usage.fair_share([(A, 4), (B, 4)], 0.0)
-    assert not usage.is_overused(A, 4, fair, 0.0)
-    for _ in range(100):
-        usage.assigned(A, 1, 0.0)
-    fair = usage.fair_share([(A, 4), (B, 4)], 0.0)
-    assert usage.is_overused(A, 4, fair, 0.0) and not usage.is_overused(B, 4, fair, 0.0)
-    assert usage.recent_slots(A, 60.0) == 100.0

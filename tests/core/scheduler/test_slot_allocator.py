@@ -1,0 +1,79 @@
+"""Claims about extproc/core/scheduler/slot_allocator.py: who gets a free slot."""
+
+from __future__ import annotations
+
+from extproc.core.rejection import Reason
+from extproc.core.scheduler.decision import Picked, Queued
+from tests.fakes.small_fleet import SmallFleet
+
+
+def test_every_slot_is_used_and_none_twice() -> None:
+    """Six requests fill two and four slots; the seventh waits."""
+    fleet = SmallFleet(2, 4)
+    picked = [fleet.pick().address for _ in range(6)]
+    assert sorted(map(picked.count, fleet.addresses)) == [2, 4]
+    assert isinstance(fleet.submit(), Queued)
+
+
+def test_foreign_slots_are_not_used() -> None:
+    """A slot that a foreign request uses is not available."""
+    fleet = SmallFleet(2)
+    fleet.scrape(fleet.addresses[0], busy=1)
+    fleet.pick()
+    assert isinstance(fleet.submit(), Queued)
+
+
+def test_the_queue_is_served_in_order() -> None:
+    """Seven requests are queued; each released slot goes to the first of them in the same call."""
+    fleet = SmallFleet(2, 4)
+    leases = [fleet.pick() for _ in range(6)]
+    tickets = [fleet.queue() for _ in range(7)]
+    for lease, ticket in zip(leases, tickets, strict=False):
+        fleet.now += 1.0
+        fleet.finish(lease)
+        handed = fleet.listener.settlements[ticket.id]
+        assert isinstance(handed, Picked)
+        assert (handed.lease.address, handed.waited_s) == (lease.address, fleet.now - 100.0)
+    assert list(fleet.dispatcher.queue) == tickets[6:]
+
+
+def test_no_request_overtakes() -> None:
+    """A single-slot arrival waits behind a multi-slot head, though a slot is free for it."""
+    fleet = SmallFleet(2)
+    running = fleet.pick()
+    multi_slot = fleet.queue(weight_slots=2)
+    light = fleet.queue()
+    assert fleet.account(fleet.addresses[0]).free_slots == 1
+    fleet.finish(running)
+    assert fleet.handed(multi_slot).weight_slots == 2
+    fleet.finish(fleet.handed(multi_slot))
+    assert fleet.handed(light).weight_slots == 1
+
+
+def test_the_next_request_is_served_after_the_head_left() -> None:
+    """No wake-up is lost with a withdrawn or cancelled head."""
+    for ends in ("withdraw", "cancel"):
+        fleet = SmallFleet(2)
+        fleet.pick()
+        multi_slot, light = fleet.queue(weight_slots=2), fleet.queue()
+        getattr(fleet.dispatcher, ends)(multi_slot, fleet.now)
+        assert fleet.handed(light).weight_slots == 1
+
+
+def test_a_multi_slot_head_that_times_out_lets_the_next_through() -> None:
+    """The same for one whose deadline passed."""
+    fleet = SmallFleet(2)
+    fleet.pick()
+    multi_slot, light = fleet.queue(weight_slots=2, timeout_s=1.0), fleet.queue()
+    fleet.pass_time(1.0)
+    assert fleet.rejected(multi_slot).reason is Reason.QUEUE_TIMEOUT
+    assert fleet.handed(light).weight_slots == 1
+
+
+def test_without_any_endpoint_requests_wait() -> None:
+    """Scale from zero: the first endpoint that appears serves them, up to its slots."""
+    fleet = SmallFleet()
+    tickets = [fleet.queue() for _ in range(3)]
+    address = fleet.add(2)
+    assert [fleet.handed(ticket).address for ticket in tickets[:2]] == [address, address]
+    assert list(fleet.dispatcher.queue) == tickets[2:]

@@ -1,0 +1,54 @@
+"""Claims about extproc/core/scheduler/state.py."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from extproc.core.fleet.resolver import ResolverOptions
+from extproc.core.objective import Criticality
+from extproc.core.outliers.outlier_detection import OutlierOptions
+from extproc.core.queue.queue_order import Discipline, QueueOrder
+from extproc.core.request import Request
+from extproc.core.scheduler.audit import faults
+from extproc.core.scheduler.events import Outbox
+from extproc.core.scheduler.state import State
+from extproc.core.slots.ledger import DrainingCaps
+
+
+def state(discipline: Discipline = Discipline.FIRST_COME) -> State:
+    return State(
+        Random(1),
+        DrainingCaps(),
+        ResolverOptions(),
+        OutlierOptions(),
+        Outbox(),
+        QueueOrder(discipline=discipline),
+    )
+
+
+def test_a_new_state_is_empty_and_consistent() -> None:
+    new = state()
+    assert (len(new.fleet), len(new.queue), len(new.in_flight)) == (0, 0, 0)
+    assert faults(new, 0.0) == []
+
+
+def test_two_states_share_nothing() -> None:
+    """A simulation runs many dispatchers in one process."""
+    one, other = state(), state()
+    one.queue.enter(Request(id="r", timeout_s=1.0), 0.0)
+    assert len(one.queue) == 1 and not other.queue
+
+
+@pytest.mark.parametrize("discipline", Discipline)
+def test_sizes_are_learned_only_if_they_order_the_queue(discipline: Discipline) -> None:
+    """Otherwise a request costs nothing for them."""
+    assert (state(discipline).sizes is None) is (discipline is Discipline.FIRST_COME)
+    assert state(discipline).queue.order.discipline is discipline
+
+
+def test_the_use_of_every_criticality_is_counted() -> None:
+    uses = state().use_by_criticality
+    assert set(uses) == set(Criticality)
+    assert len(set(map(id, uses.values()))) == len(Criticality)

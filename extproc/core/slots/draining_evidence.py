@@ -83,9 +83,11 @@ class DrainingEvidence:
         return self._earliest.pop(lease.id)
 
     def restarted(self) -> None:
-        """A new process responds: it numbers its tasks from the start."""
+        """A new process responds: it numbers its tasks from the start, and earlier scrapes say
+        nothing about it."""
         self._tasks.clear()
         self._shown.clear()
+        self._undecided = None
 
     def evaluate(
         self,

@@ -176,7 +176,7 @@ class EndpointSlots:
             self.slots = observation.slots
         is_replaced = self._is_replaced(observation.instance)
         if is_replaced:
-            self.foreign_slots = 0
+            self._unexplained = self.foreign_slots = 0
             self.reports_busy_slots = False
             self._evidence.restarted()
         if observation.busy_slots is not None:

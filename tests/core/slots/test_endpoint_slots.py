@@ -421,6 +421,21 @@ def test_a_replaced_server_begins_without_foreign_slots() -> None:
     assert list(endpoint.leases.values()) == [running, left], "the ledger closes them"
 
 
+def test_a_replaced_server_that_hides_its_slots_has_no_foreign_ones() -> None:
+    """A scrape of the old process that was to be evaluated again says nothing about the new one,
+    and no later scrape would correct it."""
+    endpoint = endpoint_slots(2)
+    scrape(endpoint, 0.5, 0.5, busy=0, instance="1")
+    running, lease = opened(endpoint, 1.0), opened(endpoint, 1.0)
+    scrape(endpoint, 2.0, 2.0, busy=2, tasks=(8, 9), instance="1")
+    lease.leave(2.5)
+    assert scrape(endpoint, 3.0, 3.0, busy=1, tasks=(8,), instance="1") == []
+    assert scrape(endpoint, 3.05, 3.05, busy=None, slots=2, instance="2") == [lease]
+    assert endpoint.recheck(3.0 + RELEASE_S) == []
+    closed(endpoint, running, 3.2)
+    assert endpoint.foreign_slots == 0
+
+
 def test_a_replaced_server_is_counted_like_any_other() -> None:
     """Busy slots of the new process are explained by the same leases, or hold draining ones."""
     endpoint = endpoint_slots(4)

@@ -15,7 +15,7 @@ from extproc.core.slots.lease import LeaseState
 from extproc.stream.envoy.duplex_body import MAX_CHUNK_BYTES
 from extproc.stream.exchange import Stage
 from tests.fakes import envoy_messages as envoy
-from tests.stream.test_reading import ExchangeHarness, ask, ask_duplex, streamed
+from tests.fakes.exchange_harness import ExchangeHarness, ask, ask_duplex, streamed
 
 NAMES = ["tiny", "large", "chat", "tiny:pirate", ":poet", "nobody", "a:b", "", None, 5]
 TEXTS = st.text(max_size=40) | st.none()

@@ -18,7 +18,7 @@ from extproc.stream.request.subset import (
 )
 from tests.core.fleet.test_subset_hints import fleet_of
 from tests.fakes import envoy_messages as envoy
-from tests.stream.test_reading import ExchangeHarness
+from tests.fakes.exchange_harness import ExchangeHarness
 
 A, B, C = Address("10.0.0.1", 8080), Address("10.0.0.2", 8080), Address("10.0.0.2", 8081)
 V6 = Address("2001:db8::1", 8080)

@@ -1,0 +1,123 @@
+"""Claims about extproc/stream/dry_run.py: the explanation of a request that is not sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from extproc.core.rejection import Reason
+from extproc.core.scheduler.explain import DryRunRequest, Explanation
+from extproc.stream.dry_run import dry_run
+from extproc.stream.model_list import OURS
+from extproc.stream.request.names import NOT_WHOLE
+from tests.fakes import envoy_messages as envoy
+from tests.fakes.exchange_harness import (
+    BODY,
+    ExchangeHarness,
+)
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "reason"),
+    [
+        ({"content-type": "multipart/form-data"}, b"--x\r\n", Reason.BAD_REQUEST),
+        ({}, b"{}", None),
+        ({"content-type": "application/octet-stream"}, b"{}", None),
+        ({}, b"", Reason.BAD_REQUEST),
+    ],
+)
+def test_who_asks_what_would_be_hears_what_is(
+    headers: dict[str, str], body: bytes, reason: Reason | None
+) -> None:
+    """A name of ours cannot be told to a router in what is not a JSON object: neither way."""
+    harness = ExchangeHarness(4, splits={"chat": {"tiny": 1.0}})
+    harness.route()
+    named = {**headers, "x-gateway-model-name": "chat"}
+    exchange = harness.exchange()
+    harness.feed(exchange, envoy.with_body(envoy.request_headers(**named)), envoy.body(body))
+    assert exchange.end(harness.fleet.now).reason is reason
+    asked = DryRunRequest(method="POST", path=envoy.COMPLETION, headers=named, body=body)
+    assert (
+        dry_run(harness.fleet.dispatcher, harness.options, asked, harness.fleet.now).reason
+        is reason
+    )
+
+
+def explained(
+    harness: ExchangeHarness,
+    path: str = envoy.COMPLETION,
+    body: bytes = b"",
+    *,
+    method: str = "POST",
+    headers: dict[str, str] | None = None,
+) -> Explanation:
+    asked = DryRunRequest(method=method, path=path, headers=headers or {}, body=body)
+    return dry_run(harness.fleet.dispatcher, harness.options, asked, harness.fleet.now)
+
+
+def test_a_dry_run_changes_nothing() -> None:
+    """The slot that it names is still free, and nothing is queued without one."""
+    harness = ExchangeHarness(1)
+    for _ in range(3):
+        assert explained(harness).chosen == harness.fleet.addresses[0]
+    harness.fleet.pick()
+    for _ in range(3):
+        assert explained(harness).position == 1
+    assert not harness.fleet.dispatcher.queue
+
+
+def test_the_body_counts_as_in_a_real_request() -> None:
+    harness = ExchangeHarness(4)
+    found = explained(harness, body=BODY).resolved
+    assert (found["model"], found["weight_slots"]) == ("tiny", "2")
+
+
+def test_names_of_headers_are_read_in_any_spelling() -> None:
+    harness = ExchangeHarness(4)
+    found = explained(harness, headers={"X-Gateway-Model-Name": "large"}).resolved
+    assert found["model"] == "large"
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_a_body_that_cannot_be_read_is_reported(is_strict: bool) -> None:
+    """Strictly it is rejected; otherwise it is routed, and the person who asks hears of it."""
+    harness = ExchangeHarness(4, is_strict=is_strict)
+    found = explained(harness, body=b'{"model":')
+    assert (found.reason is Reason.BAD_REQUEST) is is_strict
+    assert found.resolved["problem" if is_strict else "body"]
+
+
+def test_a_request_with_an_impossible_header_is_rejected_with_its_problem() -> None:
+    harness = ExchangeHarness(4)
+    found = explained(harness, headers={"x-coxswain-queue-timeout-ms": "soon"})
+    assert found.reason is Reason.BAD_REQUEST and found.resolved["problem"]
+
+
+def test_a_closed_path_is_blocked() -> None:
+    found = explained(ExchangeHarness(4), "/slots", method="GET")
+    assert (found.reason, found.takes_slot) == (Reason.BLOCKED_PATH, False)
+
+
+def test_a_path_that_takes_no_slot_passes() -> None:
+    harness = ExchangeHarness(1)
+    harness.fleet.pick()
+    found = explained(harness, "/tokenize", b"{}")
+    assert not found.takes_slot and found.chosen == harness.fleet.addresses[0]
+
+
+def test_the_list_of_models_is_answered_by_the_picker_once_it_knows_one() -> None:
+    """Until then it passes to a server."""
+    harness = ExchangeHarness(4)
+    found = explained(harness, "/v1/models", method="GET")
+    assert not found.takes_slot and found.chosen is not None
+    harness.serve()
+    found = explained(harness, "/v1/models", method="GET")
+    assert not found.takes_slot and found.chosen is None
+    assert found.resolved == {"answered_by": OURS}
+
+
+def test_names_that_cannot_be_served_are_explained() -> None:
+    """As the client would read it."""
+    harness = ExchangeHarness(4)
+    harness.serve("poet")
+    found = explained(harness, body=b'["row"]', headers={"x-lora-adapter": "poet"})
+    assert found.reason is Reason.BAD_REQUEST and found.resolved["problem"] == NOT_WHOLE

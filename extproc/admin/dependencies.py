@@ -7,6 +7,8 @@ from typing import Final, Protocol
 from extproc.admin.keepers import KeepersService
 from extproc.core.address import Address
 from extproc.core.fleet.membership import ConnectedEnvoy
+from extproc.core.placement.machine import KeptMachine
+from extproc.core.placement.placer import Placer
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.core.scheduler.explain import DryRunRequest, Explanation
@@ -80,6 +82,26 @@ class AdminEndpoints(Protocol):
 ReadUsage = Callable[[float, Collection[str], int], Awaitable[Sequence[UsageRow]]]
 
 
+class PlacementAccess(Protocol):
+    """Which models are wanted on which machine. The calls raise `PlacementError`."""
+
+    @property
+    def placer(self) -> Placer:
+        """What is wanted and pinned."""
+
+    def load(self, machine: KeptMachine, model: str, *, is_pinned: bool) -> None:
+        """Load a model, whatever has to leave for it except pinned ones."""
+
+    def unload(self, machine: KeptMachine, model: str) -> None:
+        """Unload it until it is asked for."""
+
+    def unpin(self, machine: KeptMachine, model: str) -> None:
+        """Let it go when others need its memory."""
+
+    def last_change(self, machine: KeptMachine, model: str, now: float) -> str:
+        """The last decision about it, as a sentence."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminDependencies:
     """`clock` is the core's. `address_rejection` says why a caller at an IP address may not add an
@@ -102,4 +124,5 @@ class AdminDependencies:
     version: str
     started_at: float
     keepers: KeepersService
+    placement: PlacementAccess
     read_usage: ReadUsage | None = None

@@ -10,7 +10,12 @@ from extproc.admin import AdminDependencies, AdminService, add_reflection
 from extproc.admin.agents import SERVICE as AGENTS_SERVICE
 from extproc.admin.agents import AgentsService
 from extproc.admin.auth.guard import Guard
-from extproc.admin.dependencies import AdminEndpoints, ReadUsage, SettingsAccess
+from extproc.admin.dependencies import (
+    AdminEndpoints,
+    PlacementAccess,
+    ReadUsage,
+    SettingsAccess,
+)
 from extproc.admin.keepers import SERVICE as KEEPERS_SERVICE
 from extproc.admin.keepers import KeepersService
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
@@ -54,6 +59,7 @@ class AdminPort:
         outcomes: Callable[[], Mapping[str, int]],
         agents: AgentsService,
         keepers: KeepersService,
+        placement: PlacementAccess,
         address_rejection: Callable[[Address, str], str],
         read_usage: ReadUsage | None = None,
     ) -> None:
@@ -80,6 +86,7 @@ class AdminPort:
                 started_at=time.monotonic(),
                 keepers=keepers,
                 read_usage=read_usage,
+                placement=placement,
             )
         )
 

@@ -9,6 +9,7 @@ from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.outliers.ejection import Backoff
 from extproc.core.outliers.outlier_detection import OutlierOptions
+from extproc.core.placement.swaps import PlacementOptions
 from extproc.core.queue.queue_order import Discipline, QueueOrder
 from extproc.core.scheduler.dispatcher import DispatcherOptions
 from extproc.core.slots.ledger import DrainingCaps
@@ -105,6 +106,10 @@ def exchange_options(settings: Settings, started_at: int) -> ExchangeOptions:
 
 def agents_options(settings: Settings) -> AgentsOptions:
     return AgentsOptions(ttl_s=settings.agents.ttl_s, forget_s=settings.agents.forget_s)
+
+
+def placement_options(settings: Settings) -> PlacementOptions:
+    return PlacementOptions(max_wait_s=settings.swap.max_wait_s, min_share=settings.swap.min_share)
 
 
 def address_policy(settings: Settings, own_ports: Iterable[int]) -> AddressPolicy:

@@ -30,6 +30,7 @@ from extproc.app.pages.actions import Actions
 from extproc.app.pages.activity import Activity
 from extproc.app.pages.pages import Pages
 from extproc.app.pages.queue_positions import QueuePositions
+from extproc.app.placement import Placement
 from extproc.app.ports import ListenError, data_plane_server
 from extproc.app.request_log import is_logged, log_request
 from extproc.app.security import exposure
@@ -120,7 +121,19 @@ class Service:
             ),
             options.agents_options(settings),
         )
-        self._keepers = KeepersService(KeepersDependencies(clock=time.monotonic))
+        self._keepers = KeepersService(
+            KeepersDependencies(
+                clock=time.monotonic,
+                changed=lambda machine: self._placement.changed(machine),  # noqa: PLW0108  # it comes next
+                forgotten=lambda machine: self._placement.forgotten(machine),  # noqa: PLW0108
+            )
+        )
+        self._placement = Placement(
+            self.dispatcher,
+            self._keepers.want,
+            time.monotonic,
+            options.placement_options(settings),
+        )
         self._members = Discovery(
             settings, self._set_members, self._discovery.open, self._is_reported
         )
@@ -153,6 +166,9 @@ class Service:
                 loop_lag=self._lag.read,
                 envoy_failures=self._envoy_counters.read,
                 usage=None if self._usage is None else self._usage.since_start,
+                models_loaded=self._placement.models_loaded,
+                model_loads_s=self._placement.model_loads_s,
+                model_changes=self._placement.changes_total,
             ),
             options.telemetry_options(settings, os.environ),
         )
@@ -169,6 +185,7 @@ class Service:
             outcomes=self._telemetry.outcomes,
             agents=self._agents,
             keepers=self._keepers,
+            placement=self._placement,
             address_rejection=self._address_rejection,
             read_usage=None if self._usage is None else self._usage.read,
         )
@@ -192,6 +209,7 @@ class Service:
             self._activity,
             self._actions,
             options.dashboard_links(settings),
+            self._placement.status,
         )
         self._core_events = CoreEvents(
             self.dispatcher,
@@ -263,6 +281,7 @@ class Service:
         self._processor.close()
         self.dispatcher.close(time.monotonic())
         await self._drain(self.settings.present.drain_timeout_s)
+        self._placement.stop()
         await self._admin_port.stop()
         self._clusters.close()
         self._discovery.close()

@@ -18,7 +18,12 @@ from extproc.settings.listen_section import ListenSettings
 from extproc.settings.logging_section import LogSettings, StatsdSettings
 from extproc.settings.objective_section import ObjectiveSettings, Targets
 from extproc.settings.outlier_section import OutlierSettings
-from extproc.settings.routing_section import PickerSettings, QueueSettings, RoutingSettings
+from extproc.settings.routing_section import (
+    PickerSettings,
+    QueueSettings,
+    RoutingSettings,
+    SwapSettings,
+)
 from extproc.settings.scraper_section import LedgerSettings, ScraperSettings
 from extproc.settings.security_section import (
     AdminSettings,
@@ -53,6 +58,7 @@ class Settings(BaseSettings):
     scraper: Annotated[ScraperSettings, EMPTY_SECTION] = ScraperSettings()
     routing: Annotated[RoutingSettings, EMPTY_SECTION] = RoutingSettings()
     picker: Annotated[PickerSettings, EMPTY_SECTION] = PickerSettings()
+    swap: Annotated[SwapSettings, EMPTY_SECTION] = SwapSettings()
     outlier_detection: Annotated[OutlierSettings, EMPTY_SECTION] = OutlierSettings()
     envoy: Annotated[EnvoySettings, EMPTY_SECTION] = EnvoySettings()
     log: Annotated[LogSettings, EMPTY_SECTION] = LogSettings()

@@ -54,6 +54,19 @@ class RoutingSettings(Section):
     the model, and queues it if the endpoints that did are gone."""
 
 
+class SwapSettings(Section):
+    """When models on machines with a keeper are loaded and make way for each other."""
+
+    max_wait_s: Seconds = 60.0
+    """The longest time in seconds that a request waits because other models have work, if two
+    models take turns on a machine. Its model's load and the end of running requests come on top.
+    queue.timeout_s should be longer than all of it."""
+    min_share: float = Field(default=0.8, ge=0.0, le=0.99)
+    """The least share of a machine's time that serves requests while models with work take turns: a
+    model with work stays loaded at least so much longer than its load took. max_wait_s takes
+    precedence."""
+
+
 class PickerSettings(Section):
     """How an endpoint is selected."""
 

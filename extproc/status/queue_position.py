@@ -50,10 +50,14 @@ class QueuePosition:
     waited_s: float
     expected_s: float | None = None
     order: str | None = None
+    loading: str = ""
+    """The model that is being loaded for it; empty if none is."""
 
     def has_changed_since(self, last: QueuePosition) -> bool:
         """Whether the difference is large enough to send."""
-        if (self.position, self.queued) != (last.position, last.queued):
+        if (self.position, self.queued, self.loading) != (
+            *(last.position, last.queued, last.loading),
+        ):
             return True
         if self.waited_s - last.waited_s >= SILENCE_S:
             return True
@@ -64,14 +68,19 @@ class QueuePosition:
 
     def as_json(self) -> dict[str, object]:
         """The position as JSON."""
-        position: dict[str, object] = {
+        content: dict[str, object] = {
             "state": "queued",
             "queue_position": self.position,
             "queued": self.queued,
             "waited_s": round(self.waited_s, 1),
             "expected_s": None if self.expected_s is None else round(self.expected_s, 1),
         }
-        return position if self.order is None else {**position, "order": self.order}
+        if self.order is not None:
+            content["order"] = self.order
+        if self.loading:
+            soon = "" if self.expected_s is None else f", about {self.expected_s:.0f} s"
+            content["note"] = f"loading {self.loading}{soon}"
+        return content
 
 
 class Countdown:

@@ -59,7 +59,9 @@ def dry_run(
 def _knows_models(dispatcher: Dispatcher, options: ExchangeOptions) -> bool:
     """Whether the picker itself answers the request for the list of models."""
     fleet = (endpoint for endpoint in dispatcher.fleet if not endpoint.is_removed)
-    return model_list(fleet, dispatcher.options.resolver.splits, options.started_at) is not None
+    return bool(dispatcher.resolver.names.loadable) or (
+        model_list(fleet, dispatcher.options.resolver.splits, options.started_at) is not None
+    )
 
 
 def _refused(problem: str) -> Explanation:

@@ -5,16 +5,21 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.observation import ModelReading
 
 SERVERS: Final = "llamacpp"
 OURS: Final = "coxswain"
 
 
 def model_list(
-    endpoints: Iterable[Endpoint], names: Iterable[str], created_at: int
+    endpoints: Iterable[Endpoint],
+    names: Iterable[str],
+    created_at: int,
+    loadable: Iterable[ModelReading] = (),
 ) -> bytes | None:
     """OpenAI's list as JSON, None while no endpoint has reported a model. O(models of the fleet).
 
+    `loadable` are models that keepers can load.
     `names` are those that the settings give to models or to a choice of them; `created_at` is
     the Unix time to show, which no server reports.
     """
@@ -28,6 +33,10 @@ def model_list(
             for adapter in endpoint.adapter_ids:
                 name = f"{model.name}:{adapter}"
                 found.setdefault(name, _entry(name, SERVERS, created_at))
+    for model in loadable:
+        entry = found.setdefault(model.name, _entry(model.name, SERVERS, created_at))
+        entry["aliases"] = sorted({*entry["aliases"], *model.aliases})
+        entry.setdefault("status", {"value": "unloaded"})
     if not found:
         return None
     for name in names:

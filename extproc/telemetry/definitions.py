@@ -258,6 +258,26 @@ USAGE_SLOT_SECONDS: Final = Family(
     labels=_USAGE_LABELS,
     unit="s",
 )
+MODEL_LOADED: Final = Family(
+    name="coxswain_machine_model_loaded",
+    kind=Kind.GAUGE,
+    help="Models on machines with a keeper: 1 if the model is loaded there, otherwise 0.",
+    labels=("machine", "model"),
+)
+MODEL_LOAD_SECONDS: Final = Family(
+    name="coxswain_machine_model_load_seconds",
+    kind=Kind.GAUGE,
+    help="What the last load of a model took on a machine; absent before the first one.",
+    labels=("machine", "model"),
+    unit="s",
+)
+MODEL_CHANGES: Final = Family(
+    name="coxswain_machine_model_changes_total",
+    kind=Kind.COUNTER,
+    help="Decisions to load or unload a model on a machine with a keeper, by change: load or "
+    "unload.",
+    labels=("machine", "model", "change"),
+)
 BUILD: Final = Family(
     name="coxswain_build_info",
     kind=Kind.GAUGE,
@@ -275,6 +295,7 @@ FAMILIES: Final = (
     *(SCRAPES, EJECTED, EJECTIONS),
     *(ENDPOINT_REQUESTS, ENDPOINT_FIRST_TOKEN),
     *(ENDPOINT_PROMPT_TOKENS, ENDPOINT_GENERATED_TOKENS),
+    *(MODEL_LOADED, MODEL_LOAD_SECONDS, MODEL_CHANGES),
     *(PROBLEMS, DROPPED, AUDIT_CORRECTIONS, BYPASSED, EVENT_LOOP_LAG, ENVOY_FAILURES, BUILD),
     *USAGE_FAMILIES,
 )

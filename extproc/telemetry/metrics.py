@@ -33,7 +33,8 @@ class TelemetrySources:
     `problems` are the sources in the settings that cannot be read, `dropped_log_lines` counts the
     lines that a slow stderr could not take, `audit_corrections` the auditor's corrections by kind,
     `bypassed` the requests that Envoy sent past this picker. `loop_lag` is how late the event loop
-    was, in seconds; `envoy_failures` are Envoys' own counters, by address and kind.
+    was, in seconds; `envoy_failures` are Envoys' own counters, by address and kind. The models of
+    machines with a keeper are by machine and model; `model_changes` by the change, too.
     `usage` are the sums of usage since the start, None where it is not counted.
     """
 
@@ -46,6 +47,9 @@ class TelemetrySources:
     loop_lag: Callable[[], Distribution] = Histogram(definitions.EVENT_LOOP_LAG.buckets).read
     envoy_failures: Callable[[], Values] = dict
     usage: Callable[[], Mapping[UsageKey, UsageCounts]] | None = None
+    models_loaded: Callable[[], Values] = dict
+    model_loads_s: Callable[[], Values] = dict
+    model_changes: Callable[[], Values] = dict
 
 
 class Metrics:
@@ -134,6 +138,9 @@ class Metrics:
                 definitions.BYPASSED: {(): sources.bypassed()},
                 definitions.EVENT_LOOP_LAG: {(): sources.loop_lag()},
                 definitions.ENVOY_FAILURES: sources.envoy_failures(),
+                definitions.MODEL_LOADED: sources.models_loaded(),
+                definitions.MODEL_LOAD_SECONDS: sources.model_loads_s(),
+                definitions.MODEL_CHANGES: sources.model_changes(),
                 definitions.BUILD: {(self._version,): 1},
                 **({} if sources.usage is None else read_usage(sources.usage())),
             },

@@ -24,11 +24,13 @@ from extproc.admin.dependencies import (
 )
 from extproc.admin.keepers import KeepersDependencies, KeepersService
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
+from extproc.app.placement import Placement
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.membership import ConnectedEnvoy
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
+from extproc.core.placement.swaps import PlacementOptions
 from extproc.core.queue.ticket import Ticket
 from extproc.core.scheduler.decision import Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
@@ -157,6 +159,7 @@ class FakePicker:
     admin: AdminStub
     port: int
     keepers: KeepersService
+    placement: Placement
     tls_port: int
     """Where it speaks TLS, if it was given credentials; the other port never does."""
     not_ready: list[str] = field(default_factory=list)
@@ -242,6 +245,7 @@ async def running_picker(
     resolver: ResolverOptions | None = None,
     exchange: ExchangeOptions | None = None,
     read_usage: ReadUsage | None = None,
+    places_models: bool = False,
 ) -> AsyncIterator[FakePicker]:
     """A picker on a free loopback port, and a client of it."""
     pending_streams = PendingStreams()
@@ -260,7 +264,14 @@ async def running_picker(
     )
     settings = FakeSettings()
     added = FakeAdded(dispatcher)
-    keepers = KeepersService(KeepersDependencies(clock=time.monotonic))
+    keepers = KeepersService(
+        KeepersDependencies(
+            clock=time.monotonic,
+            changed=lambda machine: placement.changed(machine) if places_models else None,
+            forgotten=lambda machine: placement.forgotten(machine) if places_models else None,
+        )
+    )
+    placement = Placement(dispatcher, keepers.want, time.monotonic, PlacementOptions())
     not_ready: list[str] = []
     problems: list[str] = []
     outcomes: dict[str, int] = {}
@@ -283,6 +294,7 @@ async def running_picker(
             started_at=time.monotonic(),
             keepers=keepers,
             read_usage=read_usage,
+            placement=placement,
         )
     )
     health = Health()
@@ -307,6 +319,7 @@ async def running_picker(
                 settings=settings,
                 added=added,
                 keepers=keepers,
+                placement=placement,
                 health=health,
                 channel=channel,
                 admin=AdminStub(channel),
@@ -318,4 +331,5 @@ async def running_picker(
             )
             yield fake
     finally:
+        placement.stop()
         await server.stop(None)

@@ -128,3 +128,13 @@ async def test_a_client_that_leaves_ends_its_stream() -> None:
                 async for line in answer.aiter_lines():
                     assert line == "retry: 1000"
                     break
+
+
+def test_a_load_is_named() -> None:
+    """And nothing is, where none is going on."""
+    position = QueuePosition(position=1, queued=1, waited_s=2.0, expected_s=12.2)
+    assert "note" not in position.as_json()
+    loading = replace(position, loading="qwen")
+    assert loading.as_json()["note"] == "loading qwen, about 12 s"
+    assert replace(loading, expected_s=None).as_json()["note"] == "loading qwen"
+    assert loading.has_changed_since(position)

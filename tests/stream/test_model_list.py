@@ -72,3 +72,15 @@ def test_adapters_are_listed_as_they_are_named() -> None:
 
 def test_where_no_server_has_reported_there_is_no_list() -> None:
     assert model_list([endpoint()], ("chat",), 7) is None
+
+
+def test_what_a_keeper_can_load_is_listed() -> None:
+    """Also where no server runs; what is loaded is listed as loaded."""
+    readings = [ModelReading(name="a", aliases=("x",), is_loaded=False)]
+    alone = json.loads(model_list([], (), 7, readings) or b"{}")["data"]
+    assert [(one["id"], one["aliases"], one["status"]["value"]) for one in alone] == [
+        ("a", ["x"], "unloaded")
+    ]
+    loaded = endpoint(ModelReading(name="a"))
+    (both,) = json.loads(model_list([loaded], (), 7, readings) or b"{}")["data"]
+    assert both["status"]["value"] == "loaded" and both["aliases"] == ["x"]

@@ -1,5 +1,7 @@
 """The calls about the models of machines with a keeper."""
 
+import logging
+from collections.abc import Mapping
 from typing import Any
 
 import grpc
@@ -8,12 +10,16 @@ from extproc.admin import arguments
 from extproc.admin.call_errors import courteous, invalid, not_found, not_now, quoted
 from extproc.admin.dependencies import AdminDependencies
 from extproc.admin.keepers.service import NoKeeperError
+from extproc.core.placement.demand import NO_DEMAND, ModelDemand
 from extproc.core.placement.machine import KeptMachine, KeptModel
+from extproc.core.placement.placer import PlacementError
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
 
 MAX_LINES = 2000
 MAX_MODEL_CHARS = 600
+
+log = logging.getLogger("coxswain.admin")
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -30,6 +36,7 @@ class ModelCalls(AdminServicer):
     ) -> pb.ListModelsResponse:
         now = self._dependencies.clock()
         response = pb.ListModelsResponse()
+        demands = self._dependencies.dispatcher.demands(now)
         for _name, machine in sorted(self._dependencies.keepers.machines.items()):
             response.machines.append(
                 pb.Machine(
@@ -41,11 +48,20 @@ class ModelCalls(AdminServicer):
                 )
             )
             response.models.extend(
-                self._model_message(machine, model, now) for model in machine.models.values()
+                self._model_message(machine, model, demands, now)
+                for model in machine.models.values()
             )
         return response
 
-    def _model_message(self, machine: KeptMachine, model: KeptModel, now: float) -> pb.PlacedModel:
+    def _model_message(
+        self,
+        machine: KeptMachine,
+        model: KeptModel,
+        demands: Mapping[str | None, ModelDemand],
+        now: float,
+    ) -> pb.PlacedModel:
+        placement = self._dependencies.placement
+        queued = (demands.get(name, NO_DEMAND).waiting for name in (model.name, *model.aliases))
         status = machine.statuses[model.name]
         dispatcher = self._dependencies.dispatcher
         is_member = model.address in dispatcher.fleet
@@ -63,7 +79,44 @@ class ModelCalls(AdminServicer):
             exits=status.exits,
             problem=status.problem,
             detail=status.detail,
+            is_wanted=model.name in placement.placer.wanted(machine.name),
+            is_pinned=model.name in placement.placer.pinned(machine.name),
+            queued=sum(queued),
+            last_change=placement.last_change(machine, model.name, now),
         )
+
+    @courteous
+    async def LoadModel(  # noqa: N802
+        self, request: pb.LoadModelRequest, _: Context
+    ) -> pb.LoadModelResponse:
+        machine, model = self._find_model(request.model)
+        try:
+            self._dependencies.placement.load(machine, model.name, is_pinned=request.pin)
+        except PlacementError as error:
+            raise not_now(str(error)) from None
+        log.info("an operator loads %s on %s", model.name, machine.name)
+        return pb.LoadModelResponse()
+
+    @courteous
+    async def UnloadModel(  # noqa: N802
+        self, request: pb.UnloadModelRequest, _: Context
+    ) -> pb.UnloadModelResponse:
+        machine, model = self._find_model(request.model)
+        try:
+            self._dependencies.placement.unload(machine, model.name)
+        except PlacementError as error:
+            raise not_now(str(error)) from None
+        log.info("an operator unloads %s on %s", model.name, machine.name)
+        return pb.UnloadModelResponse()
+
+    @courteous
+    async def UnpinModel(  # noqa: N802
+        self, request: pb.UnpinModelRequest, _: Context
+    ) -> pb.UnpinModelResponse:
+        machine, model = self._find_model(request.model)
+        self._dependencies.placement.unpin(machine, model.name)
+        log.info("an operator unpins %s on %s", model.name, machine.name)
+        return pb.UnpinModelResponse()
 
     @courteous
     async def WatchLog(  # noqa: N802

@@ -38,6 +38,7 @@ class Pages:
         activity: Activity,
         actions: Actions,
         links: Mapping[str, str],
+        machines: Callable[[float], list[dict[str, Any]]] = lambda _: [],
     ) -> None:
         self._dispatcher = dispatcher
         self._registry = registry
@@ -46,6 +47,7 @@ class Pages:
         self._problems = problems
         self._bypassed = bypassed
         self._actions = actions
+        self._machines = machines
         self._version = own_version()
         self._started_at = time.monotonic()
         self._server = StatusServer(
@@ -70,6 +72,7 @@ class Pages:
 
     def _status(self) -> dict[str, Any]:
         now = time.monotonic()
+        machines = self._machines(now)
         return {
             "version": self._version,
             "uptime_s": round(now - self._started_at, 1),
@@ -84,6 +87,7 @@ class Pages:
                 bypassed=self._bypassed(),
                 now=now,
             ),
+            **({"machines": machines} if machines else {}),
         }
 
     def obstacles(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -11,12 +11,27 @@ from extproc.cli.output import Format, OutputOption, console, plain, print_json,
 from extproc.cli.rpc_command import talks
 
 if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+
+TITLES: Final = (
+    *("MODEL", "MACHINE", "STATE", "SINCE", "MIB", "QUEUED", "RUNNING", "SLOTS"),
+    *("LOAD", "WHY"),
+)
+ModelArgument = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="machine/model, or model if one machine has it."),
+]
 
 
 def register(root: typer.Typer) -> None:
     """Add the commands to the root command."""
     root.command("models")(models)
+    root.command("load")(load)
+    root.command("unload")(unload)
+    root.command("pin")(pin)
     root.command("logs")(logs)
 
 
@@ -47,20 +62,21 @@ def _show(answer: pb.ListModelsResponse) -> None:
         screen.print("no machine has a keeper; `coxswain keeper --help` says how to run one")
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("MODEL", "MACHINE", "STATE", "SINCE", "MIB", "RUNNING", "SLOTS", "LOAD", "WHY"):
-        is_number = title in ("SINCE", "MIB", "RUNNING", "SLOTS", "LOAD")
+    for title in TITLES:
+        is_number = title in ("SINCE", "MIB", "QUEUED", "RUNNING", "SLOTS", "LOAD")
         table.add_column(title, justify="right" if is_number else "left", overflow="fold")
     for one in answer.models:
         table.add_row(
             Text(printable(one.name)),
             Text(printable(one.machine)),
-            Text(one.state),
+            Text(f"{one.state}, pinned" if one.is_pinned else one.state),
             Text(seconds(one.state_age_s)),
             Text(str(one.memory_mb)),
+            Text(str(one.queued)),
             Text(str(one.running)),
             Text(str(one.slots)),
             Text(seconds(one.load_s) if one.HasField("load_s") else ""),
-            Text(printable(one.problem)),
+            Text(printable(one.problem or one.last_change)),
         )
     screen.print(table)
     for machine in answer.machines:
@@ -71,12 +87,77 @@ def _show(answer: pb.ListModelsResponse) -> None:
 
 
 @talks
+async def load(
+    picker: AdminClient, model: ModelArgument, output: OutputOption = Format.TABLE
+) -> None:
+    """Load a model now. Models that are not pinned make way for it, after their running requests.
+
+    A model that has failed too often is tried again.
+
+    \b
+    Examples:
+      coxswain load qwen
+      coxswain load gpu-1/qwen
+    """
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+    answer = await picker.ask(picker.admin.LoadModel, pb.LoadModelRequest(model=model))
+    _say(output, answer, f"{model} is being loaded; `coxswain models` shows it")
+
+
+@talks
+async def unload(
+    picker: AdminClient, model: ModelArgument, output: OutputOption = Format.TABLE
+) -> None:
+    """Unload a model after its running requests, until somebody asks for it. Ends its pin.
+
+    \b
+    Example:
+      coxswain unload gpu-1/qwen
+    """
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+    answer = await picker.ask(picker.admin.UnloadModel, pb.UnloadModelRequest(model=model))
+    _say(output, answer, f"{model} is being unloaded")
+
+
+@talks
+async def pin(
+    picker: AdminClient,
+    model: ModelArgument,
+    off: Annotated[
+        bool, typer.Option("--off", help="Let it leave when others need its memory.")
+    ] = False,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Load a model and keep it loaded, until the picker restarts or `--off`.
+
+    \b
+    Examples:
+      coxswain pin gpu-1/qwen
+      coxswain pin --off gpu-1/qwen
+    """
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+    if off:
+        ended = await picker.ask(picker.admin.UnpinModel, pb.UnpinModelRequest(model=model))
+        _say(output, ended, f"{model} may leave when others need its memory")
+        return
+    pinned = await picker.ask(picker.admin.LoadModel, pb.LoadModelRequest(model=model, pin=True))
+    _say(output, pinned, f"{model} stays loaded")
+
+
+def _say(output: Format, answer: Message, sentence: str) -> None:
+    if output is Format.JSON:
+        print_json(plain(answer))
+    else:
+        typer.echo(sentence)
+
+
+@talks
 async def logs(
     picker: AdminClient,
-    model: Annotated[
-        str,
-        typer.Argument(metavar="MODEL", help="machine/model, or model if one machine has it."),
-    ],
+    model: ModelArgument,
     lines: Annotated[
         int,
         typer.Option(

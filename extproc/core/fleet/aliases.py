@@ -25,12 +25,13 @@ class ModelIndex:
     """Names by endpoint. O(names of one endpoint) a change, O(1) a query."""
 
     def __init__(self) -> None:
-        self._names: dict[Address, frozenset[str]] = {}
+        self._names: dict[Address | str, frozenset[str]] = {}
         self._count: Counter[str] = Counter()
         self._ever: dict[str, None] = {}
 
-    def report(self, address: Address, names: Iterable[str]) -> frozenset[str]:
-        """Set what an endpoint reports; returns the names that no endpoint reports any more."""
+    def report(self, address: Address | str, names: Iterable[str]) -> frozenset[str]:
+        """Set what an endpoint reports, or a machine by its name can load; returns the names that
+        none does any more."""
         new = frozenset(names)
         old = self._names.get(address, frozenset())
         if new == old:

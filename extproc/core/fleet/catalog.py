@@ -21,13 +21,13 @@ class RefCounts(Generic[K]):
     """How many servers are of each kind. Every call is O(1)."""
 
     def __init__(self) -> None:
-        self._of: dict[Address, K] = {}
+        self._of: dict[Address | str, K] = {}
         self._count: Counter[K] = Counter()
 
     def __iter__(self) -> Iterator[K]:
         return iter(self._count)
 
-    def report(self, address: Address, kind: K | None) -> bool:
+    def report(self, address: Address | str, kind: K | None) -> bool:
         """Set the kind of a server, None if it is gone; returns whether the kinds changed."""
         old = self._of.get(address)
         if kind == old:
@@ -54,14 +54,14 @@ class FleetCatalog:
     def __init__(self) -> None:
         self._namings: RefCounts[Naming] = RefCounts()
         self._numbers: RefCounts[frozenset[int]] = RefCounts()
-        self._readings: dict[Address, Mapping[str, ModelReading]] = {}
+        self._readings: dict[Address | str, Mapping[str, ModelReading]] = {}
         self._canonical_names: dict[str, str] = {}
         self._known: frozenset[str] = frozenset()
         self._has_several_models = False
 
     def report(
         self,
-        address: Address,
+        address: Address | str,
         readings: Mapping[str, ModelReading],
         adapter_ids: Mapping[str, int],
     ) -> None:
@@ -74,7 +74,7 @@ class FleetCatalog:
         if self._namings.report(address, naming or None):
             self._recompute()
 
-    def forget(self, address: Address) -> None:
+    def forget(self, address: Address | str) -> None:
         """The endpoint left the fleet; no error if it is unknown."""
         self._numbers.report(address, None)
         self._readings.pop(address, None)

@@ -12,6 +12,7 @@ A name with a colon that was found to be no adapter's counts as a model's name f
 an endpoint reports an adapter of that name: servers that join later do not delay its requests.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import IntEnum
 
@@ -22,6 +23,7 @@ from extproc.core.fleet.endpoint import Endpoint, Intent
 from extproc.core.fleet.health import Health
 from extproc.core.fleet.membership import Fleet
 from extproc.core.fleet.splits import Splits
+from extproc.core.observation import ModelReading
 from extproc.core.prompt_blocks import Seed, reseeded
 from extproc.core.request import Request
 
@@ -47,6 +49,8 @@ class ModelNames:
         self.catalog = FleetCatalog()
         self._unreported: dict[Address, Endpoint] = {}
         self._plain: dict[str, None] = {}
+        self.loadable: dict[str, Mapping[str, ModelReading]] = {}
+        """By machine with a keeper: the models that it can load, by all of their names."""
 
     # Reports of endpoints
 
@@ -72,6 +76,17 @@ class ModelNames:
         self.adapters.report(address, ())
         self.catalog.forget(address)
         return self.models.report(address, ())
+
+    def set_loadable(self, machine: str, readings: Mapping[str, ModelReading]) -> frozenset[str]:
+        """Set the models that a machine can load, by all of their names; returns the names that
+        are no longer known. Names of machines and addresses of endpoints never meet."""
+        if readings:
+            self.loadable[machine] = readings
+            self.catalog.report(machine, readings, {})
+        else:
+            self.loadable.pop(machine, None)
+            self.catalog.forget(machine)
+        return self.models.report(machine, readings)
 
     def unreported(self) -> Unreported:
         """Which servers have not reported. In an empty or leaving fleet all are still to come."""

@@ -20,6 +20,7 @@ from extproc.core.fleet.membership import Fleet
 from extproc.core.fleet.model_names import ModelNames
 from extproc.core.fleet.splits import Splits, resolve_model
 from extproc.core.objective import Objective, Objectives
+from extproc.core.observation import ModelReading
 from extproc.core.prompt_blocks import reseeded
 from extproc.core.rejection import Reason
 from extproc.core.request import Request
@@ -64,6 +65,12 @@ class RequestResolver:
         """Apply what an endpoint serves now; returns what that changes for the fleet."""
         gained = frozenset(n for n in endpoint.models_by_name if not self.models.is_known(n))
         return ModelChange(gained, self.names.report(endpoint))
+
+    def set_loadable(self, machine: str, readings: Mapping[str, ModelReading]) -> ModelChange:
+        """A machine can load these models, given by all of their names: requests for them are
+        queued until one is loaded. Returns what that changes."""
+        gained = frozenset(name for name in readings if not self.models.is_known(name))
+        return ModelChange(gained, self.names.set_loadable(machine, readings))
 
     def forget(self, address: Address) -> ModelChange:
         """The endpoint left the fleet; returns what that changes."""

@@ -24,6 +24,7 @@ from extproc.core.fleet.resolver import RequestResolver
 from extproc.core.fleet.subset_hints import SubsetHints
 from extproc.core.objective import Objective
 from extproc.core.outliers.failure_evidence import Fault
+from extproc.core.placement.demand import NO_DEMAND, ModelDemand
 from extproc.core.prediction.latency import LatencyEstimate
 from extproc.core.queue.queue_order import QueueOrder
 from extproc.core.queue.ticket import Ticket
@@ -354,6 +355,25 @@ class Dispatcher(FleetUpdates):
     def all_served_s(self, now: float) -> float | None:
         """Seconds until all queued requests are served, by the same forecast."""
         return self._allocator.forecast.all_served_s(now)
+
+    def demands(self, now: float) -> dict[str | None, ModelDemand]:
+        """The queued requests by the model that they name, None for those that name none. The
+        seconds that they have waited are an estimate: O(constraint queues)."""
+        found: dict[str | None, ModelDemand] = {}
+        for queue in self.queue.constraint_queues():
+            longest_s = max(0.0, now - queue.first_arrived().entered_at)
+            model = queue.constraints.model
+            known = found.get(model, NO_DEMAND)
+            found[model] = ModelDemand(
+                waiting=known.waiting + len(queue),
+                longest_wait_s=max(known.longest_wait_s, longest_s),
+                waited_s=known.waited_s + longest_s * (1 + len(queue)) / 2,
+            )
+        return found
+
+    def load_ready_at(self, model: str | None) -> float | None:
+        """When the load of a model is expected to end; None if no keeper loads it."""
+        return self.state.loads_ready_at.get(model or "")
 
     def waits(self) -> Waits:
         """Why requests are queued now."""

@@ -4,14 +4,20 @@ The part of the dispatcher that hears of servers; requests are in `dispatcher`.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import ASSUMED_SLOTS, Endpoint, EndpointSpec, Intent
 from extproc.core.fleet.resolver import ResolverOptions
-from extproc.core.observation import Issue, Observation, ScrapeStatus, is_router
+from extproc.core.observation import (
+    Issue,
+    ModelReading,
+    Observation,
+    ScrapeStatus,
+    is_router,
+)
 from extproc.core.outliers.outlier_detection import OutlierOptions
 from extproc.core.queue.aging import Aging
 from extproc.core.queue.queue_order import ARRIVAL_ORDER, QueueOrder
@@ -212,6 +218,17 @@ class FleetUpdates:
         endpoint = self.fleet.get(address)
         if endpoint is not None:
             endpoint.envoy_issue = issue
+
+    def set_loadable(self, machine: str, readings: Mapping[str, ModelReading], now: float) -> None:
+        """The models that a machine's keeper can load, by all of their names; empty when it is
+        gone. Requests for them are queued until one is loaded."""
+        with self._call:
+            self._allocator.change_models(self.state.resolver.set_loadable(machine, readings), now)
+
+    def set_loads(self, ready_at: Mapping[str, float]) -> None:
+        """The models that keepers are loading, by all of their names, and when they are expected to
+        be ready. For forecasts and display."""
+        self.state.loads_ready_at = dict(ready_at)
 
     # Time
 

@@ -1,5 +1,6 @@
 """All state of the core: the fleet, leases, the queue, and what was learned."""
 
+from collections.abc import Mapping
 from random import Random
 
 from extproc.core.fleet.membership import Fleet
@@ -60,6 +61,8 @@ class State:
         self.use_by_criticality = {criticality: UsageShare() for criticality in Criticality}
         self.uploads = Uploads()
         self.subset_hints = SubsetHints(self.fleet)
+        self.loads_ready_at: Mapping[str, float] = {}
+        """By the names of models that keepers are loading: when they are expected to be ready."""
         self.costs = CostModel(
             self.latency, self.prefix_caches, self.sessions, self.in_flight.adapters
         )

@@ -42,6 +42,7 @@ class EndpointSlots:
         "_known_at",
         "_unexplained",
         "foreign_slots",
+        "last_opened_at",
         "leased_slots",
         "leases",
         "model_pools",
@@ -55,6 +56,8 @@ class EndpointSlots:
         self.slots = 0
         self.leased_slots = 0
         self.foreign_slots = 0
+        self.last_opened_at: float | None = None
+        """When its last lease was opened; None before the first one."""
         self.reports_busy_slots = False
         """Whether the server shows which of its slots are busy."""
         self.leases: dict[int, Lease] = {}
@@ -111,6 +114,7 @@ class EndpointSlots:
     def add(self, lease: Lease, *, is_running: bool = False) -> None:
         """Add a lease; `is_running` if its request has run here for an unknown time."""
         self.leases[lease.id] = lease
+        self.last_opened_at = lease.opened_at
         self.leased_slots += lease.weight_slots
         self._evidence.opened(lease, is_running=is_running)
         if lease.model_pool in self.model_pools:

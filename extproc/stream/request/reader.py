@@ -234,7 +234,9 @@ class RequestReader:
             if not endpoint.is_removed and (allowed is None or endpoint.address in allowed)
         )
         names = self._dispatcher.options.resolver.splits
-        found = model_list(endpoints, names, self._options.started_at)
+        machines = self._dispatcher.resolver.names.loadable.values() if allowed is None else ()
+        loadable = (reading for readings in machines for reading in readings.values())
+        found = model_list(endpoints, names, self._options.started_at, loadable)
         return None if found is None else LocalReply(found)
 
     def _allowed(self) -> frozenset[Address] | None:

@@ -10,6 +10,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 from extproc.admin import AdminDependencies, AdminService
 from extproc.admin.keepers import KeepersDependencies, KeepersService
+from extproc.app.placement import Placement
+from extproc.core.placement.swaps import PlacementOptions
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.stream.dry_run import dry_run
@@ -72,6 +74,9 @@ async def _call(reader: Reader) -> None:
             version="1.2.3",
             started_at=time.monotonic(),
             keepers=KeepersService(KeepersDependencies(clock=lambda: fleet.now)),
+            placement=Placement(
+                fleet.dispatcher, lambda *_: None, lambda: fleet.now, PlacementOptions()
+            ),
         )
     )
     for _ in range(MOST_CALLS):

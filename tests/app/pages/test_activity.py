@@ -14,7 +14,9 @@ from extproc.admin.calls.requests import RequestCalls
 from extproc.admin.dependencies import AdminEndpoints, SettingsAccess
 from extproc.admin.keepers import KeepersDependencies, KeepersService
 from extproc.app.pages.activity import MAX_ENDED, Activity
+from extproc.app.placement import Placement
 from extproc.core.exchange_record import Outcome
+from extproc.core.placement.swaps import PlacementOptions
 from extproc.core.rejection import Reason
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.status.history import INTERVAL_S
@@ -54,6 +56,9 @@ class Screen:
                 version="1",
                 started_at=0.0,
                 keepers=KeepersService(KeepersDependencies(clock=self.traffic.clock)),
+                placement=Placement(
+                    self.traffic.dispatcher, lambda *_: None, self.traffic.clock, PlacementOptions()
+                ),
             )
         )
 

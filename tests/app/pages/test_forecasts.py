@@ -19,9 +19,11 @@ from extproc.admin.calls.status import StatusCalls
 from extproc.admin.dependencies import AdminEndpoints, SettingsAccess
 from extproc.admin.keepers import KeepersDependencies, KeepersService
 from extproc.app.pages.queue_positions import QueuePositions
+from extproc.app.placement import Placement
 from extproc.cli.output import seconds
 from extproc.cli.screens.request_table import table_of
 from extproc.cli.screens.top_tables import Frame, request_lines
+from extproc.core.placement.swaps import PlacementOptions
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.status.status_json import status_json
 from extproc.stream.dry_run import dry_run
@@ -84,6 +86,7 @@ class Screens:
             version="1",
             started_at=0.0,
             keepers=KeepersService(KeepersDependencies(clock=traffic.clock)),
+            placement=Placement(dispatcher, lambda *_: None, traffic.clock, PlacementOptions()),
         )
 
     async def listed(self) -> pb.ListRequestsResponse:

@@ -571,7 +571,7 @@ class ListModelsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class PlacedModel(_message.Message):
-    __slots__ = ("machine", "name", "aliases", "state", "state_age_s", "address", "memory_mb", "slots", "running", "load_s", "exits", "problem", "detail")
+    __slots__ = ("machine", "name", "aliases", "state", "state_age_s", "address", "memory_mb", "slots", "running", "load_s", "exits", "problem", "detail", "is_wanted", "is_pinned", "queued", "last_change")
     MACHINE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ALIASES_FIELD_NUMBER: _ClassVar[int]
@@ -585,6 +585,10 @@ class PlacedModel(_message.Message):
     EXITS_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
+    IS_WANTED_FIELD_NUMBER: _ClassVar[int]
+    IS_PINNED_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    LAST_CHANGE_FIELD_NUMBER: _ClassVar[int]
     machine: str
     name: str
     aliases: _containers.RepeatedScalarFieldContainer[str]
@@ -598,7 +602,11 @@ class PlacedModel(_message.Message):
     exits: int
     problem: str
     detail: str
-    def __init__(self, machine: _Optional[str] = ..., name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., state_age_s: _Optional[float] = ..., address: _Optional[str] = ..., memory_mb: _Optional[int] = ..., slots: _Optional[int] = ..., running: _Optional[int] = ..., load_s: _Optional[float] = ..., exits: _Optional[int] = ..., problem: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
+    is_wanted: bool
+    is_pinned: bool
+    queued: int
+    last_change: str
+    def __init__(self, machine: _Optional[str] = ..., name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., state_age_s: _Optional[float] = ..., address: _Optional[str] = ..., memory_mb: _Optional[int] = ..., slots: _Optional[int] = ..., running: _Optional[int] = ..., load_s: _Optional[float] = ..., exits: _Optional[int] = ..., problem: _Optional[str] = ..., detail: _Optional[str] = ..., is_wanted: _Optional[bool] = ..., is_pinned: _Optional[bool] = ..., queued: _Optional[int] = ..., last_change: _Optional[str] = ...) -> None: ...
 
 class Machine(_message.Message):
     __slots__ = ("name", "memory_mb", "used_mb", "is_connected", "version")
@@ -621,6 +629,38 @@ class ListModelsResponse(_message.Message):
     models: _containers.RepeatedCompositeFieldContainer[PlacedModel]
     machines: _containers.RepeatedCompositeFieldContainer[Machine]
     def __init__(self, models: _Optional[_Iterable[_Union[PlacedModel, _Mapping]]] = ..., machines: _Optional[_Iterable[_Union[Machine, _Mapping]]] = ...) -> None: ...
+
+class LoadModelRequest(_message.Message):
+    __slots__ = ("model", "pin")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    PIN_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    pin: bool
+    def __init__(self, model: _Optional[str] = ..., pin: _Optional[bool] = ...) -> None: ...
+
+class LoadModelResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class UnloadModelRequest(_message.Message):
+    __slots__ = ("model",)
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    def __init__(self, model: _Optional[str] = ...) -> None: ...
+
+class UnloadModelResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class UnpinModelRequest(_message.Message):
+    __slots__ = ("model",)
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    def __init__(self, model: _Optional[str] = ...) -> None: ...
+
+class UnpinModelResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class WatchLogRequest(_message.Message):
     __slots__ = ("model", "lines", "follow")

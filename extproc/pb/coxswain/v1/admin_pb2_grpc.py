@@ -114,6 +114,21 @@ class AdminStub:
                 request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListModelsRequest.SerializeToString,
                 response_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListModelsResponse.FromString,
                 _registered_method=True)
+        self.LoadModel = channel.unary_unary(
+                '/coxswain.v1.Admin/LoadModel',
+                request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.LoadModelRequest.SerializeToString,
+                response_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.LoadModelResponse.FromString,
+                _registered_method=True)
+        self.UnloadModel = channel.unary_unary(
+                '/coxswain.v1.Admin/UnloadModel',
+                request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.UnloadModelRequest.SerializeToString,
+                response_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.UnloadModelResponse.FromString,
+                _registered_method=True)
+        self.UnpinModel = channel.unary_unary(
+                '/coxswain.v1.Admin/UnpinModel',
+                request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.UnpinModelRequest.SerializeToString,
+                response_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.UnpinModelResponse.FromString,
+                _registered_method=True)
         self.WatchLog = channel.unary_stream(
                 '/coxswain.v1.Admin/WatchLog',
                 request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.WatchLogRequest.SerializeToString,
@@ -242,6 +257,27 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LoadModel(self, request, context):
+        """Load a model on its machine. Models without a pin leave for it, after their running requests.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnloadModel(self, request, context):
+        """Unload a model after its running requests, until somebody asks for it. Ends its pin.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnpinModel(self, request, context):
+        """Let a pinned model leave when others need its memory.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchLog(self, request, context):
         """The log of one model's server, from its keeper. llama-server does not write prompts into it
         unless it is started with --verbose or similar.
@@ -332,6 +368,21 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ListModels,
                     request_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListModelsRequest.FromString,
                     response_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListModelsResponse.SerializeToString,
+            ),
+            'LoadModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.LoadModel,
+                    request_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.LoadModelRequest.FromString,
+                    response_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.LoadModelResponse.SerializeToString,
+            ),
+            'UnloadModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnloadModel,
+                    request_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.UnloadModelRequest.FromString,
+                    response_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.UnloadModelResponse.SerializeToString,
+            ),
+            'UnpinModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnpinModel,
+                    request_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.UnpinModelRequest.FromString,
+                    response_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.UnpinModelResponse.SerializeToString,
             ),
             'WatchLog': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchLog,
@@ -771,6 +822,87 @@ class Admin:
             '/coxswain.v1.Admin/ListModels',
             extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListModelsRequest.SerializeToString,
             extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListModelsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LoadModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coxswain.v1.Admin/LoadModel',
+            extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.LoadModelRequest.SerializeToString,
+            extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.LoadModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnloadModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coxswain.v1.Admin/UnloadModel',
+            extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.UnloadModelRequest.SerializeToString,
+            extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.UnloadModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnpinModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coxswain.v1.Admin/UnpinModel',
+            extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.UnpinModelRequest.SerializeToString,
+            extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.UnpinModelResponse.FromString,
             options,
             channel_credentials,
             insecure,

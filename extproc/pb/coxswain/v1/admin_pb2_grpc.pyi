@@ -22,6 +22,9 @@ class AdminStub:
     ReloadSettings: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.ReloadSettingsRequest, extproc.pb.coxswain.v1.admin_pb2.ReloadSettingsResponse]
     GetStatus: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.GetStatusRequest, extproc.pb.coxswain.v1.admin_pb2.GetStatusResponse]
     ListModels: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.ListModelsRequest, extproc.pb.coxswain.v1.admin_pb2.ListModelsResponse]
+    LoadModel: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.LoadModelRequest, extproc.pb.coxswain.v1.admin_pb2.LoadModelResponse]
+    UnloadModel: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.UnloadModelRequest, extproc.pb.coxswain.v1.admin_pb2.UnloadModelResponse]
+    UnpinModel: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.UnpinModelRequest, extproc.pb.coxswain.v1.admin_pb2.UnpinModelResponse]
     WatchLog: grpc.aio.UnaryStreamMultiCallable[extproc.pb.coxswain.v1.admin_pb2.WatchLogRequest, extproc.pb.coxswain.v1.admin_pb2.WatchLogResponse]
 
 class AdminServicer:
@@ -73,6 +76,15 @@ class AdminServicer:
     def ListModels(
         self, request: extproc.pb.coxswain.v1.admin_pb2.ListModelsRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.ListModelsRequest, extproc.pb.coxswain.v1.admin_pb2.ListModelsResponse]
     ) -> Awaitable[extproc.pb.coxswain.v1.admin_pb2.ListModelsResponse]: ...
+    def LoadModel(
+        self, request: extproc.pb.coxswain.v1.admin_pb2.LoadModelRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.LoadModelRequest, extproc.pb.coxswain.v1.admin_pb2.LoadModelResponse]
+    ) -> Awaitable[extproc.pb.coxswain.v1.admin_pb2.LoadModelResponse]: ...
+    def UnloadModel(
+        self, request: extproc.pb.coxswain.v1.admin_pb2.UnloadModelRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.UnloadModelRequest, extproc.pb.coxswain.v1.admin_pb2.UnloadModelResponse]
+    ) -> Awaitable[extproc.pb.coxswain.v1.admin_pb2.UnloadModelResponse]: ...
+    def UnpinModel(
+        self, request: extproc.pb.coxswain.v1.admin_pb2.UnpinModelRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.UnpinModelRequest, extproc.pb.coxswain.v1.admin_pb2.UnpinModelResponse]
+    ) -> Awaitable[extproc.pb.coxswain.v1.admin_pb2.UnpinModelResponse]: ...
     def WatchLog(
         self, request: extproc.pb.coxswain.v1.admin_pb2.WatchLogRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.WatchLogRequest, extproc.pb.coxswain.v1.admin_pb2.WatchLogResponse]
     ) -> AsyncIterator[extproc.pb.coxswain.v1.admin_pb2.WatchLogResponse] | Awaitable[None]: ...

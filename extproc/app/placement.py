@@ -1,0 +1,269 @@
+"""Runs the placement: demand from the core to the placer, wanted models to the keepers.
+
+Without a keeper nothing here runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from math import inf
+from typing import Any, Final
+
+from extproc.core.address import Address
+from extproc.core.observation import ModelReading
+from extproc.core.placement.demand import ModelDemand, ModelUse
+from extproc.core.placement.machine import KeptMachine, KeptModel, KeptState
+from extproc.core.placement.placer import Change, Placer
+from extproc.core.placement.swaps import PlacementOptions
+from extproc.core.scheduler.dispatcher import Dispatcher
+
+INTERVAL_S: Final = 0.25
+"""Far shorter than a load: what is decided later by so much costs nobody much."""
+
+log = logging.getLogger("coxswain.placement")
+
+Want = Callable[[str, Iterable[str], Iterable[str]], None]
+"""Sends a keeper the models that should be loaded, and the failed ones to try again."""
+
+
+class Placement:
+    """Belongs to one event loop."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        want: Want,
+        clock: Callable[[], float],
+        options: PlacementOptions,
+    ) -> None:
+        self.placer = Placer(options)
+        self.machines: dict[str, KeptMachine] = {}
+        self._dispatcher = dispatcher
+        self._want = want
+        self._clock = clock
+        self._used_at: dict[tuple[str, str], float] = {}
+        self._timer: asyncio.Handle | None = None
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """Decide no more."""
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def changed(self, machine: KeptMachine) -> None:
+        """A machine attached, left, or the state of a model changed."""
+        if self.machines.get(machine.name) is not machine:
+            self.machines[machine.name] = machine
+            self._dispatcher.set_loadable(machine.name, _readings(machine), self._clock())
+        self._soon(0.0)
+
+    def forgotten(self, machine: KeptMachine) -> None:
+        """A machine is gone for good."""
+        if self.machines.pop(machine.name, None) is not None:
+            self.placer.forget(machine.name)
+            self._dispatcher.set_loadable(machine.name, {}, self._clock())
+
+    def load(self, machine: KeptMachine, model: str, *, is_pinned: bool) -> None:
+        """An operator loads a model. Raises `PlacementError`."""
+        now = self._clock()
+        demands, use = self._demands(now), self._use
+        if is_pinned:
+            self.placer.pin(machine, model, is_pinned=True)
+        self._log(self.placer.load(machine, model, demands, use, now))
+        self._soon(0.0)
+
+    def unload(self, machine: KeptMachine, model: str) -> None:
+        """An operator unloads a model, until it is asked for. Raises `PlacementError`."""
+        self._log(self.placer.unload(machine, model, self._clock()))
+        self._soon(0.0)
+
+    def unpin(self, machine: KeptMachine, model: str) -> None:
+        """An operator lets a model go when others need its memory."""
+        self.placer.pin(machine, model, is_pinned=False)
+        self._soon(0.0)
+
+    def status(self, now: float) -> list[dict[str, Any]]:
+        """What `/status` shows of the machines."""
+        return [
+            {
+                "name": machine.name,
+                "memory_mb": machine.memory_mb,
+                "used_mb": machine.used_mb,
+                "is_connected": machine.is_connected,
+                "models": {
+                    name: self._model_status(machine, model, now)
+                    for name, model in machine.models.items()
+                },
+            }
+            for machine in self.machines.values()
+        ]
+
+    def _model_status(self, machine: KeptMachine, model: KeptModel, now: float) -> dict[str, Any]:
+        status = machine.statuses[model.name]
+        return {
+            "state": status.state.value,
+            "state_age_s": round(max(0.0, now - status.since), 3),
+            "is_wanted": model.name in self.placer.wanted(machine.name),
+            "is_pinned": model.name in self.placer.pinned(machine.name),
+            "address": str(model.address),
+            "memory_mb": model.memory_mb,
+            "load_s": status.load_s,
+            "exits": status.exits,
+            "problem": status.problem,
+            "last_change": self.last_change(machine, model.name, now),
+        }
+
+    def models_loaded(self) -> dict[tuple[str, ...], float]:
+        """By machine and model: 1 if it is loaded there."""
+        return {
+            (machine.name, name): status.state is KeptState.LOADED
+            for machine in self.machines.values()
+            for name, status in machine.statuses.items()
+        }
+
+    def model_loads_s(self) -> dict[tuple[str, ...], float]:
+        """By machine and model: what its last load took."""
+        return {
+            (machine.name, name): status.load_s
+            for machine in self.machines.values()
+            for name, status in machine.statuses.items()
+            if status.load_s is not None
+        }
+
+    def changes_total(self) -> dict[tuple[str, ...], float]:
+        """Decisions since the start, by machine, model and `load` or `unload`."""
+        return {key: float(count) for key, count in self.placer.changes_total.items()}
+
+    def last_change(self, machine: KeptMachine, model: str, now: float) -> str:
+        """The last decision about a model, as a sentence; empty without one."""
+        change = self.placer.last_changes.get((machine.name, model))
+        if change is None:
+            return ""
+        verb = "loaded" if change.is_load else "unloaded"
+        return f"{verb} {max(0.0, now - change.at):.0f} s ago: {change.reason}"
+
+    # Deciding
+
+    def _soon(self, delay_s: float) -> None:
+        if self._is_stopped:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._run)
+
+    def _run(self) -> None:
+        self._timer = None
+        if not self.machines:
+            self._dispatcher.set_loads({})
+            return
+        self._soon(INTERVAL_S)
+        try:
+            self.decide(self._clock())
+        except Exception:
+            log.exception("the placement failed; what is loaded stays so")
+
+    def decide(self, now: float) -> None:
+        """Decide once, and send what changed to the keepers."""
+        demands = self._demands(now)
+        elsewhere = frozenset(
+            model for model, demand in demands.items() if demand.waiting and self._is_served(model)
+        )
+        self._log(self.placer.step(self.machines, demands, self._use, now, elsewhere))
+        for name, machine in self.machines.items():
+            if machine.is_connected and machine.has_reported:
+                self._want(name, self.placer.wanted(name), self.placer.take_retried(name))
+        self._dispatcher.set_loads(self._ready_at(now))
+
+    def _demands(self, now: float) -> dict[str, ModelDemand]:
+        """The queued requests by model, under the names of the keepers' files."""
+        names = {
+            alias: model.name
+            for machine in self.machines.values()
+            for model in machine.models.values()
+            for alias in (*model.aliases, model.name)
+        }
+        found: dict[str, ModelDemand] = {}
+        for name, demand in self._dispatcher.demands(now).items():
+            model = self._default_model() if name is None else names.get(name)
+            if model is None:
+                continue
+            known = found.get(model, ModelDemand())
+            found[model] = ModelDemand(
+                waiting=known.waiting + demand.waiting,
+                longest_wait_s=max(known.longest_wait_s, demand.longest_wait_s),
+                waited_s=known.waited_s + demand.waited_s,
+            )
+        return found
+
+    def _default_model(self) -> str | None:
+        """The model for requests that name none: any that is loaded serves them, so one is loaded
+        only if none is."""
+        if any(endpoint.is_pickable for endpoint in self._dispatcher.fleet):
+            return None
+        candidates: list[tuple[float, str]] = []
+        for machine in self.machines.values():
+            if self.placer.wanted(machine.name):
+                return None
+            candidates += [
+                (-self._used_at.get((machine.name, name), -inf), name)
+                for name in machine.models
+                if machine.statuses[name].state is not KeptState.FAILED
+            ]
+        return min(candidates, key=lambda one: one[0])[1] if candidates else None
+
+    def _use(self, machine: KeptMachine, model: str) -> ModelUse:
+        now = self._clock()
+        key = machine.name, model
+        address = machine.models[model].address
+        running = 0
+        if address in self._dispatcher.fleet:
+            slots = self._dispatcher.slots_at(address)
+            running = len(slots.leases) + slots.foreign_slots
+            used_at = now if running else slots.last_opened_at
+            if used_at is not None:
+                self._used_at[key] = max(used_at, self._used_at.get(key, -inf))
+        return ModelUse(running=running, idle_s=now - self._used_at.get(key, -inf))
+
+    def _is_served(self, model: str) -> bool:
+        """Whether an endpoint without a keeper serves the model."""
+        kept: set[Address] = {
+            one.address for machine in self.machines.values() for one in machine.models.values()
+        }
+        return any(
+            endpoint.is_pickable
+            and model in endpoint.models_by_name
+            and endpoint.address not in kept
+            for endpoint in self._dispatcher.fleet
+        )
+
+    def _ready_at(self, now: float) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for machine in self.machines.values():
+            for name in self.placer.wanted(machine.name):
+                if name in found or name not in machine.models:
+                    continue
+                ready_at = self.placer.ready_at(name, self.machines, now)
+                if ready_at is not None:
+                    aliases = machine.models[name].aliases
+                    found.update(dict.fromkeys((name, *aliases), ready_at))
+        return found
+
+    def _log(self, changes: Iterable[Change]) -> None:
+        for change in changes:
+            verb = "loading" if change.is_load else "unloading"
+            log.info("%s: %s %s: %s", change.machine, verb, change.model, change.reason)
+
+
+def _readings(machine: KeptMachine) -> dict[str, ModelReading]:
+    """The models of a machine by all of their names; names take precedence over aliases."""
+    readings = {
+        name: ModelReading(name=name, aliases=model.aliases, is_loaded=False)
+        for name, model in machine.models.items()
+    }
+    for name, model in machine.models.items():
+        for alias in model.aliases:
+            readings.setdefault(alias, readings[name])
+    return readings

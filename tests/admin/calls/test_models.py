@@ -1,0 +1,74 @@
+"""Claims about extproc/admin/calls/models.py, with a keeper driven by hand before a real picker."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.pb.coxswain.v1 import keeper_pb2 as kept
+from tests.admin.keepers.test_service import HELLO, Keeper
+from tests.fakes.picker import FakePicker, running_picker, until
+
+
+async def attached(picker: FakePicker, hello: kept.KeeperHello = HELLO) -> Keeper:
+    keeper = Keeper(picker)
+    await keeper.hello(hello)
+    await until(lambda: hello.machine in picker.keepers.machines)
+    await keeper.status("qwen", kept.KeeperStatus.STATE_UNLOADED)
+    await until(lambda: picker.keepers.machines[hello.machine].has_reported)
+    return keeper
+
+
+async def wanted(keeper: Keeper) -> list[str]:
+    command = await keeper.command(lambda c: c.HasField("wanted"))
+    return list(command.wanted.models)
+
+
+async def test_operators_load_pin_and_unload() -> None:
+    async with running_picker(places_models=True) as picker:
+        keeper = await attached(picker)
+        assert await wanted(keeper) == []
+        await picker.admin.LoadModel(pb.LoadModelRequest(model="chat", pin=True))
+        assert await wanted(keeper) == ["qwen"]
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await picker.admin.LoadModel(pb.LoadModelRequest(model="gpu-1/coder", pin=True))
+        assert "does not fit" in (caught.value.details() or "")
+        listed = await picker.admin.ListModels(pb.ListModelsRequest())
+        one = next(model for model in listed.models if model.name == "qwen")
+        assert one.is_wanted and one.is_pinned and "an operator loaded it" in one.last_change
+        await picker.admin.UnpinModel(pb.UnpinModelRequest(model="qwen"))
+        await picker.admin.LoadModel(pb.LoadModelRequest(model="coder"))
+        assert await wanted(keeper) == ["coder"]
+        await picker.admin.UnloadModel(pb.UnloadModelRequest(model="coder"))
+        assert await wanted(keeper) == []
+        keeper.call.cancel()
+
+
+async def test_a_keeper_that_is_away_cannot_load() -> None:
+    async with running_picker(places_models=True) as picker:
+        keeper = await attached(picker)
+        assert await wanted(keeper) == []
+        assert picker.dispatcher.resolver.models.is_known("chat")
+        keeper.call.cancel()
+        await until(lambda: not picker.keepers.machines["gpu-1"].is_connected)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await picker.admin.LoadModel(pb.LoadModelRequest(model="qwen"))
+        assert "not connected" in (caught.value.details() or "")
+
+
+async def test_a_name_on_several_machines_needs_its_machine() -> None:
+    async with running_picker(places_models=True) as picker:
+        first = await attached(picker)
+        other = kept.KeeperHello()
+        other.CopyFrom(HELLO)
+        other.machine = "gpu-2"
+        second = await attached(picker, other)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await picker.admin.LoadModel(pb.LoadModelRequest(model="qwen"))
+        assert "write machine/model" in (caught.value.details() or "")
+        await picker.admin.LoadModel(pb.LoadModelRequest(model="gpu-2/qwen"))
+        assert picker.placement.placer.wanted("gpu-2") == ("qwen",)
+        assert picker.placement.placer.wanted("gpu-1") == ()
+        first.call.cancel()
+        second.call.cancel()

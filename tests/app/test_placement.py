@@ -1,0 +1,208 @@
+"""Claims about extproc/app/placement.py: from queued requests to what keepers are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from extproc.app.placement import Placement
+from extproc.core.fleet.aliases import ModelMatch
+from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.fleet.resolver import ResolverOptions
+from extproc.core.observation import ModelReading, Observation, ScrapeStatus
+from extproc.core.placement.machine import KeptMachine, KeptState
+from extproc.core.placement.swaps import PlacementOptions
+from extproc.core.rejection import Rejected
+from extproc.core.request import Request
+from extproc.core.scheduler.decision import Picked, Queued
+from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
+from extproc.core.scheduler.waits import WaitReason
+from extproc.core.slots.lease import LeaseEnd
+from tests.core.placement.simulated import machine, set_state
+
+
+class Kit:
+    """A core with one machine of models a (alias chat) and b, memory for one, and no keeper."""
+
+    def __init__(self, match: ModelMatch = ModelMatch.LENIENT) -> None:
+        self.now = 100.0
+        options = DispatcherOptions(resolver=ResolverOptions(model_match=match))
+        self.dispatcher = Dispatcher(Random(1), options)
+        self.wanted: dict[str, tuple[str, ...]] = {}
+        self.retried: list[str] = []
+        self.placement = Placement(
+            self.dispatcher, self._want, lambda: self.now, PlacementOptions()
+        )
+        one = machine("gpu-1", 10, a=10, b=10)
+        models = dict(one.models)
+        models["a"] = replace(models["a"], aliases=("chat",))
+        self.machine = replace(one, models=models)
+
+    def _want(self, machine: str, models: Iterable[str], retried: Iterable[str]) -> None:
+        self.wanted[machine] = tuple(models)
+        self.retried += retried
+
+    def attach(self) -> KeptMachine:
+        self.placement.machines[self.machine.name] = self.machine
+        readings = {
+            name: ModelReading(name=model.name, aliases=model.aliases, is_loaded=False)
+            for model in self.machine.models.values()
+            for name in (model.name, *model.aliases)
+        }
+        self.dispatcher.set_loadable(self.machine.name, readings, self.now)
+        return self.machine
+
+    def decide(self, later_s: float = 0.25) -> tuple[str, ...]:
+        self.now += later_s
+        self.placement.decide(self.now)
+        return self.wanted["gpu-1"]
+
+    def submit(self, model: str | None) -> Queued | Picked | Rejected:
+        return self.dispatcher.submit(Request(id="r", model=model, timeout_s=60.0), self.now)
+
+    def loaded(self, model: str) -> None:
+        """Its keeper reports it, and its agent its endpoint."""
+        set_state(self.machine, model, KeptState.LOADED, self.now, load_s=2.0)
+        one = self.machine.models[model]
+        spec = EndpointSpec(address=one.address, is_reported=True)
+        self.dispatcher.set_members("agents", [spec], self.now)
+        self.now += 0.01
+        self.dispatcher.observe(
+            Observation(
+                address=one.address,
+                began_at=self.now,
+                answered_at=self.now,
+                status=ScrapeStatus.READY,
+                slots=1,
+                busy_slots=0,
+                models=(ModelReading(name=model, aliases=one.aliases),),
+                adapters=(),
+            ),
+            self.now,
+        )
+
+
+@pytest.mark.parametrize("match", list(ModelMatch))
+def test_a_request_for_a_model_that_is_not_loaded_waits_and_loads_it(match: ModelMatch) -> None:
+    """Under its alias, whether unknown names are rejected or not."""
+    kit = Kit(match)
+    kit.attach()
+    assert kit.decide() == ()
+    queued = kit.submit("chat")
+    assert isinstance(queued, Queued)
+    assert kit.decide() == ("a",)
+    kit.loaded("a")
+    assert not queued.ticket.is_waiting, "it has its slot"
+    assert isinstance(kit.submit("b"), Queued), "a must not answer for b"
+    assert kit.decide() == ("a",), "a has work"
+    if match is ModelMatch.STRICT:
+        assert isinstance(kit.submit("nobody"), Rejected)
+
+
+def test_the_forecast_and_the_reason_name_the_load() -> None:
+    kit = Kit()
+    kit.attach()
+    set_state(kit.machine, "a", KeptState.UNLOADED, kit.now, load_s=12.0)
+    queued = kit.submit("chat")
+    assert isinstance(queued, Queued)
+    assert kit.dispatcher.waits().reason_of(queued.ticket) is WaitReason.NO_ENDPOINT
+    kit.decide()
+    set_state(kit.machine, "a", KeptState.LOADING, kit.now)
+    kit.decide(2.0)
+    assert kit.dispatcher.waits().reason_of(queued.ticket) is WaitReason.MODEL_LOADING
+    expected_s = kit.dispatcher.position_of(queued.ticket, kit.now).expected_s
+    assert expected_s == pytest.approx(10.0)
+    kit.decide(60.0)
+    expected_s = kit.dispatcher.position_of(queued.ticket, kit.now).expected_s
+    assert expected_s is not None and 0 < expected_s <= 1.0, "late, and soon all the same"
+
+
+def test_a_request_that_names_no_model_loads_one_if_none_is() -> None:
+    kit = Kit()
+    kit.attach()
+    assert isinstance(kit.submit(None), Queued)
+    assert kit.decide() == ("a",)
+    assert kit.decide() == ("a",), "one is enough"
+
+
+def test_idle_time_counts_from_the_last_request() -> None:
+    kit = Kit()
+    kit.attach()
+    models = dict(kit.machine.models)
+    models["a"] = replace(models["a"], ttl_s=30.0)
+    kit.machine.models = models
+    queued = kit.submit("a")
+    kit.decide()
+    kit.loaded("a")
+    kit.decide(40.0)
+    assert kit.wanted["gpu-1"] == ("a",), "its request runs"
+    (lease,) = kit.dispatcher.leases()
+    kit.dispatcher.release(lease, LeaseEnd.SERVED, kit.now)
+    assert kit.decide(29.0) == ("a",)
+    assert kit.decide(2.0) == ()
+    assert isinstance(queued, Queued)
+
+
+def test_a_short_request_between_two_decisions_counts_as_use() -> None:
+    kit = Kit()
+    kit.attach()
+    kit.submit("a")
+    kit.decide()
+    kit.loaded("a")
+    kit.dispatcher.release(next(iter(kit.dispatcher.leases())), LeaseEnd.SERVED, kit.now)
+    kit.decide(50.0)
+    picked = kit.submit("a")
+    assert isinstance(picked, Picked)
+    kit.dispatcher.release(picked.lease, LeaseEnd.SERVED, kit.now)
+    assert kit.placement._use(kit.machine, "a").idle_s == 0.0
+
+
+def test_models_that_other_servers_serve_are_loaded_only_if_they_are_late() -> None:
+    kit = Kit()
+    kit.attach()
+    kit.submit("a")
+    kit.decide()
+    kit.loaded("a")
+    other = replace(kit.machine, name="gpu-2", models={"a": kit.machine.models["a"]}, statuses={})
+    kit.placement.machines["gpu-2"] = other
+    kit.submit("a")
+    kit.decide(0.25)
+    assert not kit.wanted["gpu-2"]
+    kit.decide(30.0)
+    assert list(kit.wanted["gpu-2"]) == ["a"]
+
+
+def test_a_machine_that_is_gone_takes_its_names_with_it() -> None:
+    kit = Kit(ModelMatch.STRICT)
+    kit.attach()
+    assert set(kit.dispatcher.resolver.names.loadable) == {"gpu-1"}
+    kit.placement.forgotten(kit.machine)
+    assert not kit.dispatcher.resolver.names.loadable
+    assert not kit.dispatcher.resolver.models.is_known("chat")
+
+
+def test_without_a_keeper_nothing_is_known_and_nothing_asked() -> None:
+    kit = Kit(ModelMatch.STRICT)
+    assert kit.placement.status(kit.now) == []
+    assert kit.placement.models_loaded() == kit.placement.changes_total() == {}
+    kit.placement.decide(kit.now)
+    assert not kit.wanted
+
+
+def test_what_operators_and_metrics_see() -> None:
+    kit = Kit()
+    kit.attach()
+    kit.submit("a")
+    kit.decide()
+    set_state(kit.machine, "a", KeptState.LOADED, kit.now, load_s=3.0)
+    (shown,) = kit.placement.status(kit.now)
+    assert shown["models"]["a"]["is_wanted"] and shown["models"]["a"]["state"] == "loaded"
+    assert shown["models"]["a"]["last_change"] == (
+        "loaded 0 s ago: 1 request waited, the first for 0.2 s"
+    )
+    assert kit.placement.models_loaded() == {("gpu-1", "a"): 1, ("gpu-1", "b"): 0}
+    assert kit.placement.model_loads_s() == {("gpu-1", "a"): 3.0}
+    assert kit.placement.changes_total() == {("gpu-1", "a", "load"): 1}

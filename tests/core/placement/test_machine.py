@@ -1,0 +1,24 @@
+"""Claims about extproc/core/placement/machine.py: which states hold memory."""
+
+from __future__ import annotations
+
+from extproc.core.placement.machine import KeptState
+from tests.core.placement.simulated import machine, set_state
+
+
+def test_a_new_machine_has_nothing_loaded() -> None:
+    one = machine("m", 30, a=10, b=20)
+    assert {status.state for status in one.statuses.values()} == {KeptState.UNLOADED}
+    assert one.used_mb == 0
+
+
+def test_what_starts_runs_or_leaves_holds_memory() -> None:
+    one = machine("m", 30, a=10)
+    held = set()
+    for state in KeptState:
+        set_state(one, "a", state, 1.0)
+        if one.used_mb:
+            held.add(state)
+    assert held == {
+        *(KeptState.LOADING, KeptState.LOADED, KeptState.UNLOADING, KeptState.RESTARTING),
+    }

@@ -29,6 +29,7 @@ from extproc.core.rejection import Reason, Rejected
 from extproc.core.scheduler.decision import Picked, Queued, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeSnapshot
+from extproc.core.scheduler.takeover import HeldLease, Place
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import response_feedback
@@ -92,6 +93,7 @@ class Exchange:
         "_upload",
         "_waited_s",
         "id",
+        "place",
         "stage",
         "ticket",
     )
@@ -132,6 +134,8 @@ class Exchange:
         self._upload: UploadPace | None = None
         self._replies: tuple[pb.ProcessingResponse, ...] = ()
         self.id = new_id()
+        self.place: Place | None = None
+        """Its place in the queue, if it was queued by another process."""
         self.stage = Stage.NEW
         self.ticket: Ticket | None = None
 
@@ -159,6 +163,36 @@ class Exchange:
             self._say(codec.unchanged(kind))
         else:
             raise ProtocolError("an unknown type of message")
+
+    def resume(self, request: pb.ProcessingRequest, held: HeldLease, now: float) -> None:
+        """Continue an exchange whose destination another process sent. `request` is its first
+        message; there is no reply. If the endpoint is unknown here, it continues without a lease.
+        """
+        self._start_download(request)
+        meant = self._reader.resume(request, held.model)
+        self._decided_at = held.opened_at
+        self._waited_s = held.waited_s
+        addresses = (held.address, *held.fallbacks)
+        self._addresses = self._reader.body_mode.nameable(addresses)
+        picked = self._dispatcher.adopt(held, meant, now)
+        self.stage = Stage.PASSING if picked is None else Stage.LEASED
+        self._lease = None if picked is None else picked.lease
+
+    def held_lease(self) -> HeldLease | None:
+        """The lease with which another process could continue it; None before the destination has
+        left this one."""
+        lease = self._lease
+        if lease is None or self._destination is not None:
+            return None
+        return HeldLease(
+            address=lease.address,
+            weight_slots=lease.weight_slots,
+            asked_slots=lease.asked_slots,
+            model=lease.model,
+            opened_at=lease.opened_at,
+            waited_s=self._waited_s,
+            fallbacks=self._addresses[1:],
+        )
 
     def half_close(self, now: float) -> bool:
         """Nothing more will be said. Returns whether there is something to say all the same: an
@@ -276,6 +310,11 @@ class Exchange:
             objective=objective.name if objective is not None else "",
         )
 
+    def lose_sight(self) -> None:
+        """Its stream was lost with the front that held it: the request may be on its way to its
+        server, as with a gateway that ends the stream with our reply."""
+        self._is_half_closed = True
+
     def break_off(self, *, is_servers_fault: bool = False) -> None:
         """Mark the exchange as cut off, as Envoy reported."""
         self._is_broken = True
@@ -385,18 +424,21 @@ class Exchange:
         if self.stage is not Stage.NEW:
             raise ProtocolError("request headers arrived twice")
         result = self._reader.begin(request)
-        body_mode = self._reader.body_mode
-        if (
-            body_mode.lacks_config
-            or request.protocol_config.response_body_mode == codec.FULL_DUPLEX
-        ):
-            self._download = DuplexBody("response_body", is_open=True)
-            self._tail = AnswerTail()
+        self._start_download(request)
         if result is None:
             self.stage = Stage.READING
             self._say(*self._reader.bring_body())
         else:
             self._act_on(result, now)
+
+    def _start_download(self, request: pb.ProcessingRequest) -> None:
+        """Whether the response's body will pass."""
+        if (
+            not request.HasField("protocol_config")
+            or request.protocol_config.response_body_mode == codec.FULL_DUPLEX
+        ):
+            self._download = DuplexBody("response_body", is_open=True)
+            self._tail = AnswerTail()
 
     def _take_body(self, part: pb.HttpBody, now: float) -> None:
         if self.stage is Stage.READING:
@@ -416,7 +458,11 @@ class Exchange:
         self._decided_at = now
         match result:
             case NeedsSlot(request):
-                outcome = self._dispatcher.submit(request, now)
+                outcome = (
+                    self._dispatcher.submit(request, now)
+                    if self.place is None
+                    else self._dispatcher.place(request, self.place, now)
+                )
                 if isinstance(outcome, Queued):
                     self.ticket = outcome.ticket
                     self.stage = Stage.QUEUED

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from extproc.core.queue.ticket import Ticket
     from extproc.core.scheduler.decision import Settlement
     from extproc.core.scheduler.exchange_registry import ExchangeSnapshot
+    from extproc.core.scheduler.takeover import HeldLease
     from extproc.core.slots.lease import Lease
     from extproc.stream.exchange import Exchange
     from extproc.transport import Call
@@ -69,6 +70,14 @@ class RunningStream:
             if is_undecided:
                 exchange.decided(self._owner.clock() - now)
             self._answer()
+        except Exception as error:  # noqa: BLE001 - it ends this stream alone
+            self._fail(error)
+
+    def resume(self, message: bytes, held: HeldLease) -> None:
+        """Continue a stream whose destination another process sent; `message` is its first."""
+        try:
+            request = pb.ProcessingRequest.FromString(message)
+            self.exchange.resume(request, held, self._owner.clock())
         except Exception as error:  # noqa: BLE001 - it ends this stream alone
             self._fail(error)
 

@@ -61,8 +61,15 @@ class ExternalProcessor:
         self._is_closed = True
 
     def _open(self, call: Call) -> CallHandler:
+        return self.begin(call, self.clock())
+
+    def begin(self, call: Call, began_at: float, exchange_id: str = "") -> RunningStream:
+        """Serve a call that was opened at `began_at`, as the exchange of that id if there is one:
+        a front that holds it has given it one."""
         trace_parent = codec.read_trace_parent(call.metadata) if self._wants_traces() else ""
-        exchange = Exchange(self._dispatcher, self.options, self.clock(), trace_parent)
+        exchange = Exchange(self._dispatcher, self.options, began_at, trace_parent)
+        if exchange_id:
+            exchange.id = exchange_id
         stream = RunningStream(exchange, call, self)
         if self._is_closed:
             call.finish(UNAVAILABLE, "the endpoint picker is shutting down")

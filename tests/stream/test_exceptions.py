@@ -452,16 +452,20 @@ async def test_no_call_that_fails_costs_a_slot(
 NOT_OF_AN_EXCHANGE = {
     "servicer.py": {"__init__", "add_to", "close"},
     "core_events.py": {"__init__", "listen"},
-    "running_stream.py": {"is_over", "give_back", "drop_lease"},
+    "running_stream.py": {"is_over", "give_back", "drop_lease", "resume"},
+    "exchange.py": {"resume", "held_lease", "lose_sight"},
     "pending_streams.py": {"__len__", "tickets", "find"},
 }
-"""Functions for a start or a stop, for the auditor, and for pages."""
+"""Functions for a start or a stop, for the auditor, for pages, and for what another core began:
+`tests/fronts`."""
 UNSEEN = {
     *("ProtocolError", "ExchangeError", "assert_never"),
     *("_fail", "debug", "warning", "error", "exception", "type"),
     *("unchanged", "routing_headers"),
+    *("place", "begin"),
 }
-"""What is called where an error is already, and what a cache in C answers."""
+"""What is called where an error is already, what a cache in C answers, and what takes the place of
+`submit` and of a new call where another core or a front began."""
 
 
 def calls_of(module: ModuleType) -> Iterator[tuple[str, range]]:

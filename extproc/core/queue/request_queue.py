@@ -8,7 +8,6 @@ tenants there is one constraint queue, and it is served in order of arrival.
 import heapq
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
-from itertools import count
 
 from extproc.core.address import Address
 from extproc.core.constraints import Constraints, IndexKey
@@ -46,7 +45,7 @@ class RequestQueue:
         self._reserved: dict[int, Ticket] = {}
         self._reserved_weights: Counter[int] = Counter()
         self._deadlines: list[tuple[float, int, Ticket]] = []
-        self._ids = count(1)
+        self._last_id = 0
         self.body_bytes = 0
         """Bytes of request bodies that are held for queued requests."""
 
@@ -64,8 +63,46 @@ class RequestQueue:
         size: ExpectedSize = UNKNOWN_SIZE,
     ) -> Ticket:
         """Queue a request, in its flow among those with its constraints."""
+        self._last_id += 1
+        return self._enter(self._last_id, request, now, resolved, size)
+
+    def place(
+        self,
+        id_: int,
+        request: Request,
+        entered_at: float,
+        resolved: ResolvedRequest,
+        size: ExpectedSize = UNKNOWN_SIZE,
+    ) -> Ticket:
+        """Queue a request where it was queued before: as ticket `id_`, since `entered_at`; at the
+        end if another has that place. O(n log n) if later ones are queued."""
+        if id_ in self._tickets:
+            id_ = self._last_id + 1
+        is_back = id_ <= self._last_id
+        self._last_id = max(self._last_id, id_)
+        ticket = self._enter(id_, request, entered_at, resolved, size, is_back=is_back)
+        if is_back:
+            self._sort(self._tickets)
+            self._sort(self._by_criticality[ticket.criticality])
+        return ticket
+
+    @staticmethod
+    def _sort(tickets: OrderedDict[int, Ticket]) -> None:
+        for id_ in sorted(tickets):
+            tickets.move_to_end(id_)
+
+    def _enter(
+        self,
+        id_: int,
+        request: Request,
+        now: float,
+        resolved: ResolvedRequest,
+        size: ExpectedSize,
+        *,
+        is_back: bool = False,
+    ) -> Ticket:
         flow = self._fairness.flow(resolved.objective, request.fairness_id, request.tenant)
-        ticket = Ticket(next(self._ids), request, now, resolved, flow)
+        ticket = Ticket(id_, request, now, resolved, flow)
         ticket.expected_slot_s, ticket.size_class = size
         if not self._tickets:
             self._fairness.contention_began()
@@ -75,7 +112,7 @@ class RequestQueue:
             self.body_bytes += ticket.body_bytes
             self._by_criticality[ticket.criticality][ticket.id] = ticket
             heapq.heappush(self._deadlines, (ticket.deadline, ticket.id, ticket))
-            self._queue(ticket.constraints).enter(ticket)
+            self._queue(ticket.constraints).enter(ticket, is_back=is_back)
         except Exception:
             ticket.is_waiting = False  # no index refers to it
             raise

@@ -33,7 +33,7 @@ from extproc.core.request import Request
 from extproc.core.resolved_request import ResolvedRequest
 from extproc.core.scheduler.admission import Preview
 from extproc.core.scheduler.blame import blame, conclude, credit
-from extproc.core.scheduler.decision import Decision, Queued
+from extproc.core.scheduler.decision import Decision, Picked, Queued
 from extproc.core.scheduler.feedback import (
     on_completion,
     on_response_headers,
@@ -43,6 +43,7 @@ from extproc.core.scheduler.fleet_updates import DispatcherOptions, FleetUpdates
 from extproc.core.scheduler.forecast import QueuePosition
 from extproc.core.scheduler.sizing import learn_size
 from extproc.core.scheduler.slo import evaluate_end, evaluate_headers
+from extproc.core.scheduler.takeover import HeldLease, Place
 from extproc.core.scheduler.waits import Waits
 from extproc.core.selection.cost import Cost
 from extproc.core.slots.endpoint_slots import EndpointSlots
@@ -242,6 +243,61 @@ class Dispatcher(FleetUpdates):
         with self._call:
             for ticket in list(self.queue):
                 self._allocator.reject(ticket, Reason.SHUTTING_DOWN, now)
+
+    # Requests of another process: see `takeover`
+
+    def hold(self) -> None:
+        """Assign no slot to queued requests until `assign`."""
+        self._allocator.is_held = True
+
+    def adopt(self, held: HeldLease, request: Request, now: float) -> Picked | None:
+        """Continue a lease that another process opened; None if its endpoint is unknown, then
+        scrapes count its slots as foreign. Nothing is learned from how long it took."""
+        if held.address not in self.fleet:
+            return None
+        with self._call:
+            resolved = self.state.resolver.resolve(request)
+            objective = self.state.resolver.objective_of(request)
+            lease = self.ledger.adopt(
+                *(held.address, held.weight_slots, held.asked_slots, held.opened_at, held.model)
+            )
+            try:
+                arrived_at = held.opened_at - held.waited_s
+                self.state.in_flight.begin(lease, request, objective, arrived_at, 0.0)
+            except Exception as error:  # noqa: BLE001 - the lease is open, whatever is recorded
+                self._outbox.step_failed("adopting a lease", error)
+            self._outbox.scrape(held.address)
+            self._allocator.after_capacity_change(held.address, now)
+            model = held.model if isinstance(resolved, Reason) else resolved.model or held.model
+            return Picked(
+                lease=lease, fallbacks=held.fallbacks, waited_s=held.waited_s, model=model
+            )
+
+    def place(self, request: Request, place: Place, now: float) -> Decision:
+        """Queue a request where it was queued before, however many are queued. Slots that are free
+        are its own unless `assign` is to follow."""
+        with self._call:
+            if self._is_closed:
+                return self._allocator.rejected(Reason.SHUTTING_DOWN, 0.0)
+            resolved = self.state.resolver.resolve(request)
+            if isinstance(resolved, Reason):
+                return self._allocator.rejected(resolved, now - place.entered_at)
+            request = self.state.resolver.apply(request, resolved)
+            ticket = self._allocator.place(
+                resolved, request, place.ticket_id, place.entered_at, now
+            )
+            if not ticket.is_waiting:
+                settlement = self._outbox.settlement_of(ticket)
+                assert settlement is not None
+                return settlement
+            return Queued(ticket=ticket)
+
+    def assign(self, now: float) -> None:
+        """All that another process knew is here: assign every free slot."""
+        with self._call:
+            self._allocator.is_held = False
+            for endpoint in list(self.fleet):
+                self._allocator.after_capacity_change(endpoint.address, now)
 
     # What others see
 

@@ -29,6 +29,8 @@ class SlotAllocator(Settlements):
 
     def __init__(self, state: State, outbox: Outbox, fallbacks: int, aging: Aging) -> None:
         super().__init__(state, outbox, fallbacks, aging)
+        self.is_held = False
+        """No slot is assigned to a queued request meanwhile: see `takeover`."""
         self._discipline = QueueDiscipline(
             state.queue, state.fleet, state.ledger, state.slo_attainment, state.model_loads, aging
         )
@@ -87,6 +89,26 @@ class SlotAllocator(Settlements):
             return UNKNOWN_SIZE
         return size
 
+    def place(
+        self,
+        resolved: ResolvedRequest,
+        request: Request,
+        ticket_id: int,
+        entered_at: float,
+        now: float,
+    ) -> Ticket:
+        """Queue a request where it was queued before. Finds it slots unless none are assigned."""
+        state = self._state
+        size = UNKNOWN_SIZE if state.sizes is None else self._size_of(resolved, request, now)
+        ticket = state.queue.place(ticket_id, request, entered_at, resolved, size)
+        self._outbox.wake_at(ticket.deadline)
+        if not self.is_held:
+            try:
+                self.find_capacity(ticket, now)
+            except Exception as error:  # noqa: BLE001 - it is queued, wherever it may go
+                self._outbox.step_failed("placing a queued request", error)
+        return ticket
+
     def after_capacity_change(self, address: Address, now: float) -> None:
         """`on_capacity_change` after a decision that stands even if the assignment fails."""
         try:
@@ -102,7 +124,7 @@ class SlotAllocator(Settlements):
         if endpoint is None:
             return
         endpoint_slots = state.ledger.endpoint_slots(address)
-        if endpoint.is_pickable and state.queue:
+        if endpoint.is_pickable and state.queue and not self.is_held:
             self._assign_waiting(endpoint, endpoint_slots, now)
         else:
             state.rankings.changed(endpoint)

@@ -156,6 +156,11 @@ class EndpointSlots:
             pool.reservation = None
             pool._evidence = DrainingEvidence()  # noqa: SLF001 - pools have the same type
 
+    @property
+    def known_at(self) -> float:
+        """When the last applied scrape began."""
+        return self._known_at
+
     def is_newer(self, observation: Observation) -> bool:
         """Whether the scrape began after the last applied one; older ones must change nothing."""
         return observation.began_at >= self._known_at

@@ -103,6 +103,24 @@ class Ledger:
             raise
         return lease
 
+    def adopt(
+        self,
+        address: Address,
+        weight_slots: int,
+        asked_slots: int,
+        opened_at: float,
+        model: str | None,
+    ) -> Lease:
+        """A lease that another process opened at `opened_at`; like `move`, this records what has
+        happened, whether the slots are free or not. Raises `KeyError` for an unknown endpoint."""
+        endpoint_slots = self._by_endpoint[address]
+        lease = Lease(
+            next(self._ids), address, weight_slots, opened_at, asked_slots=asked_slots, model=model
+        )
+        self._leases[lease.id] = lease
+        endpoint_slots.add(lease, is_running=True)
+        return lease
+
     def move(self, lease: Lease, address: Address, now: float, pool: str | None = None) -> None:
         """Move the lease to the endpoint that served the request instead of the picked one."""
         self._by_endpoint[lease.address].remove(lease, now)

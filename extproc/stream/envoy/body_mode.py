@@ -97,6 +97,11 @@ class BodyMode:
         """The addresses that can be sent: only Envoys are known to use a list of fallbacks."""
         return addresses[:1] if self.lacks_config else addresses
 
+    def resume(self) -> None:
+        """The destination was sent by another process: the rest of the body passes."""
+        if self._upload is not None:
+            self._upload.open()
+
     def forget_body(self) -> None:
         """Free the body that has been read: a thousand queued requests would hold gigabytes."""
         self.body = b""

@@ -118,6 +118,24 @@ class RequestReader:
             return None
         return self._needs_slot(NOT_READ)
 
+    def resume(self, message: pb.ProcessingRequest, model: str | None) -> Request:
+        """Read the headers of a request whose destination was sent by another process, with the
+        model that its name was resolved to. Its body is not here."""
+        self.body_mode.begin(message)
+        head = self.head = codec.read_request_head(message.request_headers)
+        self._kind = _kind_of(head, self._options.paths)
+        self.body_mode.resume()
+        request = self.request = Request(
+            id=head.id,
+            timeout_s=0.0,
+            kind=self._kind or Kind.GENERATION,
+            objective=head.objective,
+            tenant=head.tenant,
+            fairness_id=head.fairness_id,
+            model=model,
+        )
+        return request
+
     def bring_body(self) -> list[pb.ProcessingResponse]:
         """The reply that requests the body."""
         assert self.head is not None

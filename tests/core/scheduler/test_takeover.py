@@ -1,0 +1,80 @@
+"""Claims about extproc/core/scheduler/takeover.py and the dispatcher's calls for it."""
+
+from __future__ import annotations
+
+from extproc.core.address import Address
+from extproc.core.request import Request
+from extproc.core.scheduler.decision import Picked, Queued
+from extproc.core.scheduler.takeover import HeldLease, Place
+from extproc.core.slots.lease import LeaseEnd
+from tests.fakes.small_fleet import SmallFleet
+
+
+def held(address: Address, slots: int = 1) -> HeldLease:
+    return HeldLease(address, slots, slots, None, opened_at=90.0, waited_s=2.0)
+
+
+def request(name: str) -> Request:
+    return Request(id=name, timeout_s=60.0)
+
+
+def test_places_are_kept_whatever_their_order_and_new_requests_come_behind() -> None:
+    fleet = SmallFleet(1)
+    dispatcher = fleet.dispatcher
+    dispatcher.hold()
+    for number in (7, 3, 5):
+        queued = dispatcher.place(request(f"q{number}"), Place(number, 95.0), fleet.now)
+        assert isinstance(queued, Queued)
+    fleet.scrape(fleet.addresses[0], slots=1)
+    assert [ticket.id for ticket in dispatcher.queue] == [3, 5, 7], "nothing is assigned yet"
+    dispatcher.assign(fleet.now)
+    assert [ticket.id for ticket in dispatcher.queue] == [5, 7]
+    later = dispatcher.submit(request("new"), fleet.now)
+    assert isinstance(later, Queued) and later.ticket.id == 8
+    assert not dispatcher.faults(fleet.now)
+
+
+def test_a_place_that_another_has_is_the_last_one() -> None:
+    fleet = SmallFleet(1)
+    fleet.pick()
+    for name in ("a", "b"):
+        fleet.dispatcher.place(request(name), Place(4, 99.0), fleet.now)
+    assert [ticket.request.id for ticket in fleet.dispatcher.queue] == ["a", "b"]
+    assert not fleet.dispatcher.faults(fleet.now)
+
+
+def test_a_place_takes_a_free_slot_at_once_unless_assignment_is_held() -> None:
+    fleet = SmallFleet(1)
+    assert isinstance(fleet.dispatcher.place(request("a"), Place(4, 99.0), fleet.now), Picked)
+
+
+def test_an_adopted_lease_counts_and_its_end_frees_its_slot() -> None:
+    fleet = SmallFleet(1)
+    [address] = fleet.addresses
+    dispatcher = fleet.dispatcher
+    picked = dispatcher.adopt(held(address), request("r"), fleet.now)
+    assert picked is not None and picked.waited_s == 2.0
+    fleet.now += 1
+    fleet.scrape(address, busy=1, slots=1)
+    account = fleet.account(address)
+    assert (account.leased_slots, account.foreign_slots) == (1, 0), "it is counted once"
+    queued = dispatcher.submit(request("next"), fleet.now)
+    assert isinstance(queued, Queued)
+    dispatcher.release(picked.lease, LeaseEnd.SERVED, fleet.now)
+    assert not queued.ticket.is_waiting
+    assert not dispatcher.faults(fleet.now)
+
+
+def test_a_lease_is_adopted_whether_its_slot_is_free_or_not() -> None:
+    """It records what has happened; nothing else is assigned there meanwhile."""
+    fleet = SmallFleet(1)
+    [address] = fleet.addresses
+    for _ in range(2):
+        assert fleet.dispatcher.adopt(held(address), request("r"), fleet.now)
+    assert fleet.account(address).free_slots == 0
+    assert isinstance(fleet.submit(), Queued)
+
+
+def test_a_lease_at_an_unknown_endpoint_is_not_adopted() -> None:
+    fleet = SmallFleet(1)
+    assert fleet.dispatcher.adopt(held(Address("10.9.9.9", 1)), request("r"), 100.0) is None

@@ -57,6 +57,32 @@ class Http2Server:
             raise
         return port
 
+    def take_sockets(self) -> list[socket.socket]:
+        """The listening sockets, for a caller that accepts connections itself."""
+        taken, self._sockets = self._sockets, []
+        return taken
+
+    async def serve(self, connection: socket.socket) -> None:
+        """Serve a connection that was accepted elsewhere. Raises `OSError` if it is gone."""
+        context = self._context()
+        await asyncio.get_running_loop().connect_accepted_socket(
+            self._accept,
+            connection,
+            ssl=context,
+            ssl_handshake_timeout=None if context is None else HANDSHAKE_S,
+        )
+
+    @property
+    def connections(self) -> int:
+        """The number of open connections."""
+        return 0 if self._connections is None else len(self._connections.open)
+
+    def leave(self) -> None:
+        """Ask every client to open its next calls elsewhere; running ones go on."""
+        if self._connections is not None:
+            for each in list(self._connections.open):
+                each.leave()
+
     async def start(self) -> None:
         """Accept connections."""
         loop = asyncio.get_running_loop()

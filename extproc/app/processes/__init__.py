@@ -1,0 +1,1 @@
+"""The processes of `fronts`: a supervisor, a core and its spare, and fronts."""

@@ -1,0 +1,1 @@
+"""Fronts hold Envoy's calls, the core serves them: what both sides say to each other."""

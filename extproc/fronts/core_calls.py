@@ -1,0 +1,387 @@
+"""The core's side: serves the calls that fronts hold, and continues those of the core before it.
+
+    hello of each front -> adopt: leases are continued -> (every server is observed)
+                        -> open: queued requests are placed, slots assigned, news of fronts heard
+
+Nothing of a front is heard between its hello and the opening: it would be decided with books that
+lack what other fronts hold. A front that says hello later is taken over in one step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from extproc.fronts import frames
+from extproc.fronts.core_call import CoreCall
+from extproc.transport.status import UNAVAILABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from extproc.fronts.frames import Frame
+    from extproc.fronts.link import Link
+    from extproc.transport.call import Call, CallHandler, ServiceTable
+
+State = tuple[Any, ...]
+POLL_S: Final = 0.01
+
+log = logging.getLogger("coxswain.fronts")
+
+
+class Continuer(Protocol):
+    """Continues the calls of `path`; the states are its own."""
+
+    @property
+    def path(self) -> str: ...
+
+    def state_of(self, handler: CallHandler) -> State | None:
+        """What the front must be told; None if it is what it was told before."""
+
+    def is_leased(self, state: State | None) -> bool:
+        """Whether the call holds slots."""
+
+    def place_of(self, state: State | None) -> int | None:
+        """Its place in the queue, if it is queued."""
+
+    def is_final(self, state: State) -> bool:
+        """Whether no other state follows."""
+
+    def begin(self, call: Call, exchange_id: str, began_at: float) -> CallHandler:
+        """A call, whose messages follow."""
+
+    def resume(self, handler: CallHandler, message: bytes, state: State) -> None:
+        """It holds slots; `message` is its first."""
+
+    def place(self, handler: CallHandler, state: State) -> None:
+        """It is queued; its messages follow."""
+
+    def claim(self, handler: CallHandler, message: bytes) -> None:
+        """A new call, before its first message: its request may have had a place at a front that
+        was lost."""
+
+    def leave(self, handler: CallHandler) -> None:
+        """Its front is lost."""
+
+    def hold(self) -> None:
+        """Assign no slots until `assign`."""
+
+    def assign(self) -> None:
+        """Everything is placed."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """A call as a front told it."""
+
+    number: int
+    path: str
+    metadata: tuple[tuple[str, str | bytes], ...]
+    exchange_id: str
+    began_at: float
+    state: State | None
+    heard: int
+    received: int
+    is_closed: bool
+    kept: list[tuple[int, bytes]]
+
+
+@dataclass(slots=True)
+class Hello:
+    """What a front holds. `fleet` are the endpoints that the core before this one used."""
+
+    link: FrontLink
+    fleet: tuple[Any, ...]
+    calls: list[_Held] = field(default_factory=list)
+
+
+class FrontLink:
+    """One front. The owner of its link."""
+
+    def __init__(self, core: CoreCalls, link: Link) -> None:
+        self.core = core
+        self.link = link
+        self.name = link.name
+        self.calls: dict[int, CoreCall] = {}
+        self.backlog: list[Frame] = []
+        self.has_greeted = False
+        self._changed: dict[int, CoreCall] = {}
+
+    def changed(self, call: CoreCall) -> None:
+        """The call has something to tell its front."""
+        if not self._changed:
+            asyncio.get_running_loop().call_soon(self._tell)
+        self._changed[call.number] = call
+
+    def finished(self, call: CoreCall, status: int, text: str) -> None:
+        """The service ended the call."""
+        self._tell_of(call)
+        self._changed.pop(call.number, None)
+        self.calls.pop(call.number, None)
+        self.link.say((frames.FINISH, call.number, status, text))
+
+    def _tell(self) -> None:
+        changed, self._changed = self._changed, {}
+        for call in changed.values():
+            if not call.is_over:
+                self._tell_of(call)
+        self.link.flush()
+
+    def _tell_of(self, call: CoreCall) -> None:
+        state = None
+        continuer = self.core.continuer
+        if call.path == continuer.path and not call.has_told and call.handler is not None:
+            state = continuer.state_of(call.handler)
+            call.has_told = state is not None and continuer.is_final(state)
+        replies, call.replies = call.replies, []
+        self.link.say((frames.REPLIES, call.number, call.heard, call.is_paused, state, replies))
+
+
+class CoreCalls:
+    """The data plane's server of a core. Belongs to one event loop."""
+
+    def __init__(self, table: ServiceTable, continuer: Continuer, port: int) -> None:
+        self.continuer = continuer
+        self.is_open = False
+        self.fronts: dict[Link, FrontLink] = {}
+        self.hellos: list[Hello] = []
+        """Of the fronts that are to be continued."""
+        self.on_change: Callable[[], None] | None = None
+        """Called when a front says hello or is lost."""
+        self._table = table
+        self._port = port
+        self._fleet: tuple[Any, ...] = ()
+        self._adopted: list[tuple[_Held, CoreCall]] = []
+        """The leases that are continued, whose news are not heard yet."""
+
+    # The data plane's server
+
+    def bind(self, host: str, port: int) -> int:  # noqa: ARG002 - fronts are connected to
+        return self._port
+
+    async def start(self) -> None:
+        """Links are attached as they come."""
+
+    async def stop(self, grace_s: float) -> None:
+        """Let calls end within `grace_s`, then end them."""
+        end = asyncio.get_running_loop().time() + grace_s
+        while any(front.calls for front in self.fronts.values()):
+            if asyncio.get_running_loop().time() >= end:
+                break
+            await asyncio.sleep(POLL_S)
+        for front in list(self.fronts.values()):
+            for call in list(front.calls.values()):
+                front.finished(call, UNAVAILABLE, "the endpoint picker has stopped")
+                call.lose()
+            front.link.flush()
+
+    def close(self) -> None:
+        """End all links."""
+        for link in list(self.fronts):
+            link.close()
+
+    def __len__(self) -> int:
+        return sum(len(front.calls) for front in self.fronts.values())
+
+    def attach(self, link: Link) -> None:
+        """A front will say hello over this link."""
+        self.fronts[link] = FrontLink(self, link)
+        if self.is_open:
+            self._greet(self.fronts[link])
+
+    def greeted(self) -> set[str]:
+        """The fronts that have said hello."""
+        return {front.name for front in self.fronts.values() if front.has_greeted}
+
+    def publish_fleet(self, fleet: tuple[Any, ...]) -> None:
+        """Let the fronts keep this for the next core."""
+        if fleet != self._fleet:
+            self._fleet = fleet
+            for link in self.fronts:
+                link.say((frames.FLEET, fleet))
+
+    # The owner of links
+
+    def heard(self, link: Link, batch: list[Frame]) -> None:
+        """What a front says; before the opening it is kept."""
+        front = self.fronts.get(link)
+        if front is None:
+            return
+        if not front.has_greeted:
+            hello, *batch = batch
+            if hello[0] != frames.HELLO or hello[2] != frames.VERSION:
+                log.error("front %s speaks another version: restart all processes", link.name)
+                link.close()
+                return
+            front.has_greeted = True
+            calls = [_Held(*each) for each in hello[4]]
+            self.hellos.append(Hello(front, tuple(hello[3]), calls))
+            if self.is_open:
+                self.continuer.hold()
+                self.adopt()
+                self.open()
+            self._changed()
+        if not self.is_open:
+            front.backlog += batch
+            return
+        for frame in batch:
+            self._hear(front, frame)
+
+    def lost(self, link: Link) -> None:
+        """A front is gone: its requests that run drain, and its queued ones may come again."""
+        front = self.fronts.pop(link, None)
+        if front is None:
+            return
+        self.hellos = [hello for hello in self.hellos if hello.link is not front]
+        self._adopted = [one for one in self._adopted if one[1].front is not front]
+        calls, front.calls = front.calls, {}
+        for call in calls.values():
+            if call.path == self.continuer.path and call.handler is not None:
+                self.continuer.leave(call.handler)
+        for call in calls.values():
+            call.lose()
+        self._changed()
+
+    def throttled(self, link: Link, is_throttled: bool) -> None:
+        """A front reads slowly. It can be sent no more than replies to what it has sent."""
+
+    # A takeover
+
+    def held_addresses(self) -> tuple[set[str], dict[str, Any]]:
+        """The endpoints that the fronts' leases name, and those that the core before used."""
+        fleet: dict[str, Any] = {}
+        for hello in self.hellos:
+            fleet.update({entry[0]: entry for entry in hello.fleet})
+        leased = {
+            held.state[1]
+            for hello in self.hellos
+            for held in hello.calls
+            if held.state is not None and self.continuer.is_leased(held.state)
+        }
+        return leased, fleet
+
+    def adopt(self) -> int:
+        """Continue all leases that fronts hold; returns how many."""
+        count = 0
+        for hello in self.hellos:
+            for held in hello.calls:
+                if held.path == self.continuer.path and self.continuer.is_leased(held.state):
+                    count += 1
+                    self._adopted.append((held, self._continue(hello.link, held)))
+        return count
+
+    def open(self) -> int:
+        """Place queued requests, assign slots, and hear what fronts said since; returns how many
+        were placed."""
+        hellos, self.hellos = self.hellos, []
+        continued, self._adopted = self._adopted, []
+        others: list[tuple[Hello, _Held]] = [
+            (hello, held)
+            for hello in hellos
+            for held in hello.calls
+            if not self.continuer.is_leased(held.state)
+        ]
+        place_of = self.continuer.place_of
+        queued = [one for one in others if place_of(one[1].state) is not None]
+        queued.sort(key=lambda one: place_of(one[1].state) or 0)
+        rest = [one for one in others if place_of(one[1].state) is None]
+        rest.sort(key=lambda one: one[1].began_at)
+        for hello, held in (*queued, *rest):
+            continued.append((held, self._continue(hello.link, held)))
+        self.is_open = True
+        self.continuer.assign()
+        for held, call in continued:
+            self._hear_news(held, call)
+        for front in list(self.fronts.values()):
+            if front.has_greeted:
+                backlog, front.backlog = front.backlog, []
+                for frame in backlog:
+                    self._hear(front, frame)
+        for hello in hellos:
+            self._greet(hello.link)
+        return len(queued)
+
+    def _continue(self, front: FrontLink, held: _Held) -> CoreCall:
+        """Take a call over, without what no core has answered yet."""
+        call = CoreCall(front, held.number, held.path, held.metadata, held.exchange_id)
+        front.calls[held.number] = call
+        if held.path != self.continuer.path:
+            return call
+        continuer = self.continuer
+        call.handler = handler = continuer.begin(call, held.exchange_id, held.began_at)
+        known = [message for number, message in held.kept if number < held.heard]
+        if continuer.is_leased(held.state):
+            assert held.state is not None
+            call.has_told = True
+            continuer.resume(handler, known.pop(0), held.state)
+        elif continuer.place_of(held.state) is not None:
+            assert held.state is not None
+            continuer.place(handler, held.state)
+        for message in known:
+            call.repeat(message)
+        call.heard = held.heard
+        front.changed(call)
+        return call
+
+    def _hear_news(self, held: _Held, call: CoreCall) -> None:
+        if call.is_over:
+            return
+        if call.handler is None:
+            call.handler = self._table[held.path](call)
+            news = [message for _, message in held.kept]
+        else:
+            news = [message for number, message in held.kept if number >= held.heard]
+        for message in news:
+            call.take(message)
+        if held.is_closed and not call.is_over:
+            call.close()
+
+    # Every day
+
+    def _greet(self, front: FrontLink) -> None:
+        front.link.say((frames.FLEET, self._fleet))
+        front.link.say((frames.OPENED,))
+
+    def _hear(self, front: FrontLink, frame: Frame) -> None:
+        kind, number = frame[0], frame[1]
+        if kind == frames.MESSAGE:
+            call = front.calls.get(number)
+            if call is not None:
+                if not call.heard and call.path == self.continuer.path:
+                    assert call.handler is not None
+                    self.continuer.claim(call.handler, frame[2])
+                call.take(frame[2])
+        elif kind == frames.OPEN:
+            self._open_call(front, *frame[1:])
+        elif kind == frames.GONE:
+            call = front.calls.pop(number, None)
+            if call is not None:
+                call.lose()
+        elif kind == frames.CLOSED:
+            call = front.calls.get(number)
+            if call is not None:
+                call.close()
+
+    def _open_call(
+        self,
+        front: FrontLink,
+        number: int,
+        path: str,
+        metadata: tuple[tuple[str, str | bytes], ...],
+        exchange_id: str,
+        began_at: float,
+    ) -> None:
+        call = front.calls[number] = CoreCall(front, number, path, metadata, exchange_id)
+        try:
+            if path == self.continuer.path:
+                call.handler = self.continuer.begin(call, exchange_id, began_at)
+            else:
+                call.handler = self._table[path](call)
+        except Exception as error:  # noqa: BLE001 - it ends this call alone
+            call.fail(error)
+
+    def _changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()

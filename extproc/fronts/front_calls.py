@@ -1,0 +1,239 @@
+"""A front's side: holds the calls of Envoys, and passes them to the core that leads.
+
+While there is no core, calls wait: requests stay where they are, and Envoy is asked for patience
+where its configuration has little. A core that comes is told everything with the first message.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from extproc.fronts import frames
+from extproc.fronts.held_call import HeldCall
+from extproc.transport.status import OK, UNAVAILABLE
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterable
+
+    from extproc.fronts.frames import Frame
+    from extproc.fronts.link import Link
+    from extproc.transport.call import Call, CallHandler, ServiceTable
+
+SILENT_S: Final = 0.25
+"""After so long without a reply of the core, Envoy is asked to wait."""
+CHECK_S: Final = 0.1
+
+log = logging.getLogger("coxswain.front")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontOptions:
+    """`restored` is the path of the calls that another core can continue; others are ended when
+    their core is lost, and their clients open them again. `extension` is the message that asks
+    Envoy to wait, `is_patient` says from a call's metadata that it need not be asked. `finals` and
+    `over` are names of states: those after which bodies need not be kept, and the one after which
+    nothing follows. `new_id` makes ids of exchanges."""
+
+    restored: str
+    extension: bytes
+    is_patient: Callable[[Call], bool]
+    finals: frozenset[str]
+    queued: str
+    over: str
+    new_id: Callable[[], str]
+
+
+class FrontCalls:
+    """All calls of one front. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        name: str,
+        options: FrontOptions,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], float],
+    ) -> None:
+        self.name = name
+        self.on_lost: Callable[[], None] | None = None
+        """Called when the core is lost."""
+        self.on_opened: Callable[[], None] | None = None
+        """Called when a core begins to decide."""
+        self._options = options
+        self._loop = loop
+        self._clock = clock
+        self._numbers = itertools.count(1)
+        self._calls: dict[int, HeldCall] = {}
+        self._due: OrderedDict[int, float] = OrderedDict()
+        """The calls with messages that no core has taken, and since when."""
+        self._throttled: set[HeldCall] = set()
+        self._link: Link | None = None
+        self._fleet: tuple[Any, ...] = ()
+        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def add_to(self, table: ServiceTable, paths: Iterable[str]) -> None:
+        """Pass the calls of these methods to the core."""
+        for path in paths:
+            table[path] = partial(self._open, path)
+
+    def start(self) -> None:
+        """Begin to look for requests to which no core replies."""
+        self._timer = self._loop.call_later(CHECK_S, self._check)
+
+    def stop(self) -> None:
+        """End the checks and the link; the calls are the transport's to end."""
+        self._is_closed = True
+        if self._link is not None:
+            self._link.close()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def follow(self, link: Link) -> None:
+        """From now on the core behind `link` serves. It is told all calls first."""
+        old, self._link = self._link, link
+        if old is not None:
+            old.close()
+            self._forget_core()
+        calls = [held.as_plain() for held in self._calls.values()]
+        link.say((frames.HELLO, self.name, frames.VERSION, self._fleet, calls))
+
+    # What the calls say
+
+    def _open(self, path: str, call: Call) -> CallHandler:
+        number = next(self._numbers)
+        held = HeldCall(self, call, number, path, self._options.new_id(), self._clock())
+        held.is_patient = path == self._options.restored and self._options.is_patient(call)
+        self._calls[number] = held
+        if self._link is not None:
+            metadata = tuple(call.metadata)
+            opening = (frames.OPEN, number, path, metadata, held.exchange_id, held.began_at)
+            self._link.say(opening)
+        return held
+
+    def received(self, held: HeldCall, message: bytes) -> None:
+        """A message came; it is passed on."""
+        link = self._link
+        if held.path == self._options.restored:
+            self._due.setdefault(held.number, self._clock())
+        elif link is not None:
+            held.kept.clear()  # it is not continued by another core
+        if link is None:
+            return
+        link.say((frames.MESSAGE, held.number, message))
+        if link.is_throttled:
+            held.call.pause()
+            self._throttled.add(held)
+
+    def half_closed(self, held: HeldCall) -> None:
+        """Its client sends no more."""
+        if self._link is not None:
+            self._link.say((frames.CLOSED, held.number))
+
+    def gone(self, held: HeldCall) -> None:
+        """The call ended by its client."""
+        self._drop(held)
+        if self._link is not None:
+            self._link.say((frames.GONE, held.number))
+
+    # What the core says: the owner of a link
+
+    def heard(self, link: Link, batch: list[Frame]) -> None:
+        """Messages of the core; of one that was left, nothing counts."""
+        if link is not self._link:
+            return
+        for frame in batch:
+            kind = frame[0]
+            if kind == frames.REPLIES:
+                self._reply(*frame[1:])
+            elif kind == frames.FINISH:
+                held = self._calls.get(frame[1])
+                if held is not None:
+                    self._drop(held)
+                    held.call.finish(frame[2], frame[3])
+            elif kind == frames.FLEET:
+                self._fleet = frame[1]
+            elif kind == frames.OPENED and self.on_opened is not None:
+                self.on_opened()
+
+    def lost(self, link: Link) -> None:
+        """The core is gone: what it said to the end has been read."""
+        if link is not self._link:
+            return
+        self._link = None
+        self._forget_core()
+        if self.on_lost is not None and not self._is_closed:
+            self.on_lost()
+
+    def throttled(self, link: Link, is_throttled: bool) -> None:
+        """The core reads slowly: so are Envoys read."""
+        if is_throttled or link is not self._link:
+            return
+        self._release_throttled()
+
+    def _reply(
+        self,
+        number: int,
+        heard: int,
+        is_paused: bool,
+        state: tuple[Any, ...] | None,
+        replies: list[bytes],
+    ) -> None:
+        held = self._calls.get(number)
+        if held is None:
+            return  # its client left, and the core hears of that
+        is_queued = state is not None and state[0] == self._options.queued
+        if is_queued and (held.is_extended or held.is_patient):
+            replies = []  # a queued request has nothing else to say
+        held.told(heard, is_paused=is_paused, state=state, finals=self._options.finals)
+        if heard >= held.received:
+            self._due.pop(number, None)
+        for reply in replies:
+            held.call.send(reply)
+
+    # Itself
+
+    def _drop(self, held: HeldCall) -> None:
+        self._calls.pop(held.number, None)
+        self._due.pop(held.number, None)
+        self._throttled.discard(held)
+
+    def _forget_core(self) -> None:
+        """End the calls that no other core continues."""
+        self._release_throttled()
+        for held in list(self._calls.values()):
+            is_over = held.state is not None and held.state[0] == self._options.over
+            if held.path == self._options.restored and not is_over:
+                continue
+            self._drop(held)
+            if is_over:
+                held.call.finish(OK)
+            else:
+                held.call.finish(UNAVAILABLE, "the picker's core is replaced")
+
+    def _release_throttled(self) -> None:
+        throttled, self._throttled = self._throttled, set()
+        for held in throttled:
+            if not held.is_paused:
+                held.call.resume()
+
+    def _check(self) -> None:
+        self._timer = self._loop.call_later(CHECK_S, self._check)
+        before = self._clock() - SILENT_S
+        while self._due:
+            number, since = next(iter(self._due.items()))
+            if since > before:
+                break
+            del self._due[number]
+            held = self._calls[number]
+            if not held.is_extended and not held.is_patient:
+                held.is_extended = True
+                held.call.send(self._options.extension)

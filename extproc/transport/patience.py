@@ -1,0 +1,21 @@
+"""Whether an Envoy waits for a reply as long as a request may be queued.
+
+Most Envoys wait for a second, and are asked for more where a request is queued. Such a word is an
+answer: a stream that has had one cannot be opened again at another front. So a configuration whose
+message timeout is long enough says so in a header of its streams, and is asked for nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from extproc.transport.call import Metadata
+
+PATIENCE: Final = "x-coxswain-patience"
+LONG: Final = "long"
+
+
+def is_patient(metadata: Metadata) -> bool:
+    """Whether the client of a call with these headers need not be asked to wait."""
+    return (PATIENCE, LONG) in metadata

@@ -1,0 +1,339 @@
+"""Claims about extproc/fronts: calls that outlive their core, and their front."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from extproc.core.slots.lease import LeaseState
+from tests.fakes import envoy_messages as envoy
+from tests.fakes.envoy_stream import HandCall, eventually
+from tests.fakes.fronts import OTHER, FakeCore, FakeFront, sent_to, settle
+
+
+def is_held(call: HandCall) -> bool:
+    return any(reply.HasField("override_message_timeout") for reply in call.sent)
+
+
+async def test_a_request_is_served_through_a_front() -> None:
+    front, core = FakeFront(), FakeCore(1)
+    await front.follow(core)
+    core.lead()
+    call = front.ask("a")
+    await eventually(lambda: sent_to(call))
+    assert core.leased() == [1]
+    call.say(envoy.response_headers(served=str(sent_to(call))))
+    await eventually(lambda: len(call.sent) == 2)
+    call.reset()
+    await eventually(lambda: core.rig.records)
+    assert (
+        core.leased() == [0] or core.dispatcher.slots_at(core.rig.fleet.addresses[0]).has_draining
+    )
+
+
+async def test_queued_requests_keep_their_order_and_running_ones_their_slots() -> None:
+    """Nothing is sent to Envoy twice, and nobody who was queued is passed over."""
+    front, other = FakeFront("a"), FakeFront("b")
+    first = FakeCore(2)
+    for each in (front, other):
+        await each.follow(first)
+    first.lead()
+    running = [front.ask("r1"), other.ask("r2")]
+    await eventually(lambda: all(map(sent_to, running)))
+    queued = []
+    for number in range(6):
+        queued.append((front, other)[number % 2].ask(f"q{number}"))
+        await eventually(lambda: is_held(queued[-1]))
+    first.die()
+    await settle()
+    second = FakeCore(2)
+    for each in (other, front):  # the order of the hellos does not matter
+        await each.follow(second)
+    assert second.lead() == 6
+    await settle()
+    assert second.leased() == [2]
+    assert second.queued() == [f"q{number}" for number in range(6)]
+    assert [len(call.sent) for call in running] == [1, 1]
+    for call in queued:
+        assert len(call.sent) == 1
+    assert not second.dispatcher.faults(second.rig.fleet.now)
+    for call in running:
+        call.say(envoy.response_headers(body_bytes=10, served=str(sent_to(call))))
+    await eventually(lambda: all(map(sent_to, queued[:2])))
+    await settle()
+    assert not any(map(sent_to, queued[2:]))
+    assert second.leased() == [2]
+
+
+async def test_a_request_that_came_without_a_core_comes_behind_those_that_were_queued() -> None:
+    front, first = FakeFront(), FakeCore(1)
+    await front.follow(first)
+    first.lead()
+    running = front.ask("running")
+    await eventually(lambda: sent_to(running))
+    queued = front.ask("queued")
+    await eventually(lambda: is_held(queued))
+    first.die()
+    await settle()
+    late = front.ask("late")
+    await settle()
+    assert not late.sent
+    second = FakeCore(1)
+    await front.follow(second)
+    second.lead()
+    await eventually(lambda: is_held(late))
+    assert second.queued() == ["queued", "late"]
+
+
+async def test_a_decision_that_no_front_heard_is_made_again() -> None:
+    """The slot that the dead core gave is not lost."""
+    front, first = FakeFront(), FakeCore(1)
+    await front.follow(first)
+    first.lead()
+    for link in first.links:
+        link.flush = lambda: None  # type: ignore[method-assign]  # it dies before it writes
+    call = front.ask("a")
+    await eventually(lambda: first.leased() == [1])
+    first.die()
+    await settle()
+    assert not call.sent
+    second = FakeCore(1)
+    await front.follow(second)
+    second.lead()
+    await eventually(lambda: sent_to(call))
+    assert second.leased() == [1]
+
+
+@pytest.mark.parametrize("is_duplex", [False, True])
+async def test_a_body_is_not_asked_for_twice(is_duplex: bool) -> None:
+    """The core dies between the headers and the body, and in the middle of the queue."""
+    front, first = FakeFront(), FakeCore(1)
+    await front.follow(first)
+    first.lead()
+    running = front.ask("running")
+    await eventually(lambda: sent_to(running))
+    call = HandCall().open(front.table["/envoy.service.ext_proc.v3.ExternalProcessor/Process"])
+    headers = envoy.request_headers(x_request_id="a", content_type="application/json")
+    call.say(envoy.with_body(headers, is_duplex=is_duplex))
+    await settle()
+    asked = len(call.sent)
+    assert asked == (0 if is_duplex else 1)
+    first.die()
+    await settle()
+    second = FakeCore(1)
+    await front.follow(second)
+    second.lead()
+    await settle()
+    assert len(call.sent) == asked
+    call.say(envoy.body(b'{"prompt": "row"}'))
+    await eventually(lambda: is_held(call))
+    second.die()
+    await settle()
+    third = FakeCore(1)
+    await front.follow(third)
+    third.lead()
+    assert third.queued() == ["a"]
+    running.say(envoy.response_headers(body_bytes=10, served=str(sent_to(running))))
+    await eventually(lambda: third.queued() == [])
+    await settle()
+    kinds = [reply.WhichOneof("response") for reply in call.sent]
+    assert kinds.count("request_body") == 1
+    assert third.leased() == [1]
+
+
+async def test_what_a_core_answered_is_not_answered_again() -> None:
+    """Response headers that the core before has heard release the lease here too."""
+    front, first = FakeFront(), FakeCore(1)
+    await front.follow(first)
+    first.lead()
+    call = front.ask("a")
+    await eventually(lambda: sent_to(call))
+    call.say(envoy.response_headers(body_bytes=10, served=str(sent_to(call))))
+    await eventually(lambda: len(call.sent) == 2)
+    first.die()
+    await settle()
+    second = FakeCore(1)
+    await front.follow(second)
+    second.lead()
+    await settle()
+    assert len(call.sent) == 2
+    assert second.leased() == [0]
+    call.half_close()
+    await eventually(lambda: call.status)
+    assert not second.dispatcher.faults(second.rig.fleet.now)
+
+
+async def test_an_end_without_a_core_gives_the_slot_back() -> None:
+    """Nobody tells the next core of it, so there is nothing to adopt."""
+    front, first = FakeFront(), FakeCore(1)
+    await front.follow(first)
+    first.lead()
+    call = front.ask("a")
+    await eventually(lambda: sent_to(call))
+    first.die()
+    await settle()
+    call.reset()
+    second = FakeCore(1)
+    await front.follow(second)
+    second.lead()
+    assert second.leased() == [0]
+
+
+async def test_a_lease_at_an_unknown_endpoint_is_left_to_the_scrapes() -> None:
+    front, first = FakeFront(), FakeCore(1, 1)
+    await front.follow(first)
+    first.lead()
+    calls = [front.ask("a"), front.ask("b")]
+    await eventually(lambda: all(map(sent_to, calls)))
+    first.die()
+    await settle()
+    second = FakeCore(1)
+    await front.follow(second)
+    second.lead()
+    assert second.leased() == [1]
+    for call in calls:
+        call.say(envoy.response_headers(served=str(sent_to(call))))
+    await eventually(lambda: all(len(call.sent) == 2 for call in calls))
+
+
+async def test_the_place_of_a_request_outlives_its_front() -> None:
+    """Envoy opens its stream at another front; in between a slot stays with those before it."""
+    front, other, core = FakeFront("a"), FakeFront("b"), FakeCore(1)
+    await front.follow(core)
+    await other.follow(core)
+    core.lead()
+    running = other.ask("running")
+    await eventually(lambda: sent_to(running))
+    lost = front.ask("first")
+    await eventually(lambda: is_held(lost))
+    later = other.ask("second")
+    await eventually(lambda: is_held(later))
+    front.die()
+    await eventually(lambda: core.queued() == ["second"])
+    again = other.ask("first")
+    await eventually(lambda: is_held(again))
+    assert core.queued() == ["first", "second"]
+    assert core.continuer.claimed == 1
+    running.say(envoy.response_headers(body_bytes=10, served=str(sent_to(running))))
+    await eventually(lambda: sent_to(again))
+    assert sent_to(later) is None
+
+
+async def test_what_runs_at_a_lost_front_drains() -> None:
+    front, core = FakeFront(), FakeCore(1)
+    await front.follow(core)
+    core.lead()
+    call = front.ask("a")
+    await eventually(lambda: sent_to(call))
+    front.die()
+    await eventually(lambda: core.rig.records)
+    [lease] = core.dispatcher.leases()
+    assert lease.state is LeaseState.DRAINING
+    core.rig.fleet.scrape(lease.address, busy=0)  # it may be on its way to the server
+    assert core.leased() == [1]
+
+
+async def test_other_calls_are_ended_with_their_core() -> None:
+    front, first = FakeFront(), FakeCore(1)
+    await front.follow(first)
+    first.lead()
+    call = HandCall().open(front.table[OTHER])
+    call.say(envoy.request_headers())
+    await eventually(lambda: first.others)
+    first.die()
+    await eventually(lambda: call.status)
+    assert call.status is not None and call.status[0] == 14  # UNAVAILABLE: it is opened again
+    again = HandCall().open(front.table[OTHER])
+    again.say(envoy.request_headers())
+    second = FakeCore(1)
+    await front.follow(second)
+    assert not second.others
+    second.lead()
+    await eventually(lambda: second.others)
+
+
+async def test_envoy_is_asked_for_patience_while_no_core_answers() -> None:
+    """Once for each message, not where its configuration is patient."""
+    front = FakeFront()
+    front.calls.start()
+    impatient, patient = front.ask("a"), HandCall()
+    patient.metadata = (("x-coxswain-patience", "long"),)
+    patient.open(front.table["/envoy.service.ext_proc.v3.ExternalProcessor/Process"])
+    patient.say(envoy.request_headers(x_request_id="b"))
+    front.now = 1.0
+    await eventually(lambda: is_held(impatient))
+    front.now = 2.0
+    core = FakeCore(1)
+    running = FakeFront("other")
+    await running.follow(core)
+    await front.follow(core)
+    core.lead()
+    await eventually(lambda: sent_to(impatient) or sent_to(patient))
+    await settle()
+    assert len([one for one in impatient.sent if one.HasField("override_message_timeout")]) == 1
+    assert not is_held(patient)
+    front.calls.stop()
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_no_slot_is_lost_or_given_twice_whatever_dies(seed: int) -> None:
+    """Requests come, end and leave, cores and fronts die: the books are what Envoy was told."""
+    random = Random(seed)
+    slots = (1, 2, 2)
+    fronts = [FakeFront("front-0"), FakeFront("front-1")]
+    core = FakeCore(*slots)
+    for front in fronts:
+        await front.follow(core)
+    core.lead()
+    alive: list[tuple[FakeFront, HandCall]] = []
+    number = 0
+    for _ in range(60):
+        step = random.random()
+        if step < 0.5:
+            number += 1
+            front = random.choice(fronts)
+            alive.append((front, front.ask(f"r{number}")))
+        elif step < 0.8 and alive:
+            front, call = alive.pop(random.randrange(len(alive)))
+            place = sent_to(call)
+            if place is not None:
+                call.say(envoy.response_headers(body_bytes=10, served=str(place)))
+                await settle()
+            call.reset()
+        elif step < 0.9:
+            core.die()
+            await settle()
+            core = FakeCore(*slots, now=core.rig.fleet.now)
+            for front in random.sample(fronts, len(fronts)):
+                await front.follow(core)
+            core.lead()
+        elif step < 0.93:
+            lost = random.randrange(2)
+            fronts[lost].die()
+            await settle()
+            alive = [one for one in alive if one[0] is not fronts[lost]]
+            number += 1
+            fronts[lost] = FakeFront(f"front-n{number}")
+            await fronts[lost].follow(core)
+            for _ in range(3):  # two scrapes in a row show what the lost front's servers finished
+                core.rig.fleet.now += 1.0
+                for address in core.rig.fleet.addresses:
+                    account = core.rig.fleet.account(address)
+                    open_slots = account.leased_slots - account.draining_slots
+                    core.rig.fleet.scrape(address, busy=open_slots)
+                core.dispatcher.advance(core.rig.fleet.now)
+        await settle()
+        counts: dict[str, int] = {}
+        for _, call in alive:
+            place = sent_to(call)
+            if place is not None:
+                counts[str(place)] = counts.get(str(place), 0) + 1
+        for address, total, leased in zip(
+            core.rig.fleet.addresses, slots, core.leased(), strict=True
+        ):
+            assert counts.get(str(address), 0) <= leased <= total
+        waiting = [call for _, call in alive if sent_to(call) is None]
+        assert len(waiting) == len(core.queued())
+        assert not waiting or core.leased() == list(slots)
+        assert not core.dispatcher.faults(core.rig.fleet.now)

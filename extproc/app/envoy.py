@@ -4,6 +4,7 @@ import ipaddress
 from collections.abc import Iterable
 from pathlib import Path
 
+from extproc.core.request import HOLD_MARGIN_S
 from extproc.envoy_config.clusters import llama
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode, OptionsError
 from extproc.envoy_config.tls_files import SYSTEM_CA, ClientKey, PickerTls, TlsProfile
@@ -49,7 +50,8 @@ def envoy_options(settings: Settings) -> EnvoyOptions:
         injects_keys=envoy.inject_keys or any(each.inject_key for each in servers),
         client_keys=_client_keys(settings),
         status=_status_address(settings) if envoy.countdown else None,
-        message_timeout_s=envoy.message_timeout_s,
+        message_timeout_s=_message_timeout_s(settings),
+        has_fronts=bool(settings.fronts),
         max_message_timeout_s=envoy.max_message_timeout_s,
         access_log_stream=envoy.access_log_stream,
         reads_usage=settings.usage.path is not None,
@@ -97,6 +99,15 @@ def served_cluster(settings: Settings, trusts: Iterable[Trust], injects_keys: bo
         ),
     )
     return bytes(llama(options))
+
+
+def _message_timeout_s(settings: Settings) -> float:
+    """How long Envoy waits for a reply. With fronts the time in the queue is included: a front that
+    asked Envoy for it would have answered, and its streams could not move to another front."""
+    if not settings.fronts:
+        return settings.envoy.message_timeout_s
+    longest_s = settings.queue.timeout_s + HOLD_MARGIN_S
+    return max(settings.envoy.message_timeout_s, longest_s)
 
 
 def _picker_address(settings: Settings) -> HostPort:

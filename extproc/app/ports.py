@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Protocol
 
 from extproc.app.security import exposure
@@ -11,6 +12,7 @@ from extproc.transport.http2_server import Http2Server
 from extproc.transport.limits import MESSAGE_BYTES, TransportLimits
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
     import grpc
@@ -58,6 +60,14 @@ class DataPlaneServer(Protocol):
     async def stop(self, grace_s: float) -> None: ...
 
 
+class DataPlane(Protocol):
+    """Makes a server that listens but does not accept yet, and names its port."""
+
+    def __call__(
+        self, settings: Settings, table: ServiceTable, clock: Callable[[], float]
+    ) -> tuple[DataPlaneServer, int]: ...
+
+
 def data_plane_server(
     settings: Settings, table: ServiceTable, clock: Callable[[], float]
 ) -> tuple[DataPlaneServer, int]:
@@ -65,18 +75,37 @@ def data_plane_server(
 
     Raises `ListenError`, and `SettingsError` for certificates that cannot be used.
     """
-    certificates = exposure.data_plane_certificates(settings)
     server: DataPlaneServer
     if settings.listen.transport == "grpcio":
+        certificates = exposure.data_plane_certificates(settings)
         credentials = None if certificates is None else certificates.credentials()
         server = GrpcioServer(table, credentials)
     else:
-        body_bytes = settings.envoy.body_buffer_bytes + MESSAGE_MARGIN_BYTES
-        limits = TransportLimits(message_bytes=max(body_bytes, MESSAGE_BYTES))
-        tls = None if certificates is None else certificates.context
-        server = Http2Server(table, clock, limits, tls)
+        server = http2_server(settings, table, clock)
     address = settings.listen.grpc
     try:
         return server, server.bind(*split_host_port(address))
     except OSError:
         raise _cannot_listen(address, "listen.grpc") from None
+
+
+def http2_server(
+    settings: Settings, table: ServiceTable, clock: Callable[[], float]
+) -> Http2Server:
+    """A server for Envoy that does not listen yet. Raises `SettingsError` for certificates that
+    cannot be used."""
+    certificates = exposure.data_plane_certificates(settings)
+    body_bytes = settings.envoy.body_buffer_bytes + MESSAGE_MARGIN_BYTES
+    limits = TransportLimits(message_bytes=max(body_bytes, MESSAGE_BYTES))
+    tls = None if certificates is None else certificates.context
+    return Http2Server(table, clock, limits, tls)
+
+
+def listening_sockets(settings: Settings) -> tuple[list[socket.socket], int]:
+    """Sockets that listen on `listen.grpc`, not blocking, and their port. Raises `ListenError`."""
+    server = Http2Server({}, time.monotonic)
+    try:
+        port = server.bind(*split_host_port(settings.listen.grpc))
+    except OSError:
+        raise _cannot_listen(settings.listen.grpc, "listen.grpc") from None
+    return server.take_sockets(), port

@@ -5,11 +5,12 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from extproc.admin.dependencies import ReloadError
 from extproc.app.poller import start_poller
 from extproc.app.preflight import startup_problems
+from extproc.app.processes.supervisor import supervise
 from extproc.app.service import Service
 from extproc.app.service_manager import ServiceManager
 from extproc.settings import Settings, SettingsError
@@ -18,16 +19,22 @@ log = logging.getLogger("coxswain.settings")
 
 
 async def serve(
-    settings: Settings, load: Callable[[], Settings] | None = None, file: str = ""
-) -> None:
-    """Serve until SIGTERM or SIGINT, then stop cleanly; a second signal stops at once.
+    settings: Settings,
+    load: Callable[[], Settings] | None = None,
+    file: str = "",
+    process: Sequence[str] = (),
+) -> int:
+    """Serve until SIGTERM or SIGINT, then stop cleanly; a second signal stops at once. Returns the
+    exit code.
 
     `load` reads the settings again when an operator or a SIGHUP asks for it; `file` is where
-    they are, for people to see. Raises `SettingsError` with all that forbids a start, and
-    `ListenError` for a port that cannot be had.
+    they are, for people to see; `process` is the command for the processes of `fronts`. Raises
+    `SettingsError` with all that forbids a start, and `ListenError` for a port that cannot be had.
     """
     if problems := startup_problems(settings):
         raise SettingsError(problems)
+    if settings.fronts:
+        return await supervise(settings, process)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -57,6 +64,7 @@ async def serve(
         task.cancel()
     await asyncio.gather(leaving, hurry, return_exceptions=True)
     manager.close()
+    return 0
 
 
 async def _reload(service: Service) -> None:

@@ -53,9 +53,9 @@ from scraper.loop import Scraper
 from scraper.schedule import ScrapePriority
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from extproc.app.ports import DataPlaneServer
+    from extproc.app.ports import DataPlane, DataPlaneServer
     from extproc.core.address import Address
     from extproc.core.exchange_record import ExchangeRecord
     from extproc.core.fleet.endpoint import EndpointSpec
@@ -72,8 +72,17 @@ class Service:
     """One picker. `start` returns when it serves; `stop` when all of its parts have ended."""
 
     def __init__(
-        self, settings: Settings, load: Callable[[], Settings] | None = None, file: str = ""
+        self,
+        settings: Settings,
+        load: Callable[[], Settings] | None = None,
+        file: str = "",
+        *,
+        data_plane: DataPlane = data_plane_server,
+        processes: Callable[[], Mapping[str, object] | None] = lambda: None,
     ) -> None:
+        """`data_plane` makes the server for Envoy; `processes` are those that serve beside this
+        one, for operators to see."""
+        self._data_plane = data_plane
         self.settings = LiveSettings(
             settings, self._apply, self._rehearse, self._reread, load, file
         )
@@ -144,7 +153,7 @@ class Service:
         self._secret_watch = SecretReloader(
             lambda: self._members.secrets | self._added.secrets, self.settings.refresh
         )
-        self._processor = ExternalProcessor(
+        self.processor = ExternalProcessor(
             self.dispatcher,
             self._pending_streams,
             self._registry,
@@ -177,7 +186,7 @@ class Service:
             registry=self._registry,
             settings=self.settings,
             added=self._added,
-            exchange_options=lambda: self._processor.options,
+            exchange_options=lambda: self.processor.options,
             discovery=self._discovery,
             health=self._health,
             not_ready_reason=lambda: "; ".join(self._pages.obstacles()),
@@ -210,6 +219,7 @@ class Service:
             self._actions,
             options.dashboard_links(settings),
             self._placement.status,
+            processes,
         )
         self._core_events = CoreEvents(
             self.dispatcher,
@@ -231,19 +241,9 @@ class Service:
         exposure.check_exposure(settings)
         self._actions.token = exposure.pages_token(settings)
         self._core_events.listen()
-        table: ServiceTable = {}
-        for part in (
-            self._processor,
-            self._access_log,
-            self._discovery,
-            self._clusters,
-            self._health,
-        ):
-            part.add_to(table)
-        if self._usage is not None:
-            table[PROCESS] = self._usage.serve(table[PROCESS])
+        table = self.data_plane_table()
         listen = settings.listen
-        self._server, self.grpc_port = data_plane_server(settings, table, time.monotonic)
+        self._server, self.grpc_port = self._data_plane(settings, table, time.monotonic)
         try:
             self.admin_port = await self._admin_port.start(settings, guard)
             self.http_port = await _listen(self._pages, listen.http)
@@ -267,6 +267,21 @@ class Service:
         self._pages.is_serving = True
         log.info("serving Envoy on %s, operators on %s", listen.grpc, listen.admin)
 
+    def data_plane_table(self) -> ServiceTable:
+        """What serves Envoy's calls, by method."""
+        table: ServiceTable = {}
+        for part in (
+            self.processor,
+            self._access_log,
+            self._discovery,
+            self._clusters,
+            self._health,
+        ):
+            part.add_to(table)
+        if self._usage is not None:
+            table[PROCESS] = self._usage.serve(table[PROCESS])
+        return table
+
     async def stop(self) -> None:
         """Reject queued requests, let running exchanges end within `drain_timeout_s`, then stop."""
         log.info(
@@ -278,7 +293,7 @@ class Service:
         self._pages.is_serving = False
         self._bypasses.stop()
         self._health.set_ready(False)
-        self._processor.close()
+        self.processor.close()
         self.dispatcher.close(time.monotonic())
         await self._drain(self.settings.present.drain_timeout_s)
         self._placement.stop()
@@ -305,7 +320,7 @@ class Service:
     async def _drain(self, timeout_s: float) -> None:
         try:
             async with asyncio.timeout(timeout_s):
-                await self._processor.idle.wait()
+                await self.processor.idle.wait()
         except TimeoutError:
             running = len(self._registry)
             log.warning("exchanges that still run after %g s: %d", timeout_s, running)
@@ -315,8 +330,8 @@ class Service:
         news = await self._members.renew(settings)
         await self._added.refresh()
         self.dispatcher.renew(options.dispatcher_options(settings))
-        self._processor.options = options.exchange_options(
-            settings, self._processor.options.started_at
+        self.processor.options = options.exchange_options(
+            settings, self.processor.options.started_at
         )
         self._agents.renew(options.agents_options(settings))
         logging.getLogger("coxswain").setLevel(settings.log.level.upper())
@@ -340,6 +355,11 @@ class Service:
     def _membership_changed(self) -> None:
         self._discovery.membership_changed()
         self._watched.changed()
+
+    def scrape_all(self) -> None:
+        """Request a scrape of every endpoint now."""
+        for endpoint in self.dispatcher.fleet:
+            self._scrape_now(endpoint.address)
 
     def _scrape_now(self, address: Address) -> None:
         """Request a scrape now from our scraper or the agent."""

@@ -169,7 +169,13 @@ def _server_health(options: EnvoyOptions) -> HealthCheck:
 def picker(options: EnvoyOptions) -> Cluster:
     """The picker's gRPC port: ext_proc, discovery and access log stream. A dead one fails fast."""
     cluster = _grpc_cluster(options.picker_cluster, options.picker, PICKER_KEEPALIVE)
-    cluster.outlier_detection = _gone_at_once()
+    if options.has_fronts:
+        # A front that is lost takes its streams with it, and others serve at the same address: its
+        # loss is no reason to leave them. Their message timeout is long: this is what ends the
+        # streams of a picker that hangs.
+        cluster.close_connections_on_host_health_failure = True
+    else:
+        cluster.outlier_detection = _gone_at_once()
     if options.picker_tls is not None:
         cluster.transport_socket = picker_socket(options.picker_tls)
     cluster.connect_timeout = seconds(options.connect_timeout_s)

@@ -4,6 +4,7 @@ from envoy_data_plane.envoy.config.common.mutation_rules.v3 import (
     HeaderMutation as HeaderMutationStep,
 )
 from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutationRules
+from envoy_data_plane.envoy.config.core.v3 import BackoffStrategy, GrpcService, RetryPolicy
 from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
     ExternalProcessor,
     ExternalProcessorRouteCacheAction,
@@ -33,6 +34,7 @@ from extproc.envoy_config.credentials import (
 )
 from extproc.envoy_config.messages import grpc_service, seconds, typed
 from extproc.envoy_config.options import EnvoyOptions, Mode
+from extproc.transport.patience import LONG, PATIENCE
 
 REQUEST_HEADERS = (
     ":method",
@@ -88,6 +90,11 @@ RESPONSE_ATTRIBUTES = [
 """
 
 
+REOPENINGS = 5
+"""How often a stream is opened again, over about half a second: a front is replaced in less, and
+connections reach the others meanwhile."""
+
+
 def ext_proc(options: EnvoyOptions) -> HttpFilter:
     """The filter that asks the picker once for each request, whatever its number of tries.
 
@@ -111,7 +118,7 @@ def ext_proc(options: EnvoyOptions) -> HttpFilter:
 def _processor(options: EnvoyOptions) -> ExternalProcessor:
     fails_open = options.has_discovery
     return ExternalProcessor(
-        grpc_service=grpc_service(options.picker_cluster),
+        grpc_service=_picker_service(options),
         stat_prefix=options.stat_prefix,
         failure_mode_allow=fails_open,
         status_on_error=None if fails_open else HttpStatus(code=StatusCode.ServiceUnavailable),
@@ -139,6 +146,20 @@ def _processor(options: EnvoyOptions) -> ExternalProcessor:
         ),
         response_attributes=RESPONSE_ATTRIBUTES,
     )
+
+
+def _picker_service(options: EnvoyOptions) -> GrpcService:
+    """With several fronts, a stream whose front died before it answered goes to another one. So
+    that no answer is needed while a request is queued, the message timeout is long, and the header
+    says so."""
+    if not options.has_fronts:
+        return grpc_service(options.picker_cluster)
+    again = RetryPolicy(
+        num_retries=REOPENINGS,
+        retry_on="reset,connect-failure,refused-stream,unavailable,internal,cancelled",
+        retry_back_off=BackoffStrategy(base_interval=seconds(0.025), max_interval=seconds(0.25)),
+    )
+    return grpc_service(options.picker_cluster, metadata=[(PATIENCE, LONG)], reopening=again)
 
 
 def _forwarded_namespaces(options: EnvoyOptions) -> list[str]:

@@ -45,10 +45,13 @@ def grpc_service(
     cluster: str,
     retry_policy: RetryPolicy | None = None,
     metadata: Sequence[tuple[str, str]] = (),
+    reopening: RetryPolicy | None = None,
 ) -> GrpcService:
     """A gRPC service that lives in one of our clusters; `metadata` goes with each stream, and
-    nothing that Envoy would add of its own: information about its client is useless there."""
+    nothing that Envoy would add of its own: information about its client is useless there.
+    `reopening` opens a stream again that was lost before its first answer."""
     return GrpcService(
+        retry_policy=reopening,
         envoy_grpc=GrpcServiceEnvoyGrpc(
             cluster_name=cluster, retry_policy=retry_policy, skip_envoy_headers=True
         ),

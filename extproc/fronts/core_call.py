@@ -23,7 +23,7 @@ class CoreCall:
         "exchange_id",
         "front",
         "handler",
-        "has_told",
+        "has_sent_state",
         "heard",
         "is_closed",
         "is_muted",
@@ -52,7 +52,7 @@ class CoreCall:
         self.is_closed = False
         self.is_over = False
         self.is_paused = False
-        self.has_told = False
+        self.has_sent_state = False
         """Whether its front knows the last state of its exchange."""
         self._backlog: deque[bytes] = deque()
 

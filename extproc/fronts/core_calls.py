@@ -38,7 +38,7 @@ class Continuer(Protocol):
     def path(self) -> str: ...
 
     def state_of(self, handler: CallHandler) -> State | None:
-        """What the front must be told; None if it is what it was told before."""
+        """What the front must know; None if it is what it was sent before."""
 
     def is_leased(self, state: State | None) -> bool:
         """Whether the call holds slots."""
@@ -74,7 +74,7 @@ class Continuer(Protocol):
 
 @dataclass(slots=True)
 class _Held:
-    """A call as a front told it."""
+    """A call as a front holds it."""
 
     number: int
     path: str
@@ -110,31 +110,31 @@ class FrontLink:
         self._changed: dict[int, CoreCall] = {}
 
     def changed(self, call: CoreCall) -> None:
-        """The call has something to tell its front."""
+        """The call has something to send to its front."""
         if not self._changed:
-            asyncio.get_running_loop().call_soon(self._tell)
+            asyncio.get_running_loop().call_soon(self._report)
         self._changed[call.number] = call
 
     def finished(self, call: CoreCall, status: int, text: str) -> None:
         """The service ended the call."""
-        self._tell_of(call)
+        self._report_of(call)
         self._changed.pop(call.number, None)
         self.calls.pop(call.number, None)
         self.link.say((frames.FINISH, call.number, status, text))
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         changed, self._changed = self._changed, {}
         for call in changed.values():
             if not call.is_over:
-                self._tell_of(call)
+                self._report_of(call)
         self.link.flush()
 
-    def _tell_of(self, call: CoreCall) -> None:
+    def _report_of(self, call: CoreCall) -> None:
         state = None
         continuer = self.core.continuer
-        if call.path == continuer.path and not call.has_told and call.handler is not None:
+        if call.path == continuer.path and not call.has_sent_state and call.handler is not None:
             state = continuer.state_of(call.handler)
-            call.has_told = state is not None and continuer.is_final(state)
+            call.has_sent_state = state is not None and continuer.is_final(state)
         replies, call.replies = call.replies, []
         self.link.say((frames.REPLIES, call.number, call.heard, call.is_paused, state, replies))
 
@@ -314,7 +314,7 @@ class CoreCalls:
         known = [message for number, message in held.kept if number < held.heard]
         if continuer.is_leased(held.state):
             assert held.state is not None
-            call.has_told = True
+            call.has_sent_state = True
             continuer.resume(handler, known.pop(0), held.state)
         elif continuer.place_of(held.state) is not None:
             assert held.state is not None

@@ -1,7 +1,7 @@
 """A front's side: holds the calls of Envoys, and passes them to the core that leads.
 
 While there is no core, calls wait: requests stay where they are, and Envoy is asked for patience
-where its configuration has little. A core that comes is told everything with the first message.
+where its configuration has little. A new core gets everything with the first message.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class FrontCalls:
             self._timer.cancel()
 
     def follow(self, link: Link) -> None:
-        """From now on the core behind `link` serves. It is told all calls first."""
+        """From now on the core behind `link` serves. It gets all calls first."""
         old, self._link = self._link, link
         if old is not None:
             old.close()
@@ -193,7 +193,7 @@ class FrontCalls:
         is_queued = state is not None and state[0] == self._options.queued
         if is_queued and (held.is_extended or held.is_patient):
             replies = []  # a queued request has nothing else to say
-        held.told(heard, is_paused=is_paused, state=state, finals=self._options.finals)
+        held.update(heard, is_paused=is_paused, state=state, finals=self._options.finals)
         if heard >= held.received:
             self._due.pop(number, None)
         for reply in replies:

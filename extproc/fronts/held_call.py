@@ -76,7 +76,7 @@ class HeldCall:
 
     # What the core says
 
-    def told(
+    def update(
         self, heard: int, *, is_paused: bool, state: HeldState | None, finals: frozenset[str]
     ) -> None:
         """The core has taken `heard` messages, and knows `state` of the exchange."""

@@ -60,7 +60,7 @@ class Link:
             self._transport.write(encode(batch))
 
     def close(self) -> None:
-        """End the link. The owner is told that it is lost."""
+        """End the link. The owner hears that it is lost."""
         if self._transport is not None:
             self._transport.abort()
 

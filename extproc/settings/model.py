@@ -33,7 +33,7 @@ from extproc.settings.security_section import (
     GrpcTlsSettings,
 )
 from extproc.settings.usage_section import UsageSettings
-from extproc.settings.values import EMPTY_SECTION, LIST, MAP, Seconds
+from extproc.settings.values import EMPTY_SECTION, LIST, MAP, FrontCount, Seconds
 
 
 class Settings(BaseSettings):
@@ -52,6 +52,10 @@ class Settings(BaseSettings):
     """The llama-servers: a list of host:port, or of sections with the keys below. In the
     environment: host:port,host:port. May be empty; endpoints can be added later."""
     discovery: Annotated[DiscoverySettings, EMPTY_SECTION] = DiscoverySettings()
+    fronts: FrontCount = 0
+    """The number of front processes, which hold Envoy's connections for one core process that
+    decides, beside a spare core: `auto` is one less than the processors. 0 runs everything in one
+    process. See docs/cluster.md."""
     listen: Annotated[ListenSettings, EMPTY_SECTION] = ListenSettings()
     queue: Annotated[QueueSettings, EMPTY_SECTION] = QueueSettings()
     ledger: Annotated[LedgerSettings, EMPTY_SECTION] = LedgerSettings()
@@ -106,6 +110,18 @@ class Settings(BaseSettings):
                 "queue.timeout_s must be at least {margin} s shorter than "
                 "envoy.max_message_timeout_s; otherwise Envoy gives up on queued requests",
                 {"margin": f"{HOLD_MARGIN_S:g}"},
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_fronts(self) -> Self:
+        if self.fronts and self.listen.transport != "builtin":
+            raise PydanticCustomError(
+                "together", "fronts need listen.transport: builtin; remove one of them"
+            )
+        if self.fronts and self.usage.path is not None:
+            raise PydanticCustomError(
+                "together", "fronts cannot count usage yet; remove fronts or usage.path"
             )
         return self
 

@@ -4,10 +4,10 @@ import ipaddress
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from extproc.core.address import is_ip
@@ -15,6 +15,7 @@ from extproc.core.observation import MAX_SLOTS
 from extproc.security.path_rule import MAX_PREFIX_CHARS
 
 MAX_PORT: Final = 65_535
+MAX_FRONTS: Final = 128
 MAX_SECONDS: Final = 7 * 24 * 3600.0
 """A week. A longer wait is a number in the wrong unit."""
 LEAST_SECONDS: Final = 0.001
@@ -72,6 +73,19 @@ def _is_ip(host: str, version: int) -> bool:
 def _resembles_ipv4(host: str) -> bool:
     """Whether the last label is a number, so that this cannot be a host name."""
     return host.rstrip(".").rpartition(".")[2].isdigit()
+
+
+def _front_count(value: object) -> int | Literal["auto"]:
+    text = str(value).strip().lower()
+    if text == "auto":
+        return "auto"
+    if isinstance(value, bool) or not text.isascii() or not text.isdigit():
+        raise PydanticCustomError("fronts", "write a number of processes, or auto")
+    if int(text) > MAX_FRONTS:
+        raise PydanticCustomError(
+            "fronts", "expected at most {most} processes", {"most": MAX_FRONTS}
+        )
+    return int(text)
 
 
 def _target(text: str) -> str:
@@ -260,4 +274,11 @@ Percent = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=100, allow_
 Whole = Annotated[int, BeforeValidator(_no_bool)]
 PositiveCount = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=1_000_000)]
 Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=10_000_000)]
+FrontCount = Annotated[
+    int | Literal["auto"],
+    PlainValidator(_front_count),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 0, "maximum": MAX_FRONTS}, {"const": "auto"}]}
+    ),
+]
 SlotCount = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=MAX_SLOTS)]

@@ -310,7 +310,7 @@ class Exchange:
             objective=objective.name if objective is not None else "",
         )
 
-    def lose_sight(self) -> None:
+    def lose_stream(self) -> None:
         """Its stream was lost with the front that held it: the request may be on its way to its
         server, as with a gateway that ends the stream with our reply."""
         self._is_half_closed = True

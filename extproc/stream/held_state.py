@@ -1,4 +1,4 @@
-"""What a front is told of an exchange, so that another core can continue it.
+"""What a front knows of an exchange, so that another core can continue it.
 
     None       undecided: its messages are enough to decide again
     queued     its place in the queue
@@ -27,7 +27,7 @@ HeldState = tuple[Any, ...]
 
 
 def held_state(exchange: Exchange) -> HeldState | None:
-    """Its state now; None while it is undecided, or as the front was told before."""
+    """Its state now; None while it is undecided, or as the front knows it."""
     stage, ticket = exchange.stage, exchange.ticket
     if ticket is not None:
         return (QUEUED, ticket.id, ticket.entered_at)

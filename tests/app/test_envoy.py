@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from extproc.app.envoy import envoy_options
+from extproc.core.request import HOLD_MARGIN_S
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode, OptionsError
 from extproc.envoy_config.tls_files import SYSTEM_CA, PickerTls
 from extproc.settings import load_settings
@@ -104,3 +105,9 @@ def test_every_source_of_the_settings_gives_envoy_what_it_needs(tmp_path: Path) 
     known = [profile.ca_file for profile in options.tls_profiles]
     assert known == ["/a.pem", "/b.pem", "/c.pem", "/d.pem", SYSTEM_CA]
     assert {profile.server_name for profile in options.tls_profiles} == {None}
+
+
+def test_with_fronts_the_message_timeout_includes_the_time_in_the_queue() -> None:
+    flags = {"fronts": "2", "queue.timeout_s": "30"}
+    options = envoy_options(load_settings(None, environ={}, flags=flags))
+    assert options.has_fronts and options.message_timeout_s == 30 + HOLD_MARGIN_S

@@ -91,3 +91,11 @@ def test_breakers_break_nothing(name: str) -> None:
 def test_a_name_is_resolved_and_an_address_is_not(host: str, kind: str | None) -> None:
     found = clusters(picker=HostPort(host, 9002))["coxswain"]
     assert found.get("type") in ({kind} if kind else {None, "STATIC"})
+
+
+def test_with_fronts_a_lost_one_does_not_take_the_others_out() -> None:
+    """All share one address: only health checks say that nobody is there."""
+    picker = clusters(has_fronts=True)["coxswain"]
+    assert "outlier_detection" not in picker
+    assert picker["close_connections_on_host_health_failure"] is True
+    assert "close_connections_on_host_health_failure" not in clusters()["coxswain"]

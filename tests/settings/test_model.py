@@ -16,6 +16,8 @@ from extproc.settings import (
     QueueSettings,
     ScraperSettings,
     Settings,
+    SettingsError,
+    load_settings,
     profile_of,
     settings_reference,
     settings_schema,
@@ -250,3 +252,29 @@ def test_what_does_not_go_together(section: dict[str, object]) -> None:
     """Told when the settings are read."""
     with pytest.raises(ValidationError):
         Settings.model_validate({"endpoints": [section]})
+
+
+@pytest.mark.parametrize(
+    ("text", "fronts"), [("0", 0), ("3", 3), ("auto", "auto"), (" AUTO ", "auto")]
+)
+def test_fronts_are_a_number_or_auto(text: str, fronts: object) -> None:
+    assert load_settings(None, environ={"COXSWAIN_FRONTS": text}).fronts == fronts
+
+
+@pytest.mark.parametrize("text", ["-1", "many", "1.5", "129", "true"])
+def test_other_fronts_are_one_clear_error(text: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(None, environ={"COXSWAIN_FRONTS": text})
+    assert "processes" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_fronts_need_our_own_transport() -> None:
+    flags = {"fronts": "2", "listen.transport": "grpcio"}
+    with pytest.raises(SettingsError, match=r"listen\.transport"):
+        load_settings(None, environ={}, flags=flags)
+
+
+def test_fronts_and_a_count_of_usage_are_not_possible_together() -> None:
+    flags = {"fronts": "2", "usage.path": "/tmp/usage.db"}
+    with pytest.raises(SettingsError, match="usage"):
+        load_settings(None, environ={}, flags=flags)

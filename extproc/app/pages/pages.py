@@ -39,7 +39,9 @@ class Pages:
         actions: Actions,
         links: Mapping[str, str],
         machines: Callable[[float], list[dict[str, Any]]] = lambda _: [],
+        processes: Callable[[], Mapping[str, object] | None] = lambda: None,
     ) -> None:
+        self._processes = processes
         self._dispatcher = dispatcher
         self._registry = registry
         self._discovery = discovery
@@ -73,7 +75,9 @@ class Pages:
     def _status(self) -> dict[str, Any]:
         now = time.monotonic()
         machines = self._machines(now)
+        processes = self._processes()
         return {
+            **({} if processes is None else {"processes": processes}),
             "version": self._version,
             "uptime_s": round(now - self._started_at, 1),
             "not_ready": list(self.obstacles()),

@@ -65,7 +65,7 @@ class ExchangeContinuer:
         _stream(handler).exchange.place = place_of(state)
 
     def leave(self, handler: CallHandler) -> None:
-        _stream(handler).exchange.lose_sight()
+        _stream(handler).exchange.lose_stream()
         ticket = _stream(handler).ticket
         if ticket is None or not ticket.request.id:
             return

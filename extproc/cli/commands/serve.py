@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -62,8 +63,17 @@ def serve(
 
     settings = load()
     set_up_logging(settings.log)
+    options = {
+        "config": None if config is None else str(config),
+        "endpoints": endpoint,
+        "assignments": assignment,
+    }
+    process = [sys.executable, "-m", "extproc.cli.process", json.dumps(options)]
+    file = str(config or os.environ.get(CONFIG_VARIABLE, ""))
     try:
-        uvloop.run(run(settings, load, str(config or os.environ.get(CONFIG_VARIABLE, ""))))
+        code = uvloop.run(run(settings, load, file, process))
     except ListenError as error:
         print(f"coxswain: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
+    if code:
+        raise typer.Exit(code)

@@ -2,7 +2,7 @@
 
     hold -> adopt each lease -> observe every endpoint -> place each queued request -> assign
 
-Between `hold` and `assign` no slot is assigned, so the order in which the requests are told does
+Between `hold` and `assign` no slot is assigned, so the order in which the requests arrive does
 not matter. A lease is adopted before the endpoint is observed: a scrape that began before would
 count its slot as foreign. Times are monotonic seconds of the same machine.
 """

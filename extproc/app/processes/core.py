@@ -1,0 +1,235 @@
+"""A core: decides for all fronts once it leads, and waits as a spare until then."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import socket
+import time
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from extproc.admin.dependencies import ReloadError
+from extproc.app.poller import start_poller
+from extproc.app.processes.child import Child, Identity
+from extproc.app.processes.continuer import ExchangeContinuer
+from extproc.app.service import Service
+from extproc.core.address import Address
+from extproc.core.fleet.endpoint import Intent
+from extproc.fronts.core_calls import CoreCalls
+from extproc.fronts.link import Link
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from extproc.app.ports import DataPlaneServer
+    from extproc.app.processes.control import Message
+    from extproc.settings import Settings
+    from extproc.transport import ServiceTable
+
+HELLO_S: Final = 1.0
+"""How long a core waits for a front that says nothing: what that one holds is not continued."""
+FLEET_S: Final = 2.0
+"""How long it waits for endpoints that the core before it used: agents report them again."""
+SCRAPE_S: Final = 1.0
+"""How long it waits for the servers' own word about their slots."""
+POLL_S: Final = 0.005
+FLEET_INTERVAL_S: Final = 0.5
+
+log = logging.getLogger("coxswain.core")
+
+
+async def run_core(
+    settings: Settings, load: Callable[[], Settings], file: str, identity: Identity
+) -> int:
+    """Wait as a spare, lead when the supervisor says so, and end when it says so. Returns the exit
+    code. Raises `ListenError` for a port that cannot be had, and `SettingsError`."""
+    return await Core(settings, load, file, identity).run()
+
+
+class Core:
+    """The process. Belongs to one event loop."""
+
+    def __init__(
+        self, settings: Settings, load: Callable[[], Settings], file: str, identity: Identity
+    ) -> None:
+        start_poller()
+        self._loop = asyncio.get_running_loop()
+        self._settings = settings
+        self._calls: CoreCalls | None = None
+        self._port = 0
+        self._links: list[Link] = []
+        self._processes: dict[str, object] | None = None
+        self._takeover: dict[str, object] | None = None
+        self._end: asyncio.Future[int] = self._loop.create_future()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._linking: set[asyncio.Task[None]] = set()
+        self._load = load
+        self._service = Service(
+            settings, self._load_again, file, data_plane=self._data_plane, processes=self._describe
+        )
+        self._child = Child(identity, self._hear)
+
+    async def run(self) -> int:
+        self._loop.add_signal_handler(signal.SIGTERM, self._child.report, "leaving")
+        self._loop.add_signal_handler(signal.SIGHUP, self._spawn_reload)
+        gc.collect()
+        gc.freeze()  # what is here stays
+        self._child.report("started")
+        try:
+            return await self._end
+        finally:
+            if self._calls is not None:
+                self._calls.close()
+                await asyncio.sleep(0)  # uvloop does not end while a link is open
+
+    def _load_again(self) -> Settings:
+        """Read the settings for a reload, in a thread; a spare with the new ones is started."""
+        settings = self._load()
+        self._loop.call_soon_threadsafe(self._child.report, "reloaded")
+        return settings
+
+    # The supervisor's word
+
+    def _hear(self, message: Message, sockets: list[socket.socket]) -> None:
+        match message["do"]:
+            case "link":
+                self._spawn(self._attach(str(message["front"]), sockets[0]), self._linking)
+            case "lead":
+                self._port = int(message["port"])
+                self._spawn(self._lead(set(message["fronts"]), message["since"]), self._tasks)
+            case "processes":
+                self._processes = {key: message[key] for key in message if key != "do"}
+            case "stop":
+                self._spawn(self._stop(), self._tasks)
+
+    def _spawn(self, work: Any, tasks: set[asyncio.Task[None]]) -> None:
+        task = self._loop.create_task(work)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    async def _attach(self, front: str, end: socket.socket) -> None:
+        if self._calls is None:
+            self._calls = self._make_calls()
+        link = Link(self._calls, self._loop, front)
+        self._calls.attach(link)
+        await self._loop.connect_accepted_socket(lambda: cast("asyncio.Protocol", link), end)
+
+    def _make_calls(self) -> CoreCalls:
+        service = self._service
+        continuer = ExchangeContinuer(service.processor, service.dispatcher, time.monotonic)
+        return CoreCalls(service.data_plane_table(), continuer, self._port)
+
+    def _data_plane(
+        self,
+        settings: Settings,  # noqa: ARG002 - the fronts listen
+        table: ServiceTable,  # noqa: ARG002 - it was made for the links before
+        clock: Callable[[], float],  # noqa: ARG002
+    ) -> tuple[DataPlaneServer, int]:
+        assert self._calls is not None
+        return self._calls, self._port
+
+    # Leading
+
+    async def _lead(self, fronts: set[str], since: float | None) -> None:
+        try:
+            await self._take_over(fronts, since)
+        except Exception as error:  # noqa: BLE001 - it ends this process
+            if not self._end.done():
+                self._end.set_exception(error)
+
+    async def _take_over(self, fronts: set[str], since: float | None) -> None:
+        began = time.monotonic() if since is None else since
+        if self._calls is None:
+            self._calls = self._make_calls()
+        calls, service = self._calls, self._service
+        dispatcher = service.dispatcher
+        dispatcher.hold()
+        await service.start()
+        await self._until(lambda: fronts <= calls.greeted(), HELLO_S)
+        leased, fleet = calls.held_addresses()
+        wanted = {Address.parse(each) for each in leased | fleet.keys()}
+        await self._until(lambda: all(each in dispatcher.fleet for each in wanted), FLEET_S)
+        for address, intent in fleet.values():
+            self._restore_intent(Address.parse(address), Intent(intent))
+        adopted = calls.adopt()
+        if fleet:
+            adopted_at = time.monotonic()
+            service.scrape_all()
+            await self._until(lambda: self._is_observed_since(adopted_at), SCRAPE_S)
+        placed = calls.open()
+        self._publish_fleet()
+        took_s = time.monotonic() - began
+        if since is not None:
+            self._takeover = {
+                "seconds": round(took_s, 3),
+                "running": adopted,
+                "queued": placed,
+                "fronts": len(calls.greeted()),
+            }
+            log.warning(
+                "took over within %.2f s: fronts %d, running requests %d, queued requests %d",
+                *(took_s, len(calls.greeted()), adopted, placed),
+            )
+        self._child.report("leads", seconds=took_s)
+
+    def _restore_intent(self, address: Address, intent: Intent) -> None:
+        """What operators asked of the core before this one holds on."""
+        endpoint = self._service.dispatcher.fleet.get(address)
+        if endpoint is not None and endpoint.intent is not intent:
+            self._service.dispatcher.set_intent(address, intent, time.monotonic())
+
+    def _is_observed_since(self, moment: float) -> bool:
+        dispatcher = self._service.dispatcher
+        return all(
+            dispatcher.slots_at(endpoint.address).known_at >= moment
+            for endpoint in dispatcher.fleet
+            if not endpoint.is_removed
+        )
+
+    async def _until(self, is_so: Callable[[], bool], timeout_s: float) -> None:
+        end = time.monotonic() + timeout_s
+        while not is_so() and time.monotonic() < end:  # noqa: ASYNC110 - the servers' word
+            await asyncio.sleep(POLL_S)
+
+    def _publish_fleet(self) -> None:
+        """Let the fronts keep what the next core must know of the fleet."""
+        self._loop.call_later(FLEET_INTERVAL_S, self._publish_fleet)
+        assert self._calls is not None
+        self._calls.publish_fleet(
+            tuple(
+                (str(endpoint.address), endpoint.intent.value)
+                for endpoint in self._service.dispatcher.fleet
+                if not endpoint.is_removed
+                and (endpoint.is_serving or endpoint.intent is not Intent.ACTIVE)
+            )
+        )
+
+    def _describe(self) -> dict[str, object] | None:
+        if self._processes is None:
+            return None
+        return {**self._processes, "last_takeover": self._takeover}
+
+    # The end
+
+    async def _stop(self) -> None:
+        if self._calls is not None and self._calls.is_open:
+            await self._service.stop()
+        self._finish(0)
+
+    def _finish(self, code: int) -> None:
+        if not self._end.done():
+            self._end.set_result(code)
+
+    def _spawn_reload(self) -> None:
+        self._spawn(self._reload(), self._tasks)
+
+    async def _reload(self) -> None:
+        try:
+            reloaded = await self._service.settings.reload(is_dry_run=False)
+        except ReloadError as error:
+            log.error("the settings are unchanged: %s", error)
+            return
+        if reloaded.needs_restart:
+            log.warning("settings that need a restart: %s", ", ".join(reloaded.needs_restart))

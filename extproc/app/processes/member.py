@@ -1,0 +1,120 @@
+"""One process of the supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from contextlib import suppress
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from extproc.app.processes.control import Control, channel
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Mapping, Sequence
+
+    from extproc.app.processes.control import Message
+
+
+class Role(Enum):
+    """What a process does. A spare is a core that does not lead."""
+
+    CORE = "core"
+    FRONT = "front"
+
+
+class Member:
+    """A running process; made by `Member.start`. `heard` gets what it reports, `ended` is called
+    once, when it is gone."""
+
+    def __init__(self, role: Role, name: str, process: asyncio.subprocess.Process) -> None:
+        self.role = role
+        self.name = name
+        self.process = process
+        self.since = self.alive_at = time.monotonic()
+        self.has_started = False
+        self.is_ready = False
+        """A front to which a core has spoken, or a core that leads."""
+        self.is_leaving = False
+        self.link = 0
+        """The number of a front's present link."""
+        self.connections = 0
+        self.calls = 0
+        self._control: Control | None = None
+        self._wait: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def start(
+        cls,
+        role: Role,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        heard: Callable[[Member, Message], None],
+        ended: Callable[[Member], None],
+    ) -> Member:
+        """Start `command` with the role, the name, and the descriptor of its channel behind it.
+
+        It leads a session of its own: the terminal's Ctrl-C reaches only the supervisor.
+        """
+        ours, theirs = channel()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                *(role.value, name, str(theirs.fileno())),
+                pass_fds=(theirs.fileno(),),
+                env=environment,
+                start_new_session=True,
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        member = cls(role, name, process)
+        member._control = Control(
+            ours, lambda message, _: heard(member, message), member._control_closed
+        )
+        member._wait = asyncio.create_task(member._until_ended(ended))
+        return member
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def order(self, what: str, *sockets: socket.socket, **more: Any) -> bool:
+        """Send it an order; returns whether it was sent."""
+        assert self._control is not None
+        return self._control.send({"do": what, **more}, *sockets)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal; nothing happens if it has ended."""
+        if self.process.returncode is None:
+            with suppress(ProcessLookupError):
+                self.process.send_signal(number)
+
+    def describe(self, role: str) -> dict[str, object]:
+        """For operators."""
+        return {
+            "name": self.name,
+            "role": role,
+            "pid": self.pid,
+            "age_s": round(time.monotonic() - self.since, 1),
+            "connections": self.connections,
+            "calls": self.calls,
+        }
+
+    async def wait(self) -> int:
+        """Wait until it has ended; its exit code."""
+        return await self.process.wait()
+
+    def _control_closed(self) -> None:
+        """Its end follows."""
+
+    async def _until_ended(self, ended: Callable[[Member], None]) -> None:
+        await self.process.wait()
+        if self._control is not None:
+            self._control.close()
+        ended(self)

@@ -1,0 +1,439 @@
+"""Starts a core, a spare core and fronts, and replaces what dies.
+
+    spare --the core is gone--> leads; another spare is started
+    front --gone--> another one is started; Envoys connect again, and reach any front
+
+It accepts Envoys' connections and gives each to the front with the fewest, so that none is lost
+with a front that has not accepted it. It serves nothing itself. A process that gives no sign of
+life is killed before it is replaced: two cores never decide at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import time
+from typing import TYPE_CHECKING, Final
+
+from extproc.app.ports import listening_sockets
+from extproc.app.processes.member import Member, Role
+from extproc.app.service_manager import ServiceManager
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from extproc.app.processes.control import Message
+    from extproc.settings import Settings
+
+CHECK_S: Final = 0.25
+HUNG_S: Final = 2.0
+"""A process that is silent for so long is killed; eight signs of life are due in this time."""
+START_S: Final = 60.0
+"""The same for one that starts."""
+PAUSED_S: Final = 0.75
+"""If a check comes so much too late, it was this process that stood still."""
+RESTART_MIN_S: Final = 0.5
+RESTART_MAX_S: Final = 10.0
+FREE_RESTARTS: Final = 3
+"""The number in a row that is started again at once."""
+PUBLISH_S: Final = 0.5
+STEADY_S: Final = 10.0
+"""A process that ends sooner than this is started again with a delay."""
+RELINK_S: Final = 0.05
+STOP_MARGIN_S: Final = 5.0
+OWN_VARIABLES: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+"""What systemd sets for the supervisor is not for its processes."""
+
+log = logging.getLogger("coxswain.processes")
+
+
+def front_count(settings: Settings) -> int:
+    """The number of fronts; 0 for one process that does everything."""
+    if settings.fronts == "auto":
+        return max(1, (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2) - 1)
+    return settings.fronts
+
+
+async def supervise(settings: Settings, command: Sequence[str]) -> int:
+    """Serve until SIGTERM or SIGINT, then stop all processes; a second signal kills them.
+
+    `command` starts a process of ours; its role follows. Returns the exit code: that of the first
+    core, if it could not begin to serve. Raises `ListenError`.
+    """
+    listeners, port = listening_sockets(settings)
+    supervisor = Supervisor(settings, command, listeners, port)
+    try:
+        return await supervisor.run()
+    finally:
+        for each in listeners:
+            each.close()
+
+
+class Supervisor:
+    """Belongs to one event loop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        command: Sequence[str],
+        listeners: list[socket.socket],
+        port: int,
+    ) -> None:
+        self._settings = settings
+        self._command = [*command, str(os.getpid())]
+        self._listeners = listeners
+        self._port = port
+        self._fronts_wanted = front_count(settings)
+        self._members: dict[str, Member] = {}
+        self._core: Member | None = None
+        self._has_led = False
+        self._lost_at: float | None = None
+        self._serials = {Role.CORE: 0, Role.FRONT: 0}
+        self._links = 0
+        self._takeovers = 0
+        self._restarts = {Role.CORE: 0, Role.FRONT: 0}
+        self._short_lives = {Role.CORE: 0, Role.FRONT: 0}
+        self._starting: set[asyncio.Task[None]] = set()
+        self._is_accepting = False
+        self._is_stopping = False
+        self._exit_code = 0
+        self._over = asyncio.Event()
+        self._signalled = asyncio.Event()
+        self._manager = ServiceManager(os.environ)
+        self._checked_at = self._published_at = time.monotonic()
+        self._environment = {
+            key: value for key, value in os.environ.items() if key not in OWN_VARIABLES
+        }
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        self._reconcile()
+        loop.call_later(CHECK_S, self._check)
+        signalled = asyncio.create_task(self._signalled.wait())
+        over = asyncio.create_task(self._over.wait())
+        await asyncio.wait({signalled, over}, return_when=asyncio.FIRST_COMPLETED)
+        await self._stop()
+        signalled.cancel()
+        over.cancel()
+        return self._exit_code
+
+    # Members
+
+    def _fronts(self) -> list[Member]:
+        return [
+            each
+            for each in self._members.values()
+            if each.role is Role.FRONT and not each.is_leaving
+        ]
+
+    def _spares(self) -> list[Member]:
+        return [
+            each
+            for each in self._members.values()
+            if each.role is Role.CORE and each is not self._core and not each.is_leaving
+        ]
+
+    def _reconcile(self) -> None:
+        """Start and promote what is missing."""
+        if self._is_stopping or self._over.is_set():
+            return
+        if self._core is None:
+            spare = next((each for each in self._spares() if each.has_started), None)
+            if spare is not None:
+                self._promote(spare)
+        starting = [task.get_name() for task in self._starting]
+        cores = len(self._spares()) + starting.count(Role.CORE.value)
+        self._start(Role.CORE, 1 + (self._core is None) - cores)
+        fronts = len(self._fronts()) + starting.count(Role.FRONT.value)
+        self._start(Role.FRONT, self._fronts_wanted - fronts)
+        self._publish()
+
+    def _start(self, role: Role, count: int) -> None:
+        for _ in range(count):
+            self._serials[role] += 1
+            name = f"{role.value}-{self._serials[role]}"
+            task = asyncio.create_task(
+                self._start_one(role, name, _delay_s(self._short_lives[role])), name=role.value
+            )
+            self._starting.add(task)
+            task.add_done_callback(self._started_one)
+
+    def _started_one(self, task: asyncio.Task[None]) -> None:
+        self._starting.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a process could not be started: %s", error)
+            asyncio.get_running_loop().call_later(RESTART_MAX_S, self._reconcile)
+        else:
+            self._reconcile()
+
+    async def _start_one(self, role: Role, name: str, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+        if self._is_stopping:
+            return
+        member = await Member.start(
+            role, name, self._command, self._environment, self._heard, self._ended
+        )
+        self._members[name] = member
+        log.info("%s started as process %d", name, member.pid)
+
+    def _promote(self, spare: Member) -> None:
+        self._core = spare
+        fronts = [each for each in self._fronts() if each.has_started]
+        for front in fronts:
+            self._link(front)
+        spare.order(
+            "lead",
+            fronts=[front.name for front in fronts],
+            port=self._port,
+            since=self._lost_at,
+        )
+        if self._lost_at is not None:
+            log.warning("%s takes over", spare.name)
+
+    def _link(self, front: Member) -> None:
+        """Connect a front with the core."""
+        core = self._core
+        if core is None:
+            return
+        self._links += 1
+        front.link = self._links
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        core.order("link", ours, front=front.name)
+        front.order("link", theirs, number=front.link)
+
+    # What they say
+
+    def _heard(self, member: Member, message: Message) -> None:
+        member.alive_at = time.monotonic()
+        match message["is"]:
+            case "alive":
+                member.connections = int(message.get("connections", 0))
+                member.calls = int(message.get("calls", 0))
+            case "started":
+                member.has_started = True
+                if member.role is Role.FRONT:
+                    self._link(member)
+                self._reconcile()
+            case "leads":
+                member.is_ready = True
+                self._led()
+            case "opened":
+                if not member.is_ready:
+                    member.is_ready = True
+                    self._led()
+                    if self._has_led:
+                        self._accept(True)
+            case "unlinked":
+                number = message["number"]
+                asyncio.get_running_loop().call_later(RELINK_S, self._relink, member, number)
+            case "leaving":
+                self._replace(member)
+            case "reloaded":
+                for spare in self._spares():
+                    self._replace(spare)
+        self._publish_soon(message["is"])
+
+    def _led(self) -> None:
+        """A core leads, or a front is ready: report to systemd the first time that all are."""
+        if self._core is None or not self._core.is_ready:
+            return
+        is_complete = sum(each.is_ready for each in self._fronts()) >= self._fronts_wanted
+        if is_complete and not self._has_led:
+            self._has_led = True
+            text = (
+                f"serving Envoy on {self._settings.listen.grpc} with {self._fronts_wanted} fronts"
+            )
+            log.info(text)
+            self._accept(True)  # not before: the first front would get every connection
+            self._manager.ready(text)
+
+    def _relink(self, front: Member, number: int) -> None:
+        """A front lost its core; if the core lives, it is connected again."""
+        is_current = self._members.get(front.name) is front and front.link == number
+        if is_current and not self._is_stopping and self._core is not None:
+            self._link(front)
+
+    def _replace(self, member: Member) -> None:
+        """A process got SIGTERM: what it holds is handed over first."""
+        if self._is_stopping or member.is_leaving:
+            return
+        if member is self._core:
+            log.info("%s leaves: its spare takes over when it is ready", member.name)
+            if not any(spare.has_started for spare in self._spares()):
+                asyncio.get_running_loop().call_later(CHECK_S, self._replace, member)
+                return
+            member.is_leaving = True
+            member.send_signal(signal.SIGKILL)  # the fronts hold all that counts
+        elif member.role is Role.CORE:
+            member.is_leaving = True
+            member.order("stop")
+        else:
+            member.is_leaving = True
+            member.order("leave")
+        self._reconcile()
+
+    def _ended(self, member: Member) -> None:
+        self._members.pop(member.name, None)
+        code = member.process.returncode
+        lived_s = time.monotonic() - member.since
+        role = member.role
+        self._short_lives[role] = self._short_lives[role] + 1 if lived_s < STEADY_S else 0
+        if member is self._core:
+            self._core = None
+            if not self._has_led and not member.is_ready:
+                self._exit_code = 1 if code is None or code < 0 else code or 1
+                self._over.set()
+                return
+            if not self._is_stopping:
+                self._lost_at = time.monotonic()
+                self._takeovers += 1
+        if self._is_stopping or member.is_leaving:
+            log.info("%s ended", member.name)
+        else:
+            self._restarts[role] += 1
+            log.error("%s ended after %.0f s: %s", member.name, lived_s, _how(code))
+        if not any(front.is_ready for front in self._fronts()):
+            self._accept(False)
+        self._reconcile()
+
+    # Connections
+
+    def _accept(self, is_accepting: bool) -> None:
+        """While there is no front, connections wait in the kernel."""
+        if is_accepting is self._is_accepting:
+            return
+        self._is_accepting = is_accepting
+        loop = asyncio.get_running_loop()
+        for each in self._listeners:
+            if is_accepting:
+                loop.add_reader(each.fileno(), self._take, each)
+            else:
+                loop.remove_reader(each.fileno())
+
+    def _take(self, listener: socket.socket) -> None:
+        while self._is_accepting:
+            try:
+                connection, _ = listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                log.error("a connection could not be accepted: %s", error)
+                return
+            connection.setblocking(False)
+            ready = [front for front in self._fronts() if front.is_ready]
+            if not ready:
+                connection.close()
+                return
+            front = min(ready, key=lambda each: each.connections)
+            front.connections += 1
+            front.order("serve", connection)
+
+    # Time
+
+    def _check(self) -> None:
+        now = time.monotonic()
+        was_paused = now - self._checked_at > CHECK_S + PAUSED_S
+        self._checked_at = now
+        for member in list(self._members.values()):
+            if was_paused:
+                member.alive_at = now
+            limit_s = HUNG_S if member.has_started else START_S
+            if now - member.alive_at > limit_s:
+                log.error("%s has not answered for %g s: killed", member.name, limit_s)
+                member.alive_at = now
+                member.send_signal(signal.SIGKILL)
+        if now - self._published_at > PUBLISH_S:
+            self._publish()
+        asyncio.get_running_loop().call_later(CHECK_S, self._check)
+
+    # What operators see
+
+    def _publish_soon(self, cause: str) -> None:
+        if cause != "alive":
+            self._publish()
+
+    def _publish(self) -> None:
+        core = self._core
+        if core is None:
+            return
+        self._published_at = time.monotonic()
+        core.order(
+            "processes",
+            fronts=self._fronts_wanted,
+            takeovers=self._takeovers,
+            restarts={role.value: count for role, count in self._restarts.items()},
+            members=[each.describe(self._role_of(each)) for each in self._members.values()],
+        )
+
+    def _role_of(self, member: Member) -> str:
+        if member.role is Role.FRONT:
+            return "front" if member.is_ready else "starting front"
+        if member is self._core:
+            return "core"
+        return "spare" if member.has_started else "starting spare"
+
+    # Signals
+
+    def _reload(self) -> None:
+        """The core reads its settings again, and says when a spare must do so too."""
+        if self._core is not None:
+            self._core.send_signal(signal.SIGHUP)
+
+    async def _stop(self) -> None:
+        """Stop accepting, let the core drain, then end the others."""
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        self._manager.stopping()
+        self._signalled.clear()
+        self._accept(False)
+        for listener in self._listeners:
+            listener.close()
+        hurry = asyncio.create_task(self._signalled.wait())
+        leaving = asyncio.create_task(self._stop_members())
+        await asyncio.wait({hurry, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (hurry, leaving):
+            task.cancel()
+        members = list(self._members.values())
+        for member in members:
+            member.send_signal(signal.SIGKILL)
+        await asyncio.gather(*(member.wait() for member in members))
+        await asyncio.gather(hurry, leaving, return_exceptions=True)
+        self._manager.close()
+
+    async def _stop_members(self) -> None:
+        for task in self._starting:
+            task.cancel()
+        core = self._core
+        for front in self._fronts():
+            front.order("unready")
+        for spare in self._spares():
+            spare.order("stop")
+        if core is not None:
+            core.order("stop")
+            async with asyncio.timeout(self._settings.drain_timeout_s + STOP_MARGIN_S):
+                await core.wait()
+        rest = list(self._members.values())
+        for member in rest:
+            member.order("stop")
+        async with asyncio.timeout(STOP_MARGIN_S):
+            await asyncio.gather(*(member.wait() for member in rest))
+
+
+def _delay_s(short_lives: int) -> float:
+    """How long a start waits after this number of processes in a row that ended early."""
+    if short_lives < FREE_RESTARTS:
+        return 0.0
+    return float(min(RESTART_MAX_S, RESTART_MIN_S * 2 ** min(short_lives - FREE_RESTARTS, 10)))
+
+
+def _how(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"killed by {signal.Signals(-code).name}"
+    return f"exit code {code}"

@@ -1,0 +1,57 @@
+"""Run as a module by the supervisor: one of its processes, a core or a front.
+
+`python -m extproc.cli.process OPTIONS SUPERVISOR ROLE NAME DESCRIPTOR`. OPTIONS are those of
+`coxswain serve`, as JSON: each process reads the settings itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvloop
+
+from extproc.app import ListenError
+from extproc.app.logs import set_up_logging
+from extproc.app.processes.child import Identity, tie_to_supervisor
+from extproc.app.processes.core import run_core
+from extproc.app.processes.front import run_front
+from extproc.cli.options import settings_from
+from extproc.settings import CONFIG_VARIABLE, SettingsError
+
+if TYPE_CHECKING:
+    from extproc.settings import Settings
+
+
+def main(arguments: list[str]) -> int:
+    """Run until the supervisor ends it; returns the exit code."""
+    text, supervisor, role, name, descriptor = arguments
+    identity = Identity(name, int(supervisor), int(descriptor))
+    tie_to_supervisor(identity.supervisor)
+    options = json.loads(text)
+    config = None if options["config"] is None else Path(options["config"])
+
+    def load() -> Settings:
+        return settings_from(config, options["endpoints"], options["assignments"])
+
+    try:
+        settings = load()
+        set_up_logging(settings.log)
+        if role == "front":
+            uvloop.run(run_front(settings, identity))
+            return 0
+        file = str(config or os.environ.get(CONFIG_VARIABLE, ""))
+        return uvloop.run(run_core(settings, load, file, identity))
+    except SettingsError as error:
+        print(f"coxswain: {error}", file=sys.stderr)
+        return 2
+    except ListenError as error:
+        print(f"coxswain: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,205 @@
+"""Servers and clients that account for each request: who ran where, when, and in which order.
+
+The servers keep llama-server's manners: a request over their slots waits inside, first come first
+served, and `/slots` shows what runs. The truth is taken here, beside both, with one clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from random import Random
+
+import httpx
+from aiohttp import web
+
+CHAT = "/v1/chat/completions"
+NUMBER, SERVICE = "x-test-number", "x-test-service-s"
+LATE_S = 0.5
+"""Envoys and a busy machine swap requests that come close together."""
+
+
+@dataclass(slots=True)
+class Trace:
+    """One request. Times are monotonic seconds; 0 for what did not happen."""
+
+    number: int
+    sent_at: float = 0.0
+    arrived_at: float = 0.0
+    started_at: float = 0.0
+    ended_at: float = 0.0
+    status: int = 0
+    is_named: bool = False
+    """Whether its response names the endpoint: the picker has seen both its ends."""
+    is_over: bool = False
+    """Whether it reached a server whose slots were all busy."""
+    problem: str = ""
+
+
+@dataclass
+class Account:
+    """All requests of one run."""
+
+    traces: dict[int, Trace] = field(default_factory=dict)
+
+    def over(self) -> list[Trace]:
+        """Requests that reached a server without a free slot."""
+        return [one for one in self.traces.values() if one.is_over]
+
+    def blind(self, since: float) -> list[Trace]:
+        """Requests that reached a server after `since` without the picker's word."""
+        return [
+            one for one in self.traces.values() if not one.is_named and one.arrived_at > since > 0
+        ]
+
+    def unanswered(self) -> list[Trace]:
+        """Requests that were not answered with 200."""
+        return [one for one in self.traces.values() if one.status != 200]
+
+    def overtaken(self, by_s: float = LATE_S) -> list[Trace]:
+        """Requests that got a slot after one that was sent more than `by_s` later."""
+        found = []
+        served = sorted(
+            (one for one in self.traces.values() if one.started_at), key=lambda one: one.started_at
+        )
+        newest = 0.0
+        for one in served:
+            if newest > one.sent_at + by_s:
+                found.append(one)
+            newest = max(newest, one.sent_at)
+        return found
+
+    def describe(self, since: float = 0.0) -> str:
+        waits = sorted(one.started_at - one.sent_at for one in self.traces.values())
+        return (
+            f"requests {len(self.traces)}, over {len(self.over())}, blind "
+            f"{len(self.blind(since))}, overtaken {len(self.overtaken())}, unanswered "
+            f"{len(self.unanswered())}, longest wait {waits[-1]:.2f} s, "
+            f"median {waits[len(waits) // 2]:.2f} s"
+        )
+
+
+class AccountingServer:
+    """One server with real slots; use it as `async with`."""
+
+    def __init__(self, account: Account, slots: int) -> None:
+        self.slots = slots
+        self.port = 0
+        self._account = account
+        self._running = 0
+        self._waiting: list[asyncio.Future[None]] = []
+        app = web.Application()
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/props", self._props)
+        app.router.add_get("/slots", self._slots)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_post(CHAT, self._chat)
+        self._runner = web.AppRunner(app, access_log=None)
+
+    async def __aenter__(self) -> AccountingServer:
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+    async def _props(self, _: web.Request) -> web.Response:
+        return web.json_response(
+            {
+                "total_slots": self.slots,
+                "model_alias": "fake",
+                "model_path": "fake.gguf",
+                "build_info": "b1",
+                "endpoint_slots": True,
+                "media_marker": f"<{self.port}>",
+            }
+        )
+
+    async def _models(self, _: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [{"id": "fake"}]})
+
+    async def _slots(self, _: web.Request) -> web.Response:
+        return web.json_response(
+            [
+                {"id": slot, "n_ctx": 4096, "is_processing": slot < self._running, "id_task": 0}
+                for slot in range(self.slots)
+            ]
+        )
+
+    async def _chat(self, request: web.Request) -> web.Response:
+        number = request.headers.get(NUMBER)
+        trace = self._account.traces.get(int(number)) if number else None
+        if trace is None:
+            trace = Trace(-1)  # a test's own request, to see that all is ready
+        trace.arrived_at = time.monotonic()
+        if self._running >= self.slots:
+            trace.is_over = True
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            await turn
+        else:
+            self._running += 1
+        trace.started_at = time.monotonic()
+        try:
+            await asyncio.sleep(float(request.headers.get(SERVICE, "0")))
+        finally:
+            trace.ended_at = time.monotonic()
+            if self._waiting:
+                self._waiting.pop(0).set_result(None)
+            else:
+                self._running -= 1
+        return web.json_response({"choices": [{"message": {"content": "on"}}]})
+
+
+async def load(
+    account: Account,
+    url: str,
+    *,
+    rate: float,
+    mean_s: float,
+    length_s: float,
+    seed: int,
+    halfway: Callable[[], Awaitable[None]],
+) -> None:
+    """Poisson arrivals for `length_s`, with exponential service times; calls `halfway` in the
+    middle, and returns when all are answered or failed."""
+    random = Random(seed)
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+    tasks: list[asyncio.Future[None]] = []
+    async with httpx.AsyncClient(timeout=60, limits=limits) as client:
+        begin = time.monotonic()
+        at, number, is_halfway = 0.0, 0, False
+        while at < length_s:
+            at += random.expovariate(rate)
+            number += 1
+            await asyncio.sleep(max(0.0, begin + at - time.monotonic()))
+            if not is_halfway and at >= length_s / 2:
+                is_halfway = True
+                tasks.append(asyncio.ensure_future(halfway()))
+            service_s = min(4 * mean_s, random.expovariate(1 / mean_s))
+            trace = account.traces[number] = Trace(number)
+            tasks.append(asyncio.create_task(_ask(client, url, trace, service_s)))
+        await asyncio.gather(*tasks)
+
+
+async def _ask(client: httpx.AsyncClient, url: str, trace: Trace, service_s: float) -> None:
+    trace.sent_at = time.monotonic()
+    headers = {NUMBER: str(trace.number), SERVICE: f"{service_s:.4f}"}
+    body = {"messages": [{"role": "user", "content": "row"}], "max_tokens": 1}
+    try:
+        answer = await client.post(url, json=body, headers=headers)
+    except httpx.TransportError as error:
+        trace.problem = repr(error)
+        return
+    trace.status = answer.status_code
+    trace.is_named = "x-coxswain-endpoint" in answer.headers
+    if answer.status_code != 200:
+        trace.problem = answer.text[:200]

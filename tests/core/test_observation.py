@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.observation import MAX_SLOTS, Observation, ObservationError, ScrapeStatus
+from extproc.core.observation import MAX_SLOTS, Issue, Observation, ObservationError, ScrapeStatus
 
 ADDRESS = Address("10.0.0.1", 8080)
 
@@ -48,3 +48,8 @@ def test_impossible_numbers_are_rejected(facts: dict[str, Any]) -> None:
 def test_possible_numbers_are_accepted(facts: dict[str, Any]) -> None:
     """Missing numbers are valid, and so is a scrape without any duration."""
     assert observation(**facts).address == ADDRESS
+
+
+def test_an_issue_is_one_line_of_the_log() -> None:
+    issue = Issue(code="slow-slots", message="no answer", remedy="wait")
+    assert str(issue) == "slow-slots: no answer; wait"

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from extproc.core.address import Address
 from extproc.core.fleet.catalog import FleetCatalog
 from extproc.core.observation import ModelReading
+from tests.fakes.steered_fleet import SteeredFleet
 
 ADDRESSES = [Address("10.0.0.1", port) for port in range(1, 6)]
 NAMES = "abcd"
@@ -133,3 +134,13 @@ def test_the_catalog_equals_a_query_of_all_servers(
     assert [found.canonical_name(name) for name in NAMES] == [
         afresh.canonical_name(name) for name in NAMES
     ]
+
+
+def test_only_a_known_name_has_a_model() -> None:
+    """Any of its names is called by one; of an unknown one nothing is claimed."""
+    fleet = SteeredFleet()
+    fleet.add(1, models=[ModelReading(name="big", aliases=("large",))])
+    catalog = fleet.dispatcher.resolver.names.catalog
+    assert catalog.model_named("large") == catalog.model_named("big") != ""
+    assert catalog.model_named("unknown") == ""
+    assert catalog.canonical_name("unknown") == "unknown"

@@ -202,3 +202,10 @@ def test_equal_prompts_under_two_names_of_a_model_are_one_prompt() -> None:
         return resolver.apply(request, resolved).prompt_blocks
 
     assert blocks("chat") == blocks("a") != blocks("b")
+
+
+def test_a_server_that_left_before_it_was_expected_changes_nothing() -> None:
+    fleet = SteeredFleet()
+    fleet.add(1, models=["a"])
+    resolver_of(fleet).expect(fleet.addresses[0]._replace(port=1))
+    fleet.pick(model="a")

@@ -40,3 +40,15 @@ def test_a_name_that_stands_for_one_model_costs_no_random_number() -> None:
 
 def test_a_name_without_targets_stands_for_itself() -> None:
     assert resolve_model("chat", {"chat": {}}, Random(1)) == "chat"
+
+
+class Beyond(Random):
+    """No generator returns 1.0; rounding of the weights' sums may have the same effect."""
+
+    def random(self) -> float:
+        return 1.0
+
+
+def test_a_point_behind_all_weights_is_the_name_itself() -> None:
+    """So that an error of rounding rejects no request."""
+    assert resolve_model("chat", {"chat": {"a": 0.1, "b": 0.2}}, Beyond()) == "chat"

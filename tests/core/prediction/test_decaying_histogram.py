@@ -58,3 +58,19 @@ def test_against_weights_that_are_multiplied(buckets: list[int]) -> None:
         assert share == pytest.approx(plain[bucket] / total, abs=1e-8)
     assert histogram.weight == pytest.approx(total, rel=1e-6)
     assert 2.0**80 > LARGEST_GAIN, "so the longest lists reach it"
+
+
+def test_weights_that_become_large_are_scaled_back() -> None:
+    """And what became too little to matter is forgotten: no number overflows."""
+    histogram = DecayingHistogram(decay=0.5)
+    histogram.add(-3)
+    for number in range(500):
+        histogram.add(number % 2)
+    assert {bucket for bucket, _ in histogram.shares()} == {0, 1}
+    assert histogram.weight == pytest.approx(2.0)
+    assert histogram.share_below(1) == pytest.approx(1 / 3)
+
+
+def test_without_entries_there_is_no_share_and_no_quantile() -> None:
+    histogram = DecayingHistogram()
+    assert (histogram.quantile(0.5), histogram.share_below(9), histogram.weight) == (None, 0.0, 0.0)

@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extproc.core.constraints import Constraints
-from extproc.core.queue.request_queue import RequestQueue
+from extproc.core.objective import Criticality, Objective
+from extproc.core.queue.request_queue import FEW_QUEUES, RequestQueue
 from extproc.core.queue.slo_attainment import SloAttainment
 from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
 from extproc.core.resolved_request import ResolvedRequest
+from tests.fakes.steered_fleet import SteeredFleet
 
 CONSTRAINTS = (Constraints(model="a"), Constraints(model="b"))
 
@@ -166,3 +168,45 @@ def test_many_returning_tickets_are_sorted_once() -> None:
         (constraint_queue,) = queue.constraint_queues()
         assert constraint_queue.next_by_priority(SloAttainment(), 0.0)[1] is ticket
         queue.leave(ticket)
+
+
+def test_the_newest_of_the_lowest_criticality_gives_way() -> None:
+    """With enough bytes, if bytes are what is lacking; none of the same criticality."""
+    queue = RequestQueue()
+    cheap, usual = (
+        Objective(name=one.label, criticality=one)
+        for one in (Criticality.SHEDDABLE, Criticality.STANDARD)
+    )
+
+    def enter_with(objective: Objective, body_bytes: int) -> Ticket:
+        request = Request(id="r", timeout_s=9.0, body_bytes=body_bytes)
+        return queue.enter(request, 0.0, ResolvedRequest(objective=objective))
+
+    first = enter_with(usual, 100)
+    assert queue.newest_below(Criticality.STANDARD) is None
+    assert queue.newest_below(Criticality.CRITICAL) is first
+    long, short = enter_with(cheap, 50), enter_with(cheap, 5)
+    assert queue.newest_below(Criticality.CRITICAL) is short
+    assert queue.newest_below(Criticality.CRITICAL, least_bytes=50) is long
+    assert queue.newest_below(Criticality.CRITICAL, least_bytes=60) is first
+    assert queue.newest_below(Criticality.CRITICAL, least_bytes=101) is None
+    assert queue.count_of(Criticality.SHEDDABLE) == 2 and queue.body_bytes == 155
+
+
+def test_an_endpoint_finds_its_queues_among_many_by_its_address_and_its_models() -> None:
+    """As among few, where each is checked."""
+    fleet = SteeredFleet()
+    address = fleet.add(1, models=["a"])
+    endpoint = fleet.dispatcher.fleet.get(address)
+    assert endpoint is not None
+    queue = RequestQueue()
+
+    def enter_for(constraints: Constraints) -> None:
+        queue.enter(Request(id="r", timeout_s=9.0), 0.0, ResolvedRequest(constraints))
+
+    own = [Constraints(), Constraints(model="a"), Constraints(allowed=frozenset({address}))]
+    for constraints in own:
+        enter_for(constraints)
+    for number in range(2 * FEW_QUEUES):
+        assert {one.constraints for one in queue.queues_for(endpoint)} == set(own)
+        enter_for(Constraints(model=f"m{number}"))

@@ -7,11 +7,13 @@ from collections import Counter
 import pytest
 
 from extproc.core.address import Address
+from extproc.core.objective import Criticality, Objective
 from extproc.core.observation import ScrapeStatus
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.scheduler.decision import Picked
 from extproc.core.slots.lease import LeaseError
 from tests.fakes.small_fleet import SmallFleet
+from tests.fakes.steered_fleet import SteeredFleet
 
 UNKNOWN = Address("10.9.9.9", 1)
 
@@ -267,3 +269,48 @@ def test_closing_rejects_all_requests() -> None:
     assert isinstance(outcome, Rejected) and outcome.reason is Reason.SHUTTING_DOWN
     fleet.dispatcher.close(fleet.now)
     assert len(fleet.listener.settlements) == 2
+
+
+# Views
+
+
+def test_what_a_dispatcher_knows_of_unknown_endpoints() -> None:
+    fleet = SmallFleet(1)
+    assert not fleet.dispatcher.has_leases(UNKNOWN)
+    assert fleet.dispatcher.ejection_totals(UNKNOWN) == {}
+    with pytest.raises(KeyError):
+        fleet.dispatcher.slots_at(UNKNOWN)
+
+
+def test_leases_are_wanted_while_requests_that_could_use_them_are_queued() -> None:
+    """Also by a multi-slot request with a reservation."""
+    fleet = SmallFleet(2)
+    one, other = fleet.pick(), fleet.pick()
+    assert not fleet.dispatcher.is_wanted(one)
+    ticket = fleet.queue(weight_slots=2)
+    assert fleet.dispatcher.is_wanted(one)
+    fleet.finish(other)
+    assert ticket.reservation is not None and fleet.dispatcher.is_wanted(one)
+    fleet.finish(one)
+    assert not fleet.dispatcher.is_wanted(fleet.handed(ticket))
+
+
+def test_sizes_have_no_errors_in_the_order_of_arrival() -> None:
+    fleet = SmallFleet(1)
+    fleet.finish(fleet.pick())
+    assert fleet.dispatcher.size_errors() == {}
+
+
+def test_a_critical_arrival_evicts_only_where_it_finds_no_slot() -> None:
+    """The queue is full with a multi-slot request that reserves a slot: the first takes that slot,
+    the second takes its place in the queue."""
+    fleet = SteeredFleet(
+        Objective(name="gold", criticality=Criticality.CRITICAL), queue_max_requests=1
+    )
+    fleet.add(2)
+    fleet.pick()
+    ticket = fleet.queue(weight_slots=2)
+    fleet.pick(objective="gold")
+    assert fleet.is_waiting(ticket)
+    fleet.queue(objective="gold")
+    assert not fleet.is_waiting(ticket)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from extproc.core.fleet.aliases import ModelMatch
+from extproc.core.fleet.endpoint import EndpointSpec, Intent
 from extproc.core.objective import Criticality, Objective
 from extproc.core.observation import ModelReading
 from extproc.core.rejection import Reason
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked
-from extproc.core.scheduler.explain import Candidate, Explanation, explain
+from extproc.core.scheduler.explain import Candidate, Explanation, explain, explain_passing
 from tests.fakes.steered_fleet import SteeredFleet
 
 CHAIN = tuple(range(40))
@@ -168,3 +170,76 @@ def test_the_server_of_a_session_is_shown() -> None:
     fleet.finish(fleet.pick(session_id="s", allowed=frozenset({target})))
     found = ask(fleet, session_id="s")
     assert (found.resolved["session_served_by"], found.chosen) == (str(target), target)
+
+
+def test_names_that_nobody_serves_are_explained() -> None:
+    fleet = SteeredFleet(match=ModelMatch.STRICT)
+    fleet.add(1, models=["a"])
+    explanation = ask(fleet, model="b")
+    assert explanation.reason is Reason.MODEL_NOT_FOUND and explanation.resolved["model"] == "b"
+
+
+def test_a_picker_that_shuts_down_explains_that() -> None:
+    fleet = SteeredFleet()
+    fleet.add(1)
+    fleet.dispatcher.close(fleet.now)
+    assert ask(fleet).reason is Reason.SHUTTING_DOWN
+
+
+def test_every_cause_that_keeps_an_endpoint_out_is_shown() -> None:
+    """An endpoint may have several."""
+    fleet = SteeredFleet()
+    leaving, drained, down, unrouted, unseen, full = (
+        *(fleet.add(1) for _ in range(4)),
+        fleet.join(),
+        fleet.add(1),
+    )
+    for address in (leaving, full):
+        fleet.pick(allowed=frozenset({address}))
+    dispatcher = fleet.dispatcher
+    dispatcher.set_intent(drained, Intent.DRAINING, fleet.now)
+    dispatcher.connect_failed(down, fleet.now)
+    dispatcher.set_routable(unrouted, False, fleet.now)
+    stay = [EndpointSpec(address=one) for one in fleet.addresses if one != leaving]
+    dispatcher.set_members("test", stay, fleet.now)
+    left_out = {one.address: " ".join(one.filtered) for one in ask(fleet).candidates}
+    assert "removed from the fleet" in left_out[leaving]
+    assert "an operator made it draining" in left_out[drained]
+    assert "it is down" in left_out[down]
+    assert "not every Envoy knows it" in left_out[unrouted]
+    assert "has not reported its number of slots" in left_out[unseen]
+    assert "0 of its 1 slots are free (1 leased, 0 foreign)" in left_out[full]
+
+
+def test_a_request_that_takes_no_slot_goes_to_the_best_endpoint() -> None:
+    """Full or not; without an endpoint it goes nowhere."""
+    assert explain_passing(SteeredFleet().dispatcher).chosen is None
+    fleet = SteeredFleet()
+    full = fleet.add(1)
+    fleet.pick()
+    explanation = explain_passing(fleet.dispatcher)
+    assert explanation.chosen == full and not explanation.takes_slot
+    fleet.dispatcher.connect_failed(full, fleet.now)
+    assert explain_passing(fleet.dispatcher).chosen is None
+
+
+def test_the_endpoint_that_a_request_would_wait_for_is_shown() -> None:
+    """It has the beginning of the prompt, and is busy."""
+    fleet = SteeredFleet()
+    target, _ = (fleet.add(1, context_tokens=65_536) for _ in range(2))
+    asked = {"prompt_blocks": tuple(range(400)), "prompt_tokens": 26_000}
+    lease = fleet.pick(**asked, allowed=frozenset({target}))
+    fleet.dispatcher.answered(lease, fleet.now + 13.0)
+    explanation = ask(fleet, **asked)
+    assert explanation.chosen is None and explanation.resolved["waits_for"] == str(target)
+
+
+def test_only_one_endpoint_at_a_time_loads_a_model() -> None:
+    fleet = SteeredFleet()
+    unloaded = (ModelReading(name="a", is_loaded=False), ModelReading(name="b", slots=2))
+    for _ in range(2):
+        fleet.add(2, models=unloaded)
+    loading = fleet.pick(model="a").address
+    left_out = {one.address: one.filtered for one in ask(fleet, model="a").candidates}
+    assert all("only one at a time" in filtered[0] for filtered in left_out.values())
+    assert loading in left_out

@@ -139,3 +139,14 @@ def test_the_least_recently_read_ranking_is_dropped() -> None:
         assert cache.rankings.at(A) is kept
     assert cache.rankings.at(Constraints(model="dropped")) is not dropped
     assert cache.rankings.at(UNCONSTRAINED) is cache.rankings.at(UNCONSTRAINED)
+
+
+def test_a_load_concerns_only_rankings_of_models_and_servers_that_list_it() -> None:
+    cache = Cache()
+    unloaded = ModelReading(name="a", is_loaded=False)
+    cache.add(ModelReading(name="b", slots=2), unloaded), cache.add(serving("c"))
+    for constraints in (A, Constraints(allowed=frozenset({Address("10.0.0.1", 8000)}))):
+        cache.rankings.at(constraints)
+    cache.rankings.load_changed("a")
+    changed = [set(one.changed) for one in cache.rankings._rankings.values()]
+    assert changed == [{Address("10.0.0.1", 8000)}, set()]

@@ -90,3 +90,13 @@ def test_a_load_ends_only_at_its_server() -> None:
     assert loads.pending_at(A) == ["m"] and loads.pending_at(B) == []
     loads.end("m", A)
     assert len(loads) == 0
+
+
+def test_a_load_that_nobody_started_needs_no_end() -> None:
+    """Its server may have been lost before."""
+    loads = ModelLoadTracker()
+    loads.end("m", A)
+    loads.start("m", A, 100.0)
+    loads.start("n", B, 100.0)
+    loads.released(lease_of(SteeredFleet()), 101.0)
+    assert (loads.pending_at(A), loads.pending_at(B), len(loads)) == (["m"], ["n"], 2)

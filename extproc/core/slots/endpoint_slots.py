@@ -240,7 +240,7 @@ class EndpointSlots:
             before = pool.foreign_slots
             over += pool.recheck(now)
             self.foreign_slots += pool.foreign_slots - before
-        if not self.model_pools:
+        if over and not self.model_pools:
             self._unexplained += sum(lease.weight_slots for lease in over)
             least = max(self._unexplained, self._ownerless_slots(over))
             self.foreign_slots = max(self.foreign_slots, least)

@@ -54,3 +54,11 @@ def test_an_ip_address_is_distinguished_from_a_name() -> None:
     """Also one that is no address of a single server: it is no name either."""
     assert all(map(is_ip, ("10.0.0.5", "::1", "0.0.0.0", "224.0.0.1", "fe80::1%eth0")))
     assert not any(map(is_ip, ("gpu-1", "10.0.0.5:80", "[::1]", "10.0.0", "")))
+
+
+def test_a_zone_must_not_break_a_list_of_addresses() -> None:
+    """Addresses are written into headers, with commas between them."""
+    assert str(Address.of("fe80::1%eth0.1", 80)) == "[fe80::1%eth0.1]:80"
+    for zone in ("a,b", "a b", "a]"):
+        with pytest.raises(AddressError, match="impossible zone"):
+            Address.of(f"fe80::1%{zone}", 80)

@@ -111,3 +111,15 @@ def test_the_dispatcher_rejects_the_third_attempt(fingerprint: int) -> None:
         assert outcome.reason is Reason.POISON_REQUEST
     else:
         assert isinstance(outcome, Picked)
+
+
+def test_a_success_clears_only_its_own_request() -> None:
+    """Two requests were lost with one connection: the other is suspected on."""
+    guard = PoisonGuard()
+    for address in (ONE, TWO):
+        for fingerprint in (KILLER, KILLER + 1):
+            guard.lost_connection(fingerprint, address, 1.0)
+    guard.succeeded(KILLER + 1)
+    for address in (ONE, TWO):
+        guard.died(address, 1.1)
+    assert guard.is_poison(KILLER, 60.0) and not guard.is_poison(KILLER + 1, 60.0)

@@ -319,3 +319,39 @@ def test_the_loss_of_a_server_is_explained_until_it_is_back() -> None:
     fleet.scrape(endpoint.address)
     assert (endpoint.health, endpoint.issues) == (Health.READY, ())
     assert fleet.pick().address == endpoint.address
+
+
+def test_a_problem_of_envoy_is_shown_with_its_endpoint() -> None:
+    """Until Envoy has it no more; one of an unknown endpoint is ignored."""
+    fleet = SmallFleet(1)
+    address, issue = fleet.addresses[0], Issue(code="c", message="m", remedy="r")
+    for one in (address, UNKNOWN):
+        fleet.dispatcher.set_envoy_issue(one, issue)
+    assert issue in fleet.endpoint(address).issues
+    fleet.dispatcher.set_envoy_issue(address, None)
+    assert fleet.endpoint(address).issues == ()
+
+
+@pytest.mark.parametrize("is_reported", [False, True])
+def test_an_agent_is_asked_to_scrape_again_while_a_slot_may_be_in_use(is_reported: bool) -> None:
+    """After a client left; our own scraper returns often by itself."""
+    fleet = SmallFleet()
+    address = Address("10.0.0.1", 8000)
+    spec = EndpointSpec(address=address, is_reported=is_reported)
+    fleet.dispatcher.set_members("test", [spec], fleet.now)
+    fleet.addresses.append(address)
+    fleet.scrape(address, slots=1)
+    fleet.abandon(fleet.pick())
+    fleet.now += 0.1
+    fleet.scrape(address, busy=1)
+    fleet.listener.unsure.clear()
+    fleet.pass_time(5.0)
+    assert bool(fleet.listener.unsure) is is_reported
+
+
+def test_an_endpoint_that_left_does_not_become_stale() -> None:
+    fleet = SmallFleet(1, 1, stale_after_s=5.0)
+    first, second = fleet.addresses
+    fleet.name(second)
+    fleet.pass_time(10.0)
+    assert first not in fleet.dispatcher.fleet and not fleet.endpoint(second).is_fresh

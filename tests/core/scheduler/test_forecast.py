@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import pytest
 
+from extproc.core.objective import Objective
 from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
-from extproc.core.resolved_request import UNCONSTRAINED_REQUEST
+from extproc.core.resolved_request import UNCONSTRAINED_REQUEST, ResolvedRequest
 from extproc.core.scheduler.decision import Picked, Queued
 from extproc.core.slots.lease import Lease, LeaseEnd
 from tests.fakes.small_fleet import SmallFleet
+from tests.fakes.steered_fleet import SteeredFleet
 
 
 def running(fleet: SmallFleet) -> Lease:
@@ -75,3 +77,36 @@ def test_a_request_is_served_no_later_than_running_answers_can_end() -> None:
     assert expected_s is None, "nothing tells when a third slot becomes free"
     fleet.now += 6.0
     assert fleet.dispatcher.position_of(ticket, fleet.now).expected_s == 0.0, "it is late"
+
+
+def test_the_flows_of_a_tenant_alternate() -> None:
+    """However many requests of the other flow are queued, and that flow used more."""
+    fleet = SteeredFleet()
+    fleet.add(1)
+    fleet.pick(tenant="t", fairness_id="crowd")
+    for _ in range(5):
+        fleet.queue(tenant="t", fairness_id="crowd")
+    arrival = Request(id="r", timeout_s=60.0, tenant="t", fairness_id="other")
+    for expected in ((1, 6), (3, 7)):
+        found = fleet.dispatcher.position_of_arrival(ResolvedRequest(), arrival, fleet.now)
+        assert (found.position, found.queued) == expected
+        fleet.queue(tenant="t", fairness_id="other")
+
+
+def test_an_objective_that_misses_its_slo_is_served_before_one_that_meets_it() -> None:
+    """Of equal criticality: the position of an arrival says so."""
+    met, missed = Objective(name="met", queue_s=1.0), Objective(name="missed", queue_s=1.0)
+    fleet = SteeredFleet(met, missed)
+    fleet.add(1)
+    fleet.pick()
+    for name in ("met", "missed"):
+        for _ in range(3):
+            fleet.queue(objective=name)
+    fleet.dispatcher.state.slo_attainment.record("missed", was_met=False, now=fleet.now)
+    request = Request(id="r", timeout_s=60.0)
+
+    def position_of(objective: Objective) -> int:
+        resolved = ResolvedRequest(objective=objective)
+        return fleet.dispatcher.position_of_arrival(resolved, request, fleet.now).position
+
+    assert (position_of(missed), position_of(met)) == (4, 7)

@@ -10,7 +10,7 @@ import pytest
 
 from extproc.core.address import Address
 from extproc.core.constraints import Constraints
-from extproc.core.observation import ScrapeStatus
+from extproc.core.observation import ModelReading, ScrapeStatus
 from extproc.core.request import Request
 from extproc.core.resolved_request import ResolvedRequest
 from extproc.core.selection.endpoint_picker import PREFILL_WEIGHT, AffinityTarget
@@ -193,3 +193,37 @@ def test_a_session_wakes_no_server() -> None:
     fleet.now += 1.0
     fleet.scrape(target, slots=4, status=ScrapeStatus.ASLEEP)
     assert fleet.pick(session_id="s", prompt_tokens=100).address == awake
+
+
+def test_a_session_goes_elsewhere_only_while_its_endpoint_is_full() -> None:
+    fleet = SteeredFleet()
+    first, second = fleet.add(1), fleet.add(1)
+    lease = fleet.pick(session_id="s", allowed=frozenset({first}))
+    fleet.dispatcher.answered(lease, fleet.now)
+    assert fleet.pick(session_id="s").address == second, "the first is full"
+    fleet.finish(lease)
+    assert fleet.pick(session_id="s").address == first
+
+
+def test_a_multi_slot_request_does_not_go_to_its_cache_without_enough_slots() -> None:
+    fleet = SteeredFleet()
+    target, other = (fleet.add(2, context_tokens=65_536) for _ in range(2))
+    lease = fleet.pick(prompt_blocks=CHAIN[:4], prompt_tokens=260, allowed=frozenset({target}))
+    fleet.dispatcher.answered(lease, fleet.now + 0.1)
+    asked = {"prompt_blocks": CHAIN[:4], "prompt_tokens": 260}
+    assert fleet.pick(**asked, weight_slots=2).address == other
+
+
+def test_no_cache_is_worth_loading_a_model_for() -> None:
+    """The router that processed the prompt has unloaded its model."""
+    fleet = SteeredFleet()
+    a, b = ModelReading(name="a", slots=2), ModelReading(name="b", slots=2)
+    unloaded = ModelReading(name="a", is_loaded=False)
+    target, other = (fleet.add(4, models=[a, b], context_tokens=65_536) for _ in range(2))
+    lease = fleet.pick(model="a", **LONG, allowed=frozenset({target}))
+    fleet.dispatcher.answered(lease, fleet.now + 13.0)
+    fleet.finish(lease)
+    fleet.now += 5.0
+    fleet.scrape(target, slots=2, busy_slots=0, models=[unloaded, b])
+    for _ in range(2):
+        assert fleet.pick(model="a", **LONG).address == other

@@ -115,3 +115,20 @@ def test_reservations_in_a_model_pool_move_to_the_replacing_server() -> None:
     assert endpoint_slots.reservation is heavy.reservation is not None
     fleet.finish(lease)
     assert fleet.served(heavy).address == address
+
+
+def test_a_pool_that_differs_from_its_leases_is_found_and_repaired() -> None:
+    fleet = SteeredFleet()
+    address = fleet.add(4, models=[loaded("a", 2), loaded("b", 2)])
+    lease = fleet.pick(model="a")
+    endpoint_slots = fleet.dispatcher.ledger.endpoint_slots(address)
+    endpoint_slots.model_pools["a"].leased_slots = 2
+    (fault,) = endpoint_slots.faults()
+    assert "a: 1 leased, 2 counted" in fault
+    lease.model_pool = "gone"
+    assert any("leases name a model's slots" in one for one in endpoint_slots.faults())
+    lease.model_pool = "a"
+    fleet.dispatcher.rebuild(fleet.now)
+    assert fleet.dispatcher.faults(fleet.now) == []
+    fleet.pick(model="a")
+    fleet.queue(model="a")

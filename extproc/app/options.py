@@ -84,6 +84,7 @@ def exchange_options(settings: Settings, started_at: int) -> ExchangeOptions:
         queue_timeout_s=settings.queue.timeout_s,
         adds_response_headers=settings.response_headers,
         started_at=started_at,
+        retries=envoy.retries,
         uploads=UploadLimits(
             idle_s=envoy.request_body_idle_timeout_s,
             min_rate_bytes_per_s=envoy.request_body_min_rate_bytes_per_s,

@@ -129,7 +129,8 @@ def _processor(options: EnvoyOptions) -> ExternalProcessor:
         # Routes are chosen before the picker is asked and stay: it cannot be
         # talked into opening a blocked path.
         route_cache_action=ExternalProcessorRouteCacheAction.RETAIN,
-        mutation_rules=HeaderMutationRules(allow_all_routing=False, allow_envoy=False),
+        # x-envoy-max-retries: a retry after the last fallback could reach any server.
+        mutation_rules=HeaderMutationRules(allow_all_routing=False, allow_envoy=True),
         forward_rules=HeaderForwardingRules(
             allowed_headers=ListStringMatcher(
                 patterns=[

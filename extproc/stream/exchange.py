@@ -243,7 +243,10 @@ class Exchange:
                 self._destination = _UNMADE
                 self._waited_s = waited_s
                 self.stage = Stage.LEASED
-                self._send_to(*self._reader.delivery(settlement))
+                delivery = self._reader.delivery(settlement)
+                self._send_to(
+                    delivery.addresses, delivery.body, is_restricted=delivery.is_restricted
+                )
             case Rejected(reason=reason, waited_s=waited_s, retry_after_s=retry_after_s):
                 self._waited_s = waited_s
                 self._reject(reason, retry_after_s, self._reader.rejection_text(reason))
@@ -479,14 +482,30 @@ class Exchange:
             case _:
                 assert_never(result)
 
-    def _send_to(self, addresses: tuple[Address, ...], new_body: bytes | None = None) -> None:
+    def _send_to(
+        self,
+        addresses: tuple[Address, ...],
+        new_body: bytes | None = None,
+        *,
+        is_restricted: bool = False,
+    ) -> None:
         head = self._reader.head
         assert head is not None
         self.ticket = None
         body_mode = self._reader.body_mode
         addresses = self._addresses = body_mode.nameable(addresses)
         is_upload = self._lease is not None and not body_mode.has_all
-        replies = body_mode.answer(addresses, self.id, head.controls, new_body, is_upload=is_upload)
+        fallbacks = len(addresses) - 1
+        is_bounded = is_restricted and not body_mode.lacks_config
+        replies = body_mode.answer(
+            addresses,
+            self.id,
+            head.controls,
+            new_body,
+            is_upload=is_upload,
+            # After the last fallback Envoy would try any server.
+            retries=fallbacks if is_bounded and fallbacks < self._options.retries else None,
+        )
         self._destination = replies[0]
         self._say(*replies)
 

@@ -10,7 +10,7 @@ from extproc.stream.upload_pace import UploadLimits
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeOptions:
     """`queue_timeout_s` is how long a request may wait at most, in seconds; `started_at` the
-    Unix time that is shown for models."""
+    Unix time that is shown for models; `retries` how often Envoy tries again by itself."""
 
     queue_timeout_s: float = 60.0
     adds_response_headers: bool = True
@@ -18,3 +18,4 @@ class ExchangeOptions:
     uploads: UploadLimits = field(default_factory=UploadLimits)
     paths: Paths = field(default_factory=Paths)
     started_at: int = 0
+    retries: int = 3

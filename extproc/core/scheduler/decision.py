@@ -14,7 +14,7 @@ class Picked(NamedTuple):
 
     `model` is the model that the request's name was resolved to. `adapter_id` is the number of
     the requested adapter on the picked server; a fallback may number it differently, so there is
-    none for fallbacks.
+    none for fallbacks. With `is_restricted` there are endpoints that cannot serve the request.
     """
 
     lease: Lease
@@ -22,6 +22,7 @@ class Picked(NamedTuple):
     waited_s: float
     model: str | None = None
     adapter_id: int | None = None
+    is_restricted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,6 +76,7 @@ class Settlements:
             waited_s=now - arrived_at,
             model=resolved.model,
             adapter_id=adapter_id,
+            is_restricted=state.rankings.is_restricted(resolved.constraints),
         )
 
     def _record_pick(

@@ -120,12 +120,18 @@ class BodyMode:
         new_body: bytes | None = None,
         *,
         is_upload: bool = False,
+        retries: int | None = None,
     ) -> list[pb.ProcessingResponse]:
         """The decision, then the held parts of the body; `new_body` replaces all of it. With
-        `is_upload`, Envoy reports the progress of the rest of the body.
+        `is_upload`, Envoy reports the progress of the rest of the body. `retries` bounds Envoy's.
         """
         decision = codec.destination(
-            addresses, exchange_id, kind=self._kind, removed=removed, is_upload=is_upload
+            addresses,
+            exchange_id,
+            kind=self._kind,
+            removed=removed,
+            is_upload=is_upload,
+            retries=retries,
         )
         replies = [decision]
         if self._upload is not None:

@@ -10,7 +10,7 @@ A `NeedsSlot` goes to the core; `delivery` says how the request reaches the sele
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from extproc.core.address import Address
 from extproc.core.fleet.subset_hints import Hint
@@ -79,6 +79,15 @@ class InvalidRequest:
 ReadResult = NeedsSlot | PassThrough | LocalReply | InvalidRequest
 
 NOBODY: Final = InvalidRequest(Reason.NO_ENDPOINT, retry_after_s=RETRY_S)
+
+
+class Delivery(NamedTuple):
+    """Where a request goes: to the first of `addresses`, the others being fallbacks. `body` is the
+    changed body, if any. With `is_restricted`, other servers cannot serve it."""
+
+    addresses: tuple[Address, ...]
+    body: bytes | None = None
+    is_restricted: bool = False
 
 
 class RequestReader:
@@ -176,20 +185,22 @@ class RequestReader:
             return "" if is_meant else TOO_MANY_SLOW_UPLOADS
         return why_not_after_all(self.request) if reason is Reason.BAD_REQUEST else ""
 
-    def delivery(self, picked: Picked) -> tuple[tuple[Address, ...], bytes | None]:
-        """The destination, and the changed body if the server needs one."""
+    def delivery(self, picked: Picked) -> Delivery:
+        """Where the request goes, and the changed body if the server needs one."""
         request, body_mode = self.request, self.body_mode
         assert request is not None
         addresses = (picked.lease.address, *picked.fallbacks)
         if request.adapter is not None or picked.adapter_id is not None:
             # Adapter numbers differ between servers, so there is no fallback.
-            return addresses[:1], append_overrides(
+            new_body = append_overrides(
                 body_mode.body, model=picked.model, adapter_id=picked.adapter_id
             )
+            return Delivery(addresses[:1], new_body, is_restricted=True)
         is_renamed = picked.model is not None and picked.model != request.model
         if is_renamed and not request.is_verbatim:
-            return addresses, append_overrides(body_mode.body, model=picked.model, adapter_id=None)
-        return addresses, None
+            new_body = append_overrides(body_mode.body, model=picked.model, adapter_id=None)
+            return Delivery(addresses, new_body, is_restricted=picked.is_restricted)
+        return Delivery(addresses, is_restricted=picked.is_restricted)
 
     def _read(self) -> ReadResult:
         head, body_mode, reading = self.head, self.body_mode, self._options.reading

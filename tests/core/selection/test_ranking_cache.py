@@ -150,3 +150,16 @@ def test_a_load_concerns_only_rankings_of_models_and_servers_that_list_it() -> N
     cache.rankings.load_changed("a")
     changed = [set(one.changed) for one in cache.rankings._rankings.values()]
     assert changed == [{Address("10.0.0.1", 8000)}, set()]
+
+
+def test_constraints_that_leave_an_endpoint_out_are_restricted() -> None:
+    """Only endpoints count that can be picked: others get no retry either."""
+    cache = Cache()
+    cache.add(serving("a"))
+    assert not cache.rankings.is_restricted(A)
+    other = cache.add(serving("b"))
+    assert cache.rankings.is_restricted(A)
+    assert not cache.rankings.is_restricted(UNCONSTRAINED)
+    other.is_routable = False
+    cache.rankings.changed(other)
+    assert not cache.rankings.is_restricted(A)

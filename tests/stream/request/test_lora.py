@@ -26,7 +26,10 @@ def test_an_adapters_name_becomes_the_servers_number() -> None:
     (answer,) = harness.feed(harness.exchange(), ask(), envoy.body(body))[1:]
     common = answer.request_body.response
     headers = envoy.set_headers(common.header_mutation)
-    assert headers == {codec.DESTINATION: str(harness.fleet.addresses[1])}
+    assert headers == {
+        codec.DESTINATION: str(harness.fleet.addresses[1]),
+        "x-envoy-max-retries": "0",
+    }
     sent = common.body_mutation.body
     assert sent.startswith(body[:-1])
     assert json.loads(sent)["lora"] == [{"id": 10, "scale": 1.0}]

@@ -14,6 +14,7 @@ from extproc.stream.envoy.codec.names import (
     DESTINATION,
     EXCHANGE,
     LB_NAMESPACE,
+    MAX_RETRIES,
     UPLOAD,
 )
 
@@ -78,13 +79,15 @@ def destination(
     kind: str = "request_headers",
     removed: tuple[str, ...] = (),
     is_upload: bool = False,
+    retries: int | None = None,
 ) -> pb.ProcessingResponse:
     """Send the request to the first of `addresses`, the others being fallbacks in order.
 
     `kind` is the message that this answers: the request's headers, or its body. `removed` are
-    headers to remove. With `is_upload`, Envoy reports the progress of the body.
+    headers to remove. With `is_upload`, Envoy reports the progress of the body. `retries`, if it is
+    not None, takes precedence over the number of retries in Envoy's configuration.
     """
-    response = pb.ProcessingResponse.FromString(_way_to(addresses, kind, removed))
+    response = pb.ProcessingResponse.FromString(_way_to(addresses, kind, removed, retries))
     fields = response.dynamic_metadata.fields[LB_NAMESPACE].struct_value.fields
     fields[EXCHANGE].string_value = exchange_id
     if is_upload:
@@ -93,7 +96,9 @@ def destination(
 
 
 @lru_cache(maxsize=4096)
-def _way_to(addresses: tuple[Address, ...], kind: str, removed: tuple[str, ...]) -> bytes:
+def _way_to(
+    addresses: tuple[Address, ...], kind: str, removed: tuple[str, ...], retries: int | None
+) -> bytes:
     """The part that is equal for all exchanges, encoded: decoding it is faster than building it."""
     response = pb.ProcessingResponse()
     answer = getattr(response, kind)
@@ -105,6 +110,8 @@ def _way_to(addresses: tuple[Address, ...], kind: str, removed: tuple[str, ...])
     else:
         value = ",".join(map(str, addresses))
         _set(mutation, DESTINATION, value)
+        if retries is not None:
+            _set(mutation, MAX_RETRIES, str(retries))
         fields = response.dynamic_metadata.fields[LB_NAMESPACE].struct_value.fields
         fields[DESTINATION].string_value = value
     return response.SerializeToString()

@@ -29,6 +29,12 @@ def test_a_destination() -> None:
     assert option.append_action == option.OVERWRITE_IF_EXISTS_OR_ADD, "a client's value is lost"
 
 
+def test_retries_end_with_the_list() -> None:
+    answer = codec.destination((A, B), "e1", retries=1)
+    headers = envoy.set_headers(answer.request_headers.response.header_mutation)
+    assert headers == {codec.DESTINATION: f"{A},{B}", "x-envoy-max-retries": "1"}
+
+
 def test_nobody_to_send_to() -> None:
     """Then the policy below decides: no header, no destination, but still no control headers."""
     answer = codec.destination((), "e1")

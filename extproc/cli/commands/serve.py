@@ -50,6 +50,7 @@ def serve(
     from extproc.app import ListenError
     from extproc.app import serve as run
     from extproc.app.logs import set_up_logging
+    from extproc.demo.own_module import own_module
     from extproc.settings import CONFIG_VARIABLE
 
     if statsd_addr is not None:
@@ -68,7 +69,7 @@ def serve(
         "endpoints": endpoint,
         "assignments": assignment,
     }
-    process = [sys.executable, "-m", "extproc.cli.process", json.dumps(options)]
+    process = [*own_module("extproc.cli.process"), json.dumps(options)]
     file = str(config or os.environ.get(CONFIG_VARIABLE, ""))
     try:
         code = uvloop.run(run(settings, load, file, process))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 
 import pytest
 from typer.testing import CliRunner
@@ -26,7 +27,10 @@ def test_what_is_said_is_in_the_settings_it_runs_with(monkeypatch: pytest.Monkey
     """At the start, and when they are read again."""
     seen: list[Settings] = []
 
-    async def run(settings: Settings, load: Callable[[], Settings], _: str) -> None:
+    async def run(
+        settings: Settings, load: Callable[[], Settings], _: str, process: Sequence[str]
+    ) -> None:
+        assert json.loads(process[-1])["endpoints"] == ["10.0.0.5:8080"]
         seen.extend((settings, load()))
 
     monkeypatch.setattr(extproc.app, "serve", run)

@@ -107,6 +107,7 @@ async def test_a_stop_is_logged_from_its_first_moment_to_its_last(
         running, waiting = one.stream(), one.stream()
         assert envoy.destination(await running.ask(envoy.request_headers()))
         await waiting.hold()
+        caplog.clear()  # what was logged at the start, where a test before wanted that
         with caplog.at_level(logging.INFO, "coxswain.service"):
             await one.service.stop()
     told = [record.getMessage() for record in caplog.records if record.name == "coxswain.service"]

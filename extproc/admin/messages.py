@@ -79,9 +79,12 @@ def slots_message(endpoint: Endpoint, account: EndpointSlots) -> pb.Slots:
 
 
 def request_message(
-    snapshot: ExchangeSnapshot, queue_position: QueuePosition | None = None, wait_reason: str = ""
+    snapshot: ExchangeSnapshot,
+    queue_position: QueuePosition | None = None,
+    wait_reason: str = "",
+    note: str = "",
 ) -> pb.Request:
-    """One exchange; `queue_position` and `wait_reason` are for queued ones."""
+    """One exchange; the others are for queued ones."""
     return pb.Request(
         exchange_id=snapshot.exchange_id,
         request_id=snapshot.request_id,
@@ -98,4 +101,5 @@ def request_message(
         expected_s=None if queue_position is None else queue_position.expected_s,
         weight_slots=snapshot.weight_slots,
         wait_reason=wait_reason,
+        note=note,
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from extproc.core.address import Address
 from extproc.core.observation import ModelReading
 from extproc.core.placement.demand import ModelDemand, ModelUse
 from extproc.core.placement.machine import KeptMachine, KeptModel, KeptState
+from extproc.core.placement.model_load import ModelLoad, any_of
 from extproc.core.placement.placer import Change, Placer
 from extproc.core.placement.swaps import PlacementOptions
 from extproc.core.scheduler.dispatcher import Dispatcher
@@ -168,14 +169,12 @@ class Placement:
     def decide(self, now: float) -> None:
         """Decide once, and send what changed to the keepers."""
         demands = self._demands(now)
-        elsewhere = frozenset(
-            model for model, demand in demands.items() if demand.waiting and self._is_served(model)
-        )
+        elsewhere = self._served_elsewhere()
         self._log(self.placer.step(self.machines, demands, self._use, now, elsewhere))
         for name, machine in self.machines.items():
             if machine.is_connected and machine.has_reported:
                 self._want(name, self.placer.wanted(name), self.placer.take_retried(name))
-        self._dispatcher.set_loads(self._ready_at(now))
+        self._dispatcher.set_loads(self._loads(demands, elsewhere, now))
 
     def _demands(self, now: float) -> dict[str, ModelDemand]:
         """The queued requests by model, under the names of the keepers' files."""
@@ -227,34 +226,52 @@ class Placement:
                 self._used_at[key] = max(used_at, self._used_at.get(key, -inf))
         return ModelUse(running=running, idle_s=now - self._used_at.get(key, -inf))
 
-    def _is_served(self, model: str) -> bool:
-        """Whether an endpoint without a keeper serves the model."""
+    def _served_elsewhere(self) -> frozenset[str]:
+        """The models that endpoints without a keeper serve."""
         kept: set[Address] = {
             one.address for machine in self.machines.values() for one in machine.models.values()
         }
-        return any(
-            endpoint.is_pickable
-            and model in endpoint.models_by_name
-            and endpoint.address not in kept
+        return frozenset(
+            name
             for endpoint in self._dispatcher.fleet
+            if endpoint.is_pickable and endpoint.address not in kept
+            for name in endpoint.models_by_name
         )
 
-    def _ready_at(self, now: float) -> dict[str, float]:
-        found: dict[str, float] = {}
+    def _loads(
+        self, demands: Mapping[str, ModelDemand], elsewhere: frozenset[str], now: float
+    ) -> dict[str, ModelLoad]:
+        """What requests wait for, by all names of the models: loads that go on, and those that
+        have not begun."""
+        found: dict[str, ModelLoad] = {}
+        places: dict[str, list[KeptMachine]] = {}
+        wanted = {name for machine in self.machines for name in self.placer.wanted(machine)}
         for machine in self.machines.values():
-            for name in self.placer.wanted(machine.name):
-                if name in found or name not in machine.models:
-                    continue
-                ready_at = self.placer.ready_at(name, self.machines, now)
-                if ready_at is not None:
-                    aliases = machine.models[name].aliases
-                    found.update(dict.fromkeys((name, *aliases), ready_at))
+            for name in machine.models:
+                if name in wanted or _could_load(machine, name):
+                    places.setdefault(name, []).append(machine)
+        for name, machines in places.items():
+            if name in wanted:
+                load = self.placer.load_of(name, self.machines, now)
+            elif name in elsewhere:
+                load = None
+            else:
+                where = any_of(sorted(one.name for one in machines))
+                load = ModelLoad(model=name, where=where, is_delayed=name in demands)
+            if load is not None:
+                aliases = machines[0].models[name].aliases
+                found.update(dict.fromkeys((name, *aliases), load))
         return found
 
     def _log(self, changes: Iterable[Change]) -> None:
         for change in changes:
             verb = "loading" if change.is_load else "unloading"
             log.info("%s: %s %s: %s", change.machine, verb, change.model, change.reason)
+
+
+def _could_load(machine: KeptMachine, model: str) -> bool:
+    is_there = machine.is_connected and model in machine.models
+    return is_there and machine.statuses[model].state is not KeptState.FAILED
 
 
 def _readings(machine: KeptMachine) -> dict[str, ModelReading]:

@@ -235,7 +235,7 @@ function showRequests(requests, endpoint) {
     one.expected_slot_s === undefined ? `${one.position} of ${one.queued}` : `${one.position} of ${one.queued}, takes about ${seconds(one.expected_slot_s)}`,
     one.expected_s === null ? "not known yet" : seconds(one.expected_s),
     seconds(one.waited_s),
-    waitInWords(one.reason),
+    one.note ? clipped(one.note) : waitInWords(one.reason),
     model(one),
     clipped(one.criticality),
     act(one),

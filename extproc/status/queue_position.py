@@ -50,14 +50,14 @@ class QueuePosition:
     waited_s: float
     expected_s: float | None = None
     order: str | None = None
-    loading: str = ""
-    """The model that is being loaded for it; empty if none is."""
+    load: str = ""
+    """The load that it waits for, without the time; empty if there is none."""
+    note: str = ""
+    """The same with the time."""
 
     def has_changed_since(self, last: QueuePosition) -> bool:
         """Whether the difference is large enough to send."""
-        if (self.position, self.queued, self.loading) != (
-            *(last.position, last.queued, last.loading),
-        ):
+        if (self.position, self.queued, self.load) != (last.position, last.queued, last.load):
             return True
         if self.waited_s - last.waited_s >= SILENCE_S:
             return True
@@ -77,9 +77,8 @@ class QueuePosition:
         }
         if self.order is not None:
             content["order"] = self.order
-        if self.loading:
-            soon = "" if self.expected_s is None else f", about {self.expected_s:.0f} s"
-            content["note"] = f"loading {self.loading}{soon}"
+        if self.note:
+            content["note"] = self.note
         return content
 
 

@@ -81,6 +81,7 @@ def _queued(
             "expected_s": _rounded(position.expected_s),
             "reason": waits.reason_of(ticket).value,
             **_size(ticket),
+            **_note(dispatcher, ticket, now),
         }
         for (snapshot, ticket), position in zip(
             queued, dispatcher.positions_of(tickets, now), strict=True
@@ -92,6 +93,12 @@ def _size(ticket: Ticket) -> dict[str, Any]:
     """What it is expected to take, where that is known: only where the order is by size."""
     slot_s = ticket.expected_slot_s
     return {"expected_slot_s": _rounded(slot_s)} if slot_s else {}
+
+
+def _note(dispatcher: Dispatcher, ticket: Ticket, now: float) -> dict[str, Any]:
+    """The load that it waits for, if it does."""
+    note = dispatcher.wait_note(ticket.constraints.model, now)
+    return {"note": note} if note else {}
 
 
 def _ended(record: ExchangeRecord, now: float) -> dict[str, Any]:

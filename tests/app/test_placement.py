@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
+from typing import cast
 
 import pytest
 
+from extproc.app.pages.queue_positions import QueuePositions
 from extproc.app.placement import Placement
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import EndpointSpec
@@ -19,8 +21,11 @@ from extproc.core.rejection import Rejected
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked, Queued
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
+from extproc.core.scheduler.explain import explain
 from extproc.core.scheduler.waits import WaitReason
 from extproc.core.slots.lease import LeaseEnd
+from extproc.stream.pending_streams import PendingStreams
+from extproc.stream.running_stream import RunningStream
 from tests.core.placement.simulated import machine, set_state
 
 
@@ -115,9 +120,49 @@ def test_the_forecast_and_the_reason_name_the_load() -> None:
     assert kit.dispatcher.waits().reason_of(queued.ticket) is WaitReason.MODEL_LOADING
     expected_s = kit.dispatcher.position_of(queued.ticket, kit.now).expected_s
     assert expected_s == pytest.approx(10.0)
+    note = kit.dispatcher.wait_note("chat", kit.now)
+    assert note == "waits for a to be loaded at gpu-1, about 10 s"
     kit.decide(60.0)
     expected_s = kit.dispatcher.position_of(queued.ticket, kit.now).expected_s
     assert expected_s is not None and 0 < expected_s <= 1.0, "late, and soon all the same"
+
+
+def test_what_delays_a_load_is_named() -> None:
+    """Before anybody asks, while others have the memory, and nothing where it is served."""
+    kit = Kit()
+    kit.attach()
+    kit.decide()
+    assert kit.dispatcher.wait_note("chat", kit.now) == "waits for a to be loaded at gpu-1"
+    kit.submit("a")
+    kit.decide()
+    kit.loaded("a")
+    kit.submit("b")
+    assert kit.decide() == ("a",)
+    note = "waits for b to be loaded at gpu-1 when others leave memory for it"
+    assert kit.dispatcher.wait_note("b", kit.now) == note
+    assert kit.dispatcher.wait_note("a", kit.now) == ""
+    assert kit.dispatcher.wait_note(None, kit.now) == ""
+    set_state(kit.machine, "b", KeptState.FAILED, kit.now)
+    kit.decide()
+    assert kit.dispatcher.wait_note("b", kit.now) == "", "nobody will load it"
+
+
+def test_explain_and_the_lists_say_the_same() -> None:
+    kit = Kit()
+    kit.attach()
+    set_state(kit.machine, "a", KeptState.UNLOADED, kit.now, load_s=12.0)
+    ask = Request(id="x", model="chat", timeout_s=60.0)
+    kit.decide()
+    assert explain(kit.dispatcher, ask, kit.now).note == "waits for a to be loaded at gpu-1"
+    queued = kit.submit("chat")
+    assert isinstance(queued, Queued)
+    kit.decide()
+    note = "waits for a to be loaded at gpu-1, about 12 s"
+    assert explain(kit.dispatcher, ask, kit.now).note == note
+    pending = PendingStreams()
+    pending.enter(cast("RunningStream", None), queued.ticket)
+    position = QueuePositions(kit.dispatcher, pending, lambda: kit.now).find("r")
+    assert position is not None and position.as_json()["note"] == note
 
 
 def test_a_request_that_names_no_model_loads_one_if_none_is() -> None:

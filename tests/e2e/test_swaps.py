@@ -46,7 +46,9 @@ async def test_a_request_loads_its_model_and_says_so(llama: None, tmp_path: Path
         )
         watching.cancel()
         fleet.check("small", answer)
-        assert any(note.startswith("loading small, about") for note in seen), seen
+        assert any(
+            note.startswith("waits for small to be loaded at gpu-1, about") for note in seen
+        ), seen
         status = await fleet.stack.status()
         assert status["machines"][0]["models"]["small"]["state"] == "loaded"
         assert "request waited" in status["machines"][0]["models"]["small"]["last_change"]

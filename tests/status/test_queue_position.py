@@ -134,7 +134,7 @@ def test_a_load_is_named() -> None:
     """And nothing is, where none is going on."""
     position = QueuePosition(position=1, queued=1, waited_s=2.0, expected_s=12.2)
     assert "note" not in position.as_json()
-    loading = replace(position, loading="qwen")
-    assert loading.as_json()["note"] == "loading qwen, about 12 s"
-    assert replace(loading, expected_s=None).as_json()["note"] == "loading qwen"
+    loading = replace(position, load="waits", note="waits, about 12 s")
+    assert loading.as_json()["note"] == "waits, about 12 s"
     assert loading.has_changed_since(position)
+    assert not replace(loading, note="waits, about 11 s").has_changed_since(loading)

@@ -54,6 +54,7 @@ class ExplainCalls(AdminServicer):
             queue_position=explanation.position,
             expected_s=explanation.expected_s,
             resolved=explanation.resolved,
+            note=explanation.note,
         )
         for candidate in explanation.candidates:
             message.candidates.add(

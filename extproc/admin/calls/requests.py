@@ -147,7 +147,9 @@ class RequestCalls(AdminServicer):
             exchange_id=snapshot.exchange_id, waited_s=max(0.0, snapshot.waited_s)
         )
         if snapshot.ticket is not None:
-            position = self._dispatcher.position_of(snapshot.ticket, self._dependencies.clock())
+            now = self._dependencies.clock()
+            position = self._dispatcher.position_of(snapshot.ticket, now)
+            message.note = self._dispatcher.wait_note(snapshot.ticket.constraints.model, now)
             message.state = pb.WatchQueueResponse.STATE_QUEUED
             message.queue_position = position.position
             message.queued = position.queued
@@ -173,7 +175,8 @@ class RequestCalls(AdminServicer):
             if not tickets:
                 messages += map(request_message, part)
                 continue
-            positions = self._dispatcher.positions_of(tickets, self._dependencies.clock())
+            now = self._dependencies.clock()
+            positions = self._dispatcher.positions_of(tickets, now)
             found = {
                 ticket.id: position for ticket, position in zip(tickets, positions, strict=True)
             }
@@ -181,7 +184,8 @@ class RequestCalls(AdminServicer):
             for each in part:
                 if each.ticket is not None and each.ticket.id in found:
                     reason = waits.reason_of(each.ticket).value
-                    messages.append(request_message(each, found[each.ticket.id], reason))
+                    note = self._dispatcher.wait_note(each.ticket.constraints.model, now)
+                    messages.append(request_message(each, found[each.ticket.id], reason, note))
                 else:
                     messages.append(request_message(each))
         return messages

@@ -29,17 +29,13 @@ class QueuePositions:
             return None
         now = self._clock()
         position = self._dispatcher.position_of(ticket, now)
+        load = self._dispatcher.load_of(ticket.resolved.constraints.model)
         return QueuePosition(
             position=position.position,
             queued=position.queued,
             waited_s=now - ticket.entered_at,
             expected_s=position.expected_s,
             order=self._dispatcher.queue_order.by_size_label,
-            loading=self._loading(ticket.resolved.constraints.model),
+            load="" if load is None else load.subject,
+            note="" if load is None else load.note(now),
         )
-
-    def _loading(self, model: str | None) -> str:
-        """The model that is being loaded for requests under this name; empty if none is."""
-        if model is None or self._dispatcher.load_ready_at(model) is None:
-            return ""
-        return self._dispatcher.resolver.names.catalog.canonical_name(model)

@@ -60,6 +60,7 @@ def decision(answer: pb.ExplainResponse) -> str:
             return f"It takes no slot and would go to {where} at once."
         case pb.ExplainResponse.DECISION_QUEUED:
             soon = f", about {seconds(answer.expected_s)}" if answer.HasField("expected_s") else ""
-            return f"It would be queued at position {answer.queue_position}{soon}."
+            note = f": {printable(answer.note)}" if answer.note else ""
+            return f"It would be queued at position {answer.queue_position}{soon}{note}."
         case _:
             return f"It would be rejected: {answer.reason}."

@@ -77,7 +77,7 @@ def table_of(answer: pb.ListRequestsResponse) -> Group:
             Text(f"{request.queue_position} of {request.queued}" if request.queue_position else ""),
             Text(printable(request.endpoint_name or request.endpoint)),
         ]
-        cells += [Text(request.wait_reason)] * has_reasons
+        cells += [Text(printable(request.note or request.wait_reason))] * has_reasons
         cells += [Text(printable(request.model))] * has_models + [
             Text(request.criticality)
         ] * has_criticalities
@@ -98,7 +98,8 @@ def position_line(message: pb.WatchQueueResponse) -> str:
             soon = (
                 f", about {seconds(message.expected_s)}" if message.HasField("expected_s") else ""
             )
-            return f"{message.queue_position} of {message.queued}{soon} ({waited})"
+            note = f"; {printable(message.note)}" if message.note else ""
+            return f"{message.queue_position} of {message.queued}{soon} ({waited}){note}"
         case pb.WatchQueueResponse.STATE_SERVED:
             return f"served by {printable(message.endpoint_name or message.endpoint)} ({waited})"
         case _:

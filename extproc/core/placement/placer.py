@@ -12,6 +12,7 @@ from typing import Final
 
 from extproc.core.placement.demand import NO_DEMAND, Demands, ModelUse
 from extproc.core.placement.machine import KeptMachine, KeptState
+from extproc.core.placement.model_load import ModelLoad
 from extproc.core.placement.swaps import (
     ASSUMED_LOAD_S,
     MachineView,
@@ -107,10 +108,12 @@ class Placer:
             self._record(change)
         return changes
 
-    def ready_at(self, model: str, machines: Mapping[str, KeptMachine], now: float) -> float | None:
-        """When a model that is being loaded is expected to be ready; None if it is loaded
-        somewhere, or nobody loads it."""
-        found: list[float] = []
+    def load_of(
+        self, model: str, machines: Mapping[str, KeptMachine], now: float
+    ) -> ModelLoad | None:
+        """The load of a model that is expected to be ready first; None if it is loaded somewhere,
+        or nobody loads it."""
+        found: list[tuple[float, str]] = []
         for name, machine in machines.items():
             if model not in self.wanted(name) or not machine.is_connected:
                 continue
@@ -119,8 +122,11 @@ class Placer:
                 return None
             begun_at = status.since if status.state is KeptState.LOADING else now
             usual_at = begun_at + load_estimate_s(model, machine, machines)
-            found.append(max(usual_at, now + LEAST_LEFT_S))
-        return min(found, default=None)
+            found.append((max(usual_at, now + LEAST_LEFT_S), name))
+        if not found:
+            return None
+        ready_at, where = min(found)
+        return ModelLoad(model=model, where=where, ready_at=ready_at)
 
     # Operators
 

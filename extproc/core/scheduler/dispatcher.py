@@ -25,6 +25,7 @@ from extproc.core.fleet.subset_hints import SubsetHints
 from extproc.core.objective import Objective
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.placement.demand import NO_DEMAND, ModelDemand
+from extproc.core.placement.model_load import ModelLoad
 from extproc.core.prediction.latency import LatencyEstimate
 from extproc.core.queue.queue_order import QueueOrder
 from extproc.core.queue.ticket import Ticket
@@ -427,9 +428,14 @@ class Dispatcher(FleetUpdates):
             )
         return found
 
-    def load_ready_at(self, model: str | None) -> float | None:
-        """When the load of a model is expected to end; None if no keeper loads it."""
-        return self.state.loads_ready_at.get(model or "")
+    def load_of(self, model: str | None) -> ModelLoad | None:
+        """The load that requests for a model wait for; None if no keeper is to load it."""
+        return self.state.loads.get(model or "")
+
+    def wait_note(self, model: str | None, now: float) -> str:
+        """What requests for a model wait for beside a slot, as a sentence; usually empty."""
+        load = self.load_of(model)
+        return "" if load is None else load.note(now)
 
     def waits(self) -> Waits:
         """Why requests are queued now."""

@@ -60,6 +60,7 @@ class Explanation:
     takes_slot: bool = True
     expected_s: float | None = None
     resolved: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
 
 
 def explain(dispatcher: Dispatcher, request: Request, now: float | None = None) -> Explanation:
@@ -89,6 +90,7 @@ def explain(dispatcher: Dispatcher, request: Request, now: float | None = None) 
         position=queue_position.position,
         expected_s=queue_position.expected_s,
         resolved=details,
+        note=dispatcher.wait_note(resolved.constraints.model, now),
     )
 
 

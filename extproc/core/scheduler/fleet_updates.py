@@ -19,6 +19,7 @@ from extproc.core.observation import (
     is_router,
 )
 from extproc.core.outliers.outlier_detection import OutlierOptions
+from extproc.core.placement.model_load import ModelLoad
 from extproc.core.queue.aging import Aging
 from extproc.core.queue.queue_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.scheduler.admission import Admission, QueueLimits
@@ -225,10 +226,10 @@ class FleetUpdates:
         with self._call:
             self._allocator.change_models(self.state.resolver.set_loadable(machine, readings), now)
 
-    def set_loads(self, ready_at: Mapping[str, float]) -> None:
-        """The models that keepers are loading, by all of their names, and when they are expected to
-        be ready. For forecasts and display."""
-        self.state.loads_ready_at = dict(ready_at)
+    def set_loads(self, loads: Mapping[str, ModelLoad]) -> None:
+        """The loads that requests wait for, by all names of the models. For forecasts and
+        display."""
+        self.state.loads = dict(loads)
 
     # Time
 

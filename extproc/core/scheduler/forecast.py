@@ -191,9 +191,11 @@ class Forecast:
         """Seconds until the eligible endpoints have freed that many slots for requests of that
         criticality. O(position) if the longest possible times of that many responses there are
         known."""
-        ready_at = self._state.loads_ready_at.get(constraints.model or "")
-        if ready_at is not None:
-            return max(0.0, ready_at - now)  # what is known about its slots, if anything, is old
+        load = self._state.loads.get(constraints.model or "")
+        if load is not None and load.ready_at is not None:
+            return max(
+                0.0, load.ready_at - now
+            )  # what is known about its slots, if anything, is old
         outlook = self._outlook(constraints, now)
         left_share = max(self._least_share, 1.0 - outlook.taken_shares[criticality])
         slots = position / left_share

@@ -9,6 +9,7 @@ from extproc.core.fleet.subset_hints import SubsetHints
 from extproc.core.objective import Criticality
 from extproc.core.outliers.outlier_detection import OutlierDetection, OutlierOptions
 from extproc.core.outliers.poison_requests import PoisonGuard
+from extproc.core.placement.model_load import ModelLoad
 from extproc.core.prediction.latency import LatencyModel
 from extproc.core.prediction.prefix_cache import PrefixIndex
 from extproc.core.prediction.sessions import Sessions
@@ -61,8 +62,8 @@ class State:
         self.use_by_criticality = {criticality: UsageShare() for criticality in Criticality}
         self.uploads = Uploads()
         self.subset_hints = SubsetHints(self.fleet)
-        self.loads_ready_at: Mapping[str, float] = {}
-        """By the names of models that keepers are loading: when they are expected to be ready."""
+        self.loads: Mapping[str, ModelLoad] = {}
+        """What requests wait for, by all names of the models that keepers could load."""
         self.costs = CostModel(
             self.latency, self.prefix_caches, self.sessions, self.in_flight.adapters
         )

@@ -145,7 +145,8 @@ class Waits:
             if name is not None and not is_loaded and not state.model_loads.may_start(name):
                 reason = WaitReason.MODEL_LOADING
         if reason is WaitReason.NO_IDLE_SLOT and not self._is_served(constraints):
-            is_loading = constraints.model in state.loads_ready_at
+            load = state.loads.get(constraints.model or "")
+            is_loading = load is not None and load.ready_at is not None
             return WaitReason.MODEL_LOADING if is_loading else WaitReason.NO_ENDPOINT
         return reason
 

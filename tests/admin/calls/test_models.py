@@ -5,6 +5,7 @@ from __future__ import annotations
 import grpc
 import pytest
 
+from extproc.pb import external_processor_pb2 as ext_proc
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1 import keeper_pb2 as kept
 from tests.admin.keepers.test_service import HELLO, Keeper
@@ -42,6 +43,29 @@ async def test_operators_load_pin_and_unload() -> None:
         assert await wanted(keeper) == ["coder"]
         await picker.admin.UnloadModel(pb.UnloadModelRequest(model="coder"))
         assert await wanted(keeper) == []
+        keeper.call.cancel()
+
+
+async def test_the_lists_and_explain_name_the_load() -> None:
+    """For a queued request, in the same words."""
+    async with running_picker(places_models=True) as picker:
+        keeper = await attached(picker)
+        assert await wanted(keeper) == []
+        call = await picker.ask("r1", has_body=True)
+        body = ext_proc.HttpBody(body=b'{"model": "chat"}', end_of_stream=True)
+        await call.write(ext_proc.ProcessingRequest(request_body=body))
+        assert await wanted(keeper) == ["qwen"]
+        await keeper.status("qwen", kept.KeeperStatus.STATE_LOADING)
+        words = "waits for qwen to be loaded at gpu-1, about "
+        await until(lambda: picker.dispatcher.wait_note("chat", 0.0).startswith(words))
+        listed = await picker.admin.ListRequests(pb.ListRequestsRequest())
+        assert [one.note[: len(words)] for one in listed.requests] == [words]
+        async for seen in picker.admin.WatchQueue(pb.WatchQueueRequest(id="r1")):
+            assert seen.note.startswith(words)
+            break
+        told = await picker.admin.Explain(pb.ExplainRequest(body=b'{"model": "chat"}'))
+        assert told.note.startswith(words)
+        call.cancel()
         keeper.call.cancel()
 
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from extproc.cli.screens import request_table
-from extproc.cli.screens.request_table import table_of
+from extproc.cli.screens.request_table import position_line, table_of
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 RUNNING = pb.Request(
@@ -67,6 +67,23 @@ def test_all_that_is_known_of_each() -> None:
     assert words(running) == "r1 e1 responding 10.0.0.1:8080 tiny critical 12s 0.5s"
     assert words(waiting) == "r2 e2 queued 1 of 2 standard 3.0s 3.0s 4.0s"
     assert total == "1 running, 1 queued"
+
+
+def test_the_load_that_a_request_waits_for_is_why() -> None:
+    """In words, instead of the reason's name; a watch says it, too."""
+    note = "waits for qwen to be loaded at gpu-1, about 12 s"
+    waiting = pb.Request()
+    waiting.CopyFrom(WAITING)
+    waiting.wait_reason = "model-loading"
+    assert "model-loading" in "".join(drawn(waiting))
+    waiting.note = note
+    text = " ".join(" ".join(drawn(waiting)).split())
+    assert "WHY" in text and "model-loading" not in text
+    assert all(word in text for word in note.split())
+    position = pb.WatchQueueResponse(
+        state=pb.WatchQueueResponse.STATE_QUEUED, queue_position=1, queued=2, note=note
+    )
+    assert position_line(position).endswith(f"; {note}")
 
 
 def test_columns_without_content_are_left_out() -> None:

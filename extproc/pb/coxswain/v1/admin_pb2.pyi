@@ -265,7 +265,7 @@ class DisableResponse(_message.Message):
     def __init__(self, endpoint: _Optional[_Union[Endpoint, _Mapping]] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("exchange_id", "request_id", "state", "endpoint", "model", "criticality", "objective", "age_s", "waited_s", "queue_position", "expected_s", "weight_slots", "queued", "wait_reason", "endpoint_name")
+    __slots__ = ("exchange_id", "request_id", "state", "endpoint", "model", "criticality", "objective", "age_s", "waited_s", "queue_position", "expected_s", "weight_slots", "queued", "wait_reason", "endpoint_name", "note")
     EXCHANGE_ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -281,6 +281,7 @@ class Request(_message.Message):
     QUEUED_FIELD_NUMBER: _ClassVar[int]
     WAIT_REASON_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_NAME_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     exchange_id: str
     request_id: str
     state: RequestState
@@ -296,7 +297,8 @@ class Request(_message.Message):
     queued: int
     wait_reason: str
     endpoint_name: str
-    def __init__(self, exchange_id: _Optional[str] = ..., request_id: _Optional[str] = ..., state: _Optional[_Union[RequestState, str]] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., criticality: _Optional[str] = ..., objective: _Optional[str] = ..., age_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., queue_position: _Optional[int] = ..., expected_s: _Optional[float] = ..., weight_slots: _Optional[int] = ..., queued: _Optional[int] = ..., wait_reason: _Optional[str] = ..., endpoint_name: _Optional[str] = ...) -> None: ...
+    note: str
+    def __init__(self, exchange_id: _Optional[str] = ..., request_id: _Optional[str] = ..., state: _Optional[_Union[RequestState, str]] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., criticality: _Optional[str] = ..., objective: _Optional[str] = ..., age_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., queue_position: _Optional[int] = ..., expected_s: _Optional[float] = ..., weight_slots: _Optional[int] = ..., queued: _Optional[int] = ..., wait_reason: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
 
 class ListRequestsRequest(_message.Message):
     __slots__ = ("limit", "states", "endpoint")
@@ -327,7 +329,7 @@ class WatchQueueRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class WatchQueueResponse(_message.Message):
-    __slots__ = ("state", "queue_position", "queued", "expected_s", "waited_s", "endpoint", "exchange_id", "endpoint_name")
+    __slots__ = ("state", "queue_position", "queued", "expected_s", "waited_s", "endpoint", "exchange_id", "endpoint_name", "note")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[WatchQueueResponse.State]
@@ -346,6 +348,7 @@ class WatchQueueResponse(_message.Message):
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_ID_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_NAME_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     state: WatchQueueResponse.State
     queue_position: int
     queued: int
@@ -354,7 +357,8 @@ class WatchQueueResponse(_message.Message):
     endpoint: str
     exchange_id: str
     endpoint_name: str
-    def __init__(self, state: _Optional[_Union[WatchQueueResponse.State, str]] = ..., queue_position: _Optional[int] = ..., queued: _Optional[int] = ..., expected_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., endpoint: _Optional[str] = ..., exchange_id: _Optional[str] = ..., endpoint_name: _Optional[str] = ...) -> None: ...
+    note: str
+    def __init__(self, state: _Optional[_Union[WatchQueueResponse.State, str]] = ..., queue_position: _Optional[int] = ..., queued: _Optional[int] = ..., expected_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., endpoint: _Optional[str] = ..., exchange_id: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
 
 class CancelRequestRequest(_message.Message):
     __slots__ = ("id",)
@@ -388,7 +392,7 @@ class ExplainRequest(_message.Message):
     def __init__(self, method: _Optional[str] = ..., path: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., body: _Optional[bytes] = ...) -> None: ...
 
 class ExplainResponse(_message.Message):
-    __slots__ = ("decision", "reason", "chosen", "queue_position", "expected_s", "candidates", "resolved", "chosen_name")
+    __slots__ = ("decision", "reason", "chosen", "queue_position", "expected_s", "candidates", "resolved", "chosen_name", "note")
     class Decision(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         DECISION_UNSPECIFIED: _ClassVar[ExplainResponse.Decision]
@@ -438,6 +442,7 @@ class ExplainResponse(_message.Message):
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     RESOLVED_FIELD_NUMBER: _ClassVar[int]
     CHOSEN_NAME_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     decision: ExplainResponse.Decision
     reason: str
     chosen: str
@@ -446,7 +451,8 @@ class ExplainResponse(_message.Message):
     candidates: _containers.RepeatedCompositeFieldContainer[ExplainResponse.Candidate]
     resolved: _containers.ScalarMap[str, str]
     chosen_name: str
-    def __init__(self, decision: _Optional[_Union[ExplainResponse.Decision, str]] = ..., reason: _Optional[str] = ..., chosen: _Optional[str] = ..., queue_position: _Optional[int] = ..., expected_s: _Optional[float] = ..., candidates: _Optional[_Iterable[_Union[ExplainResponse.Candidate, _Mapping]]] = ..., resolved: _Optional[_Mapping[str, str]] = ..., chosen_name: _Optional[str] = ...) -> None: ...
+    note: str
+    def __init__(self, decision: _Optional[_Union[ExplainResponse.Decision, str]] = ..., reason: _Optional[str] = ..., chosen: _Optional[str] = ..., queue_position: _Optional[int] = ..., expected_s: _Optional[float] = ..., candidates: _Optional[_Iterable[_Union[ExplainResponse.Candidate, _Mapping]]] = ..., resolved: _Optional[_Mapping[str, str]] = ..., chosen_name: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
 
 class GetSettingsRequest(_message.Message):
     __slots__ = ()

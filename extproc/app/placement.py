@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from extproc.core.address import Address
 from extproc.core.observation import ModelReading
-from extproc.core.placement.demand import ModelDemand, ModelUse
+from extproc.core.placement.demand import NO_DEMAND, ModelDemand, ModelUse
 from extproc.core.placement.machine import KeptMachine, KeptModel, KeptState
 from extproc.core.placement.model_load import ModelLoad, any_of
 from extproc.core.placement.placer import Change, Placer
@@ -88,6 +88,7 @@ class Placement:
 
     def status(self, now: float) -> list[dict[str, Any]]:
         """What `/status` shows of the machines."""
+        demands = self._demands(now)
         return [
             {
                 "name": machine.name,
@@ -95,14 +96,16 @@ class Placement:
                 "used_mb": machine.used_mb,
                 "is_connected": machine.is_connected,
                 "models": {
-                    name: self._model_status(machine, model, now)
+                    name: self._model_status(machine, model, demands.get(name, NO_DEMAND), now)
                     for name, model in machine.models.items()
                 },
             }
             for machine in self.machines.values()
         ]
 
-    def _model_status(self, machine: KeptMachine, model: KeptModel, now: float) -> dict[str, Any]:
+    def _model_status(
+        self, machine: KeptMachine, model: KeptModel, demand: ModelDemand, now: float
+    ) -> dict[str, Any]:
         status = machine.statuses[model.name]
         return {
             "state": status.state.value,
@@ -111,6 +114,7 @@ class Placement:
             "is_pinned": model.name in self.placer.pinned(machine.name),
             "address": str(model.address),
             "memory_mb": model.memory_mb,
+            "queued": demand.waiting,
             "load_s": status.load_s,
             "exits": status.exits,
             "problem": status.problem,

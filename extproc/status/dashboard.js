@@ -173,6 +173,40 @@ function showModels(models) {
   showRows(byId("models"), ["name", "", "number", "number"], rows);
 }
 
+// Models of machines with a keeper
+
+function showMachines(machines) {
+  byId("machines").hidden = !machines.length;
+  const used = machines.slice(0, MAX_CELLS).map((machine) => `${clipped(machine.name, MAX_NAME_CHARS)} uses ${whole.format(machine.used_mb)} of ${whole.format(machine.memory_mb)} MiB`);
+  if (machines.length > used.length) used.push("coxswain models lists all");
+  write(byId("machines-note"), used.join(", "));
+  const models = machines.flatMap((machine) => Object.entries(machine.models).map(([name, kept]) => ({ machine, name, kept })));
+  const rows = models.slice(0, MAX_ROWS).map(machineRow);
+  showRows(byId("machine-models"), ["", "", "number wide", "number", "", "act"], rows);
+}
+
+function machineRow({ machine, name, kept }) {
+  const target = `${machine.name}/${name}`;
+  const since = `${kept.is_pinned ? "pinned, " : ""}for ${seconds(kept.state_age_s)}`;
+  const toggle = kept.is_wanted
+    ? { action: "unload", text: "Unload", question: `Unload ${target} after its running requests, until somebody asks for it?` }
+    : { action: "load", text: "Load", question: `Load ${target}? Models that are not pinned make way.` };
+  const pin = kept.is_pinned
+    ? { action: "unpin", text: "Unpin", question: `Let ${target} leave when others need its memory?` }
+    : { action: "pin", text: "Pin", question: `Load ${target} and keep it loaded?` };
+  return {
+    key: target,
+    cells: [
+      { text: clipped(name, MAX_NAME_CHARS), detail: `${clipped(machine.name, MAX_NAME_CHARS)}${machine.is_connected ? "" : ", its keeper is not connected"}` },
+      { text: clipped(kept.state), detail: since, isBad: ["failed", "restarting"].includes(kept.state) },
+      `${whole.format(kept.memory_mb)} MiB`,
+      whole.format(kept.queued),
+      { text: clipped(kept.last_change) || "–", detail: clipped(kept.problem) },
+      { ...toggle, target, second: { ...pin, target } },
+    ],
+  };
+}
+
 function waitInWords(reason) {
   return Object.hasOwn(WAITS, reason) ? WAITS[reason] : clipped(reason);
 }
@@ -292,7 +326,8 @@ function timeOfDay(age_s) {
 }
 
 // Rows with equal keys stay the same elements, so that a click or a selection is not lost. A cell is
-// a text, or an object with `text`, `detail`, `link` (an endpoint), or `action` and its `target`.
+// a text, or an object with `text`, `detail`, `link` (an endpoint), or `action` and its
+// `target`; `second` is a further action.
 function showRows(body, classes, rows) {
   const before = new Map(Array.from(body.rows, (row) => [row.dataset.key, row]));
   let last = null;
@@ -303,6 +338,8 @@ function showRows(body, classes, rows) {
       row = element("tr");
       row.dataset.key = key;
       row.append(...classes.map((className) => element("td", className)));
+      row.role = "row"; // where a style makes blocks of a table
+      for (const cell of row.cells) cell.role = "cell";
     }
     cells.forEach((cell, index) => showCell(row.cells[index], typeof cell === "string" ? { text: cell } : cell));
     const next = last ? last.nextElementSibling : body.firstElementChild;
@@ -312,14 +349,17 @@ function showRows(body, classes, rows) {
   for (const row of before.values()) row.remove();
 }
 
-function showCell(td, { text, detail = "", link = "", action = "", target = "", question = "", isBad = false }) {
-  if (!td.firstElementChild) td.append(element(action ? "button" : link ? "a" : "span"), element("small"));
-  const [main, small] = td.children;
+function showCell(td, { text, detail = "", link = "", action = "", target = "", question = "", isBad = false, second = null }) {
+  if (!td.firstElementChild) td.append(element(action ? "button" : link ? "a" : "span"), element("small"), ...(second ? [" ", element("button")] : []));
+  const [main, small, other] = td.children;
   write(main, text);
   write(small, detail);
   main.classList.toggle("is-bad", isBad);
   if (link) describe(main, "href", hrefOf(link));
   if (action) main.onclick = () => window.confirm(question) && act(action, target);
+  if (!second) return;
+  write(other, second.text);
+  other.onclick = () => window.confirm(second.question) && act(second.action, second.target);
 }
 
 function hrefOf(name) {
@@ -528,6 +568,7 @@ function show(status, activity, name) {
     showQueue(status.queue);
     showEnded(status.outcomes, status.uptime_s);
   }
+  showMachines(name ? [] : status.machines || []);
   showRequests(activity.requests, name);
   showEvents(activity.events);
   document.title = status.queue.queued ? `(${status.queue.queued}) Coxswain` : "Coxswain";

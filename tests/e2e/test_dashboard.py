@@ -67,6 +67,23 @@ def status(**changes: Any) -> dict[str, Any]:
         },
         "idle_note": "1 idle slot; 3 queued: why",
     }
+    kept = {
+        "state": "restarting",
+        "state_age_s": 7.0,
+        "is_wanted": True,
+        "is_pinned": True,
+        "memory_mb": 9000,
+        "queued": 4,
+        "problem": MARKUP,
+        "last_change": f"loaded 7 s ago: {MARKUP}",
+    }
+    machine = {
+        "name": MARKUP,
+        "memory_mb": 24000,
+        "used_mb": 9000,
+        "is_connected": False,
+        "models": {MARKUP: kept, "second": {**kept, "is_wanted": False, "is_pinned": False}},
+    }
     return {
         "version": "1.2.3",
         "uptime_s": 3700.0,
@@ -80,6 +97,7 @@ def status(**changes: Any) -> dict[str, Any]:
         "exchanges": 7,
         "envoys": [],
         "outcomes": {"served": 3, MARKUP: 1},
+        "machines": [machine],
         **changes,
     }
 
@@ -188,6 +206,9 @@ async def test_what_is_reported_is_shown_as_text(browser: Browser) -> None:
             "#models tr:last-child td": "no model named",
             '[data-part="also"]': "draining for 1 min 5 s, ejected",
             '[data-part="count"]': "3/5",
+            "#machine-models td:nth-child(2)": "restarting\npinned, for 7.0 s",
+            "#machine-models td:nth-child(3)": "9,000 MiB",
+            "#machine-models td:nth-child(4)": "4",
             "#queued-rows td": "2 of 3",
             "#queued-rows td:nth-child(4)": "for the endpoint with its prompt in the cache",
             "#over-rows td": "queue-timeout\nstatus 503: no slot within its time limit",
@@ -204,7 +225,27 @@ async def test_what_is_reported_is_shown_as_text(browser: Browser) -> None:
         assert await browser.run("return document.title") == "(3) Coxswain", "no name's script ran"
         assert await browser.run("return document.querySelectorAll('img').length") == 0
         page = await browser.text("body")
-        assert page.count("<img src=x") >= 14
+        assert page.count("<img src=x") >= 21
+
+
+async def test_models_are_shown_only_with_a_keeper(browser: Browser) -> None:
+    """Nor on the page of an endpoint; without the token there are no buttons."""
+    visible = "return document.getElementById('machines').checkVisibility()"
+    async with served(status()) as url:
+        await browser.open(url)
+        await is_live(browser)
+        assert await browser.run(visible)
+        assert "not connected" in await browser.text("#machine-models td")
+        buttons = "Array.from(document.querySelectorAll('#machine-models button'), b => b{})"
+        shown = await browser.run(f"return {buttons.format('.textContent')}")
+        assert shown == ["Unload", "Unpin", "Load", "Pin"]
+        assert not any(await browser.run(f"return {buttons.format('.checkVisibility()')}"))
+        await browser.run("window.location.hash = '#/endpoints/nobody'")
+        await browser.until("!document.getElementById('machines').checkVisibility()")
+    async with served(status(machines=[])) as url:
+        await browser.open(url)
+        await is_live(browser)
+        assert not await browser.run(visible)
 
 
 async def test_curves_show_what_is_known(browser: Browser) -> None:
@@ -259,6 +300,7 @@ async def test_it_fits_the_screen(
         try:
             await browser.open(f"{url}{page}")
             await is_live(browser)
+            await browser.run("document.body.classList.add('can-act')")
             assert await browser.run("return document.documentElement.scrollWidth") == width
             red = await browser.run(
                 "return +getComputedStyle(document.body).backgroundColor.match(/[0-9]+/)[0]"

@@ -14,10 +14,12 @@ from random import Random
 import pytest
 
 from bench.listening import listen
+from extproc.app.placement import Placement
 from extproc.core.address import Address
 from extproc.core.exchange_record import Outcome
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.health import Health
+from extproc.core.placement.swaps import PlacementOptions
 from extproc.core.queue.queue_order import Discipline, QueueOrder
 from extproc.core.rejection import Reason
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
@@ -29,6 +31,7 @@ from extproc.status.history import History
 from extproc.status.learned_json import learned_json
 from extproc.status.requests_json import requests_json
 from extproc.status.status_json import status_json
+from tests.core.placement.simulated import machine
 from tests.fakes.small_fleet import RecordingListener
 from tests.telemetry.records import record
 
@@ -124,7 +127,9 @@ def test_each_field_that_the_script_reads_is_reported() -> None:
             "not_ready",
             "problems",
             "takes_actions",
+            "machines",
         },  # by app/pages
+        **machine_fields(),
         "queue": set(tree["queue"]),
         "endpoint": {*endpoint, "address"},
         "slots": set(endpoint["slots"]),
@@ -135,6 +140,15 @@ def test_each_field_that_the_script_reads_is_reported() -> None:
         read = set(re.findall(rf"(?<![\w.]){name}\.(\w+)", SCRIPT))
         assert read, name
         assert read <= fields, name
+
+
+def machine_fields() -> dict[str, set[str]]:
+    """What `/status` reports of machines with a keeper."""
+    dispatcher = listen(Dispatcher(Random(1)), RecordingListener())
+    placement = Placement(dispatcher, lambda *_: None, lambda: 1.0, PlacementOptions())
+    placement.machines["gpu-1"] = machine("gpu-1", 10, a=10)
+    (tree,) = placement.status(1.0)
+    return {"machine": set(tree), "kept": set(tree["models"]["a"])}
 
 
 def activity_fields(dispatcher: Dispatcher, address: Address) -> dict[str, set[str]]:

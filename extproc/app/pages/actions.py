@@ -1,4 +1,4 @@
-"""Drain, activate and cancel from the dashboard: the admin API's own calls, for a browser.
+"""Drain, cancel, load models and so on from the dashboard: the admin API's calls, for a browser.
 
 Each is a `POST` with JSON and the operators' token as a bearer token. The page adds that header to
 its own requests. A page of another site cannot: a browser sends it only after a preflight, which
@@ -74,6 +74,14 @@ class Actions:
             "cancel": lambda id_, call: service.CancelRequest(
                 pb.CancelRequestRequest(id=id_), call
             ),
+            "load": lambda name, call: service.LoadModel(pb.LoadModelRequest(model=name), call),
+            "unload": lambda name, call: service.UnloadModel(
+                pb.UnloadModelRequest(model=name), call
+            ),
+            "pin": lambda name, call: service.LoadModel(
+                pb.LoadModelRequest(model=name, pin=True), call
+            ),
+            "unpin": lambda name, call: service.UnpinModel(pb.UnpinModelRequest(model=name), call),
         }
         return [web.post(f"/actions/{name}", self._handler(call)) for name, call in calls.items()]
 
@@ -104,7 +112,7 @@ async def _do_nothing(_target: str, _call: object) -> None:
 
 
 async def _target(request: web.Request) -> str | None:
-    """The endpoint or the request to act on; None for a body that does not say it."""
+    """The endpoint, request or model to act on; None for a body that does not say it."""
     if request.content_type != JSON:
         return None
     try:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import pytest
 
 from extproc.app import Service
 from extproc.app.security.exposure import pages_token
+from extproc.pb.coxswain.v1 import keeper_pb2 as kept
+from extproc.pb.coxswain.v1.keeper_pb2_grpc import KeepersStub
 from extproc.settings import Settings
+from tests.admin.keepers.test_service import HELLO
 
 ADDRESS = "127.0.0.1:1"
 TOKEN = "pages-token"  # a test's
@@ -71,6 +76,57 @@ async def test_operators_with_the_token_drain_and_activate(token_file: Path) -> 
         assert gone.status_code == 404 and "it has ended" in gone.json()["error"]
         assert (await client.post("/actions/cancel", json={"target": ""})).status_code == 400
         assert (await client.post("/actions/disable", json={"target": ADDRESS})).status_code == 404
+
+
+async def test_operators_load_pin_and_unload_models(token_file: Path) -> None:
+    """By the same service as the command line, and with its words where it cannot be done."""
+    anywhere = dict.fromkeys(("grpc", "admin", "http"), "127.0.0.1:0")
+    made_of = {"listen": anywhere, "admin": {"token_file": str(token_file)}}
+    service = Service(Settings.model_validate({**made_of, "drain_timeout_s": 0.0}))
+    await service.start()
+    url = f"http://127.0.0.1:{service.http_port}"
+    admin = f"127.0.0.1:{service.admin_port}"
+    try:
+        async with (
+            httpx.AsyncClient(base_url=url, trust_env=False, headers=BEARER) as client,
+            grpc.aio.insecure_channel(admin) as channel,
+        ):
+
+            async def post(action: str, target: str = "gpu-1/qwen") -> tuple[int, str]:
+                answer = await client.post(f"/actions/{action}", json={"target": target})
+                return answer.status_code, str(answer.json().get("error", ""))
+
+            async def model() -> dict[str, Any]:
+                (machine,) = (await client.get("/status")).json()["machines"]
+                found = machine["models"]["qwen"]
+                assert isinstance(found, dict)
+                return found
+
+            assert "machines" not in (await client.get("/status")).json()
+            for action in ("load", "unload", "pin", "unpin"):
+                code, error = await post(action)
+                assert code == 404 and "coxswain models" in error
+            metadata = (("authorization", f"Bearer {TOKEN}"),)
+            call = KeepersStub(channel).Attach(metadata=metadata)
+            await call.write(kept.KeeperMessage(hello=HELLO))
+            unloaded = kept.KeeperStatus.Model(name="qwen", state=kept.KeeperStatus.STATE_UNLOADED)
+            await call.write(kept.KeeperMessage(status=kept.KeeperStatus(models=[unloaded])))
+            async with asyncio.timeout(60):
+                while not (await call.read()).HasField("wanted"):
+                    pass  # it is asked for once it has reported
+            assert await post("load") == (200, "")
+            now = await model()
+            assert now["is_wanted"] and not now["is_pinned"] and now["queued"] == 0
+            assert await post("pin") == (200, "")
+            assert (await model())["is_pinned"]
+            assert (await post("pin", "gpu-1/coder"))[0] == 409
+            assert await post("unpin") == (200, "")
+            assert not (await model())["is_pinned"]
+            assert await post("unload") == (200, "")
+            assert not (await model())["is_wanted"]
+            call.cancel()
+    finally:
+        await service.stop()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from extproc.core.address import Address
 from extproc.core.fleet.membership import ConnectedEnvoy
 from extproc.core.placement.machine import KeptMachine
 from extproc.core.placement.placer import Placer
+from extproc.core.processes import Processes
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.core.scheduler.explain import DryRunRequest, Explanation
@@ -108,7 +109,8 @@ class AdminDependencies:
     address, empty if it may. `not_ready_reason` is empty if requests can be served. `problems` are
     the sources in the settings that cannot be read, `outcomes` the numbers of requests by outcome
     since the start. `read_usage` returns the usage since a Unix time, grouped by fields of its key,
-    up to a number of rows; it may raise `UsageError`, and is None where usage is not counted."""
+    up to a number of rows; it may raise `UsageError`, and is None where usage is not counted.
+    `processes` are those of `fronts`, None without."""
 
     dispatcher: Dispatcher
     registry: ExchangeRegistry
@@ -126,3 +128,4 @@ class AdminDependencies:
     keepers: KeepersService
     placement: PlacementAccess
     read_usage: ReadUsage | None = None
+    processes: Callable[[], Processes] | None = None

@@ -23,6 +23,7 @@ from extproc.app.ports import bind
 from extproc.app.security import exposure
 from extproc.app.version import own_version
 from extproc.core.address import Address
+from extproc.core.processes import Processes
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.settings import Settings
@@ -62,6 +63,7 @@ class AdminPort:
         placement: PlacementAccess,
         address_rejection: Callable[[Address, str], str],
         read_usage: ReadUsage | None = None,
+        processes: Callable[[], Processes] | None = None,
     ) -> None:
         self._agents = agents
         self._keepers = keepers
@@ -87,6 +89,7 @@ class AdminPort:
                 keepers=keepers,
                 read_usage=read_usage,
                 placement=placement,
+                processes=processes,
             )
         )
 

@@ -53,13 +53,14 @@ from scraper.loop import Scraper
 from scraper.schedule import ScrapePriority
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from extproc.app.ports import DataPlane, DataPlaneServer
     from extproc.core.address import Address
     from extproc.core.exchange_record import ExchangeRecord
     from extproc.core.fleet.endpoint import EndpointSpec
     from extproc.core.observation import Observation
+    from extproc.core.processes import Processes
     from extproc.settings import Settings
     from extproc.transport import ServiceTable
 
@@ -78,7 +79,7 @@ class Service:
         file: str = "",
         *,
         data_plane: DataPlane = data_plane_server,
-        processes: Callable[[], Mapping[str, object] | None] = lambda: None,
+        processes: Callable[[], Processes] | None = None,
     ) -> None:
         """`data_plane` makes the server for Envoy; `processes` are those that serve beside this
         one, for operators to see."""
@@ -178,6 +179,7 @@ class Service:
                 models_loaded=self._placement.models_loaded,
                 model_loads_s=self._placement.model_loads_s,
                 model_changes=self._placement.changes_total,
+                processes=processes,
             ),
             options.telemetry_options(settings, os.environ),
         )
@@ -197,6 +199,7 @@ class Service:
             placement=self._placement,
             address_rejection=self._address_rejection,
             read_usage=None if self._usage is None else self._usage.read,
+            processes=processes,
         )
         self._activity = Activity(
             self.dispatcher,

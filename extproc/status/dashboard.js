@@ -141,11 +141,23 @@ function showGlance(status, endpoints) {
   const envoys = status.envoys.length;
   const open = `${counted(status.exchanges, "exchange", "exchanges")} open`;
   write(byId("envoys"), envoys ? `${open}, ${counted(envoys, "Envoy", "Envoys")}` : open);
+  byId("processes").hidden = !status.processes;
+  if (status.processes) write(byId("processes"), processesInWords(status.processes));
   const queue = status.queue;
   write(byId("queued"), whole.format(queue.queued));
   write(byId("queued-of"), queue.queued === 1 ? "request" : "requests");
   const criticalities = Object.entries(queue.by_criticality).filter(([, count]) => count);
   write(byId("criticalities"), criticalities.map(([name, count]) => `${count} ${name}`).join(", ") || "none");
+}
+
+function processesInWords({ members, takeovers, last_takeover: last }) {
+  const many = new Map();
+  for (const { role } of members) many.set(role, (many.get(role) || 0) + 1);
+  const roles = [...many].map(([role, count]) => (count === 1 ? role : `${count} ${role}s`));
+  const fronts = members.filter(({ number }) => number);
+  const calls = fronts.map(({ calls }) => whole.format(calls)).join(", ");
+  const took = last ? `, the last in ${shortTime(last.seconds)}` : "";
+  return `${roles.join(", ")}; calls of each front: ${calls || "none"}; ${counted(takeovers, "takeover", "takeovers")}${took}`;
 }
 
 function showQueue(queue) {

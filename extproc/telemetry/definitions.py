@@ -278,6 +278,28 @@ MODEL_CHANGES: Final = Family(
     "unload.",
     labels=("machine", "model", "change"),
 )
+PROCESSES: Final = Family(
+    name="coxswain_processes",
+    kind=Kind.GAUGE,
+    help="With fronts: processes by role: core, spare, front, or starting (a spare or a front that "
+    "is not ready yet).",
+    labels=("role",),
+)
+TAKEOVERS: Final = Family(
+    name="coxswain_takeovers_total",
+    kind=Kind.COUNTER,
+    help="With fronts: how often a spare took over from a core, by reason: ended (it crashed or "
+    "was killed), hung (it did not answer and was killed by the supervisor) or left (it was asked "
+    "to end). The supervisor counts, so a takeover does not reset it.",
+    labels=("reason",),
+)
+FRONT_CALLS: Final = Family(
+    name="coxswain_front_calls",
+    kind=Kind.GAUGE,
+    help="With fronts: Envoy's open streams at each front. A front that replaces another one gets "
+    "the lowest free number.",
+    labels=("front",),
+)
 BUILD: Final = Family(
     name="coxswain_build_info",
     kind=Kind.GAUGE,
@@ -287,6 +309,8 @@ BUILD: Final = Family(
 
 USAGE_FAMILIES: Final = (USAGE_REQUESTS, USAGE_TOKENS, USAGE_SLOT_SECONDS)
 """Only there where usage is counted."""
+PROCESS_FAMILIES: Final = (PROCESSES, TAKEOVERS, FRONT_CALLS)
+"""Only there with fronts."""
 FAMILIES: Final = (
     *(SLOTS, ENDPOINTS, OBSERVATION_AGE, QUEUE_DEPTH, MODEL_QUEUE_DEPTH),
     *(MODEL_IDLE_SLOTS, QUEUE_MAX_REQUESTS),
@@ -297,5 +321,6 @@ FAMILIES: Final = (
     *(ENDPOINT_PROMPT_TOKENS, ENDPOINT_GENERATED_TOKENS),
     *(MODEL_LOADED, MODEL_LOAD_SECONDS, MODEL_CHANGES),
     *(PROBLEMS, DROPPED, AUDIT_CORRECTIONS, BYPASSED, EVENT_LOOP_LAG, ENVOY_FAILURES, BUILD),
+    *PROCESS_FAMILIES,
     *USAGE_FAMILIES,
 )

@@ -10,6 +10,7 @@ from extproc.core.address import Address
 from extproc.core.exchange_record import ExchangeRecord, Outcome
 from extproc.core.fleet.health import Health
 from extproc.core.observation import Observation
+from extproc.core.processes import Processes
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.waits import ModelQueue, WaitReason
 from extproc.telemetry import definitions
@@ -17,6 +18,7 @@ from extproc.telemetry.counters import Counter, Distribution, Histogram
 from extproc.telemetry.definitions import Family
 from extproc.telemetry.endpoint_counts import HELD_SLOT, MAX_REMOVED, EndpointCounts
 from extproc.telemetry.labels import endpoint_labels
+from extproc.telemetry.process_values import read_processes
 from extproc.telemetry.reading import Reading, Values
 from extproc.telemetry.usage_values import read_usage
 from extproc.usage.counts import UsageCounts, UsageKey
@@ -35,7 +37,8 @@ class TelemetrySources:
     `bypassed` the requests that Envoy sent past this picker. `loop_lag` is how late the event loop
     was, in seconds; `envoy_failures` are Envoys' own counters, by address and kind. The models of
     machines with a keeper are by machine and model; `model_changes` by the change, too.
-    `usage` are the sums of usage since the start, None where it is not counted.
+    `usage` are the sums of usage since the start, None where it is not counted; `processes` are
+    those of `fronts`, None without.
     """
 
     running: Callable[[], int]
@@ -50,6 +53,7 @@ class TelemetrySources:
     models_loaded: Callable[[], Values] = dict
     model_loads_s: Callable[[], Values] = dict
     model_changes: Callable[[], Values] = dict
+    processes: Callable[[], Processes] | None = None
 
 
 class Metrics:
@@ -143,6 +147,7 @@ class Metrics:
                 definitions.MODEL_CHANGES: sources.model_changes(),
                 definitions.BUILD: {(self._version,): 1},
                 **({} if sources.usage is None else read_usage(sources.usage())),
+                **({} if sources.processes is None else read_processes(sources.processes())),
             },
         )
 

@@ -15,6 +15,7 @@ from tests.e2e.conftest import QUICK
 from tests.e2e.pool import StackPool, shares
 from tests.e2e.stack import Stack
 from tests.fakes.browser import CHROMIUM, DRIVER, Browser, running_browser
+from tests.fakes.processes import some_processes
 
 MARKUP = '<img src=x onerror="document.title=1"><script>document.title=1</script>'
 TOKEN = "dashboard-token"  # a test's
@@ -246,6 +247,19 @@ async def test_models_are_shown_only_with_a_keeper(browser: Browser) -> None:
         await browser.open(url)
         await is_live(browser)
         assert not await browser.run(visible)
+
+
+async def test_processes_are_shown_where_there_are_some(browser: Browser) -> None:
+    words = (
+        "core, starting spare, 2 fronts; calls of each front: 7, 5; 3 takeovers, the last in 251 ms"
+    )
+    for processes, text in (({"processes": some_processes().as_json()}, words), ({}, "")):
+        async with served(status(**processes)) as url:
+            await browser.open(url)
+            await is_live(browser)
+            assert await browser.text("#processes") == text
+            is_hidden = await browser.run("return document.getElementById('processes').hidden")
+            assert is_hidden is not bool(text)
 
 
 async def test_curves_show_what_is_known(browser: Browser) -> None:

@@ -23,6 +23,8 @@ LENGTH_S = 6.0
 HEADERS_ONLY = {"routing": {"read_body": "never"}}
 """Nothing is answered while a request is queued, so Envoy opens its stream again."""
 
+REASONS = {signal.SIGKILL: "ended", signal.SIGTERM: "left", signal.SIGSTOP: "hung"}
+
 
 async def account_of(stack: Fronted, role: str, number: signal.Signals, seed: int = 1) -> None:
     await stack.run(offered=OFFERED, length_s=LENGTH_S, seed=seed, role=role, number=number)
@@ -62,6 +64,7 @@ async def test_a_core_that_is_lost_costs_nobody_anything(
         await stack.until_complete(2)
         processes = await stack.processes()
         assert processes["takeovers"] >= 1  # a busy machine may look like a core that hangs
+        assert processes["takeovers_by_reason"][REASONS[number]] >= 1
         assert processes["last_takeover"]["fronts"] == 2
         await until_calm(stack)
         await stack.stack.check_audit()

@@ -31,6 +31,7 @@ from extproc.core.fleet.membership import ConnectedEnvoy
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
 from extproc.core.placement.swaps import PlacementOptions
+from extproc.core.processes import Processes
 from extproc.core.queue.ticket import Ticket
 from extproc.core.scheduler.decision import Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
@@ -246,6 +247,7 @@ async def running_picker(
     exchange: ExchangeOptions | None = None,
     read_usage: ReadUsage | None = None,
     places_models: bool = False,
+    processes: Callable[[], Processes] | None = None,
 ) -> AsyncIterator[FakePicker]:
     """A picker on a free loopback port, and a client of it."""
     pending_streams = PendingStreams()
@@ -295,6 +297,7 @@ async def running_picker(
             keepers=keepers,
             read_usage=read_usage,
             placement=placement,
+            processes=processes,
         )
     )
     health = Health()

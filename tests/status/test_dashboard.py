@@ -128,6 +128,7 @@ def test_each_field_that_the_script_reads_is_reported() -> None:
             "problems",
             "takes_actions",
             "machines",
+            "processes",
         },  # by app/pages
         **machine_fields(),
         "queue": set(tree["queue"]),

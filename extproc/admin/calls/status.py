@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -9,6 +10,7 @@ import grpc
 from extproc.admin.call_errors import courteous, not_now
 from extproc.admin.dependencies import AdminDependencies, ReloadError
 from extproc.admin.messages import slots_message
+from extproc.core.processes import Processes
 from extproc.core.scheduler.snapshot import take_queue_snapshot
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
@@ -94,4 +96,37 @@ class StatusCalls(AdminServicer):
                 )
                 for envoy in dependencies.envoys()
             ],
+            processes=_processes_message(dependencies.processes),
         )
+
+
+def _processes_message(
+    read: Callable[[], Processes] | None,
+) -> pb.GetStatusResponse.Processes | None:
+    if read is None:
+        return None
+    found = read()
+    last = found.last_takeover
+    return pb.GetStatusResponse.Processes(
+        fronts=found.fronts,
+        takeovers=found.total_takeovers,
+        takeovers_by_reason=found.takeovers,
+        restarts=found.restarts,
+        members=[
+            pb.GetStatusResponse.Process(
+                name=each.name,
+                role=each.role,
+                pid=each.pid,
+                age_s=each.age_s,
+                connections=each.connections,
+                calls=each.calls,
+                number=each.number,
+            )
+            for each in found.members
+        ],
+        last_takeover=None
+        if last is None
+        else pb.GetStatusResponse.Takeover(
+            seconds=last.seconds, running=last.running, queued=last.queued, fronts=last.fronts
+        ),
+    )

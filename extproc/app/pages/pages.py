@@ -7,6 +7,7 @@ from typing import Any
 from extproc.app.pages.actions import Actions
 from extproc.app.pages.activity import Activity
 from extproc.app.version import own_version
+from extproc.core.processes import Processes
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.status import (
@@ -39,7 +40,7 @@ class Pages:
         actions: Actions,
         links: Mapping[str, str],
         machines: Callable[[float], list[dict[str, Any]]] = lambda _: [],
-        processes: Callable[[], Mapping[str, object] | None] = lambda: None,
+        processes: Callable[[], Processes] | None = None,
     ) -> None:
         self._processes = processes
         self._dispatcher = dispatcher
@@ -75,9 +76,8 @@ class Pages:
     def _status(self) -> dict[str, Any]:
         now = time.monotonic()
         machines = self._machines(now)
-        processes = self._processes()
         return {
-            **({} if processes is None else {"processes": processes}),
+            **({} if self._processes is None else {"processes": self._processes().as_json()}),
             "version": self._version,
             "uptime_s": round(now - self._started_at, 1),
             "not_ready": list(self.obstacles()),

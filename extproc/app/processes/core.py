@@ -14,9 +14,11 @@ from extproc.admin.dependencies import ReloadError
 from extproc.app.poller import start_poller
 from extproc.app.processes.child import Child, Identity
 from extproc.app.processes.continuer import ExchangeContinuer
+from extproc.app.processes.process_report import read_report
 from extproc.app.service import Service
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Intent
+from extproc.core.processes import Takeover
 from extproc.fronts.core_calls import CoreCalls
 from extproc.fronts.link import Link
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from extproc.app.ports import DataPlaneServer
     from extproc.app.processes.control import Message
+    from extproc.core.processes import Processes
     from extproc.settings import Settings
     from extproc.transport import ServiceTable
 
@@ -60,8 +63,8 @@ class Core:
         self._calls: CoreCalls | None = None
         self._port = 0
         self._links: list[Link] = []
-        self._processes: dict[str, object] | None = None
-        self._takeover: dict[str, object] | None = None
+        self._report: Message | None = None
+        self._takeover: Takeover | None = None
         self._end: asyncio.Future[int] = self._loop.create_future()
         self._tasks: set[asyncio.Task[None]] = set()
         self._linking: set[asyncio.Task[None]] = set()
@@ -100,7 +103,7 @@ class Core:
                 self._port = int(message["port"])
                 self._spawn(self._lead(set(message["fronts"]), message["since"]), self._tasks)
             case "processes":
-                self._processes = {key: message[key] for key in message if key != "do"}
+                self._report = message
             case "stop":
                 self._spawn(self._stop(), self._tasks)
 
@@ -162,12 +165,12 @@ class Core:
         self._publish_fleet()
         took_s = time.monotonic() - began
         if since is not None:
-            self._takeover = {
-                "seconds": round(took_s, 3),
-                "running": adopted,
-                "queued": placed,
-                "fronts": len(calls.greeted()),
-            }
+            self._takeover = Takeover(
+                seconds=round(took_s, 3),
+                running=adopted,
+                queued=placed,
+                fronts=len(calls.greeted()),
+            )
             log.warning(
                 "took over within %.2f s: fronts %d, running requests %d, queued requests %d",
                 *(took_s, len(calls.greeted()), adopted, placed),
@@ -206,10 +209,8 @@ class Core:
             )
         )
 
-    def _describe(self) -> dict[str, object] | None:
-        if self._processes is None:
-            return None
-        return {**self._processes, "last_takeover": self._takeover}
+    def _describe(self) -> Processes:
+        return read_report(self._report or {}, self._takeover)
 
     # The end
 

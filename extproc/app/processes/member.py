@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from extproc.app.processes.control import Control, channel
+from extproc.core.processes import Process, TakeoverReason
 
 if TYPE_CHECKING:
     import socket
@@ -38,6 +39,10 @@ class Member:
         self.is_ready = False
         """A front to which a core has spoken, or a core that leads."""
         self.is_leaving = False
+        self.is_hung = False
+        """It is killed because it does not answer."""
+        self.number = 0
+        """Of a front: small, and free again after its end."""
         self.link = 0
         """The number of a front's present link."""
         self.connections = 0
@@ -97,14 +102,21 @@ class Member:
 
     def describe(self, role: str) -> dict[str, object]:
         """For operators."""
-        return {
-            "name": self.name,
-            "role": role,
-            "pid": self.pid,
-            "age_s": round(time.monotonic() - self.since, 1),
-            "connections": self.connections,
-            "calls": self.calls,
-        }
+        return Process(
+            name=self.name,
+            role=role,
+            pid=self.pid,
+            age_s=round(time.monotonic() - self.since, 1),
+            connections=self.connections,
+            calls=self.calls,
+            number=self.number,
+        ).as_json()
+
+    def takeover_reason(self) -> TakeoverReason:
+        """Why another core takes over from this one, which has ended."""
+        if self.is_hung:
+            return TakeoverReason.HUNG
+        return TakeoverReason.LEFT if self.is_leaving else TakeoverReason.ENDED
 
     async def wait(self) -> int:
         """Wait until it has ended; its exit code."""

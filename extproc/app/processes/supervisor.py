@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from extproc.app.ports import listening_sockets
 from extproc.app.processes.member import Member, Role
 from extproc.app.service_manager import ServiceManager
+from extproc.core.processes import TakeoverReason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,7 +94,7 @@ class Supervisor:
         self._lost_at: float | None = None
         self._serials = {Role.CORE: 0, Role.FRONT: 0}
         self._links = 0
-        self._takeovers = 0
+        self._takeovers = dict.fromkeys(TakeoverReason, 0)
         self._restarts = {Role.CORE: 0, Role.FRONT: 0}
         self._short_lives = {Role.CORE: 0, Role.FRONT: 0}
         self._starting: set[asyncio.Task[None]] = set()
@@ -179,8 +180,15 @@ class Supervisor:
         member = await Member.start(
             role, name, self._command, self._environment, self._heard, self._ended
         )
+        if role is Role.FRONT:
+            member.number = self._free_number()
         self._members[name] = member
         log.info("%s started as process %d", name, member.pid)
+
+    def _free_number(self) -> int:
+        """The lowest that no front has."""
+        used = {each.number for each in self._members.values()}
+        return next(number for number in range(1, len(used) + 2) if number not in used)
 
     def _promote(self, spare: Member) -> None:
         self._core = spare
@@ -292,7 +300,7 @@ class Supervisor:
                 return
             if not self._is_stopping:
                 self._lost_at = time.monotonic()
-                self._takeovers += 1
+                self._takeovers[member.takeover_reason()] += 1
         if self._is_stopping or member.is_leaving:
             log.info("%s ended", member.name)
         else:
@@ -347,6 +355,7 @@ class Supervisor:
             if now - member.alive_at > limit_s:
                 log.error("%s has not answered for %g s: killed", member.name, limit_s)
                 member.alive_at = now
+                member.is_hung = True
                 member.send_signal(signal.SIGKILL)
         if now - self._published_at > PUBLISH_S:
             self._publish()
@@ -366,7 +375,7 @@ class Supervisor:
         core.order(
             "processes",
             fronts=self._fronts_wanted,
-            takeovers=self._takeovers,
+            takeovers={reason.value: count for reason, count in self._takeovers.items()},
             restarts={role.value: count for role, count in self._restarts.items()},
             members=[each.describe(self._role_of(each)) for each in self._members.values()],
         )

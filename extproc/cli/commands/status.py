@@ -1,12 +1,17 @@
 """`coxswain status`: the picker in one table; `coxswain version`: its version and ours."""
 
-from typing import Final
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 import typer
 
 from extproc.cli.admin_client import AdminClient
 from extproc.cli.output import Format, OutputOption, plain, print_json, printable, seconds
 from extproc.cli.rpc_command import talks
+
+if TYPE_CHECKING:
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 HEALTHS: Final = ("ready", "degraded", "loading", "asleep", "down")
 
@@ -47,10 +52,32 @@ async def status(picker: AdminClient, output: OutputOption = Format.TABLE) -> No
         "Queued": queued,
         "Envoys": str(len(answer.envoys)),
     }
+    if answer.HasField("processes"):
+        rows |= _processes(answer.processes)
     for name, text in rows.items():
         typer.echo(f"{name:<10} {printable(text)}")
     for note in (*filter(None, [answer.idle_note]), *answer.problems):
         typer.echo(f"! {printable(note)}")
+
+
+def _processes(processes: pb.GetStatusResponse.Processes) -> dict[str, str]:
+    members = [
+        f"{each.role} {each.pid} ({each.connections} connections, {each.calls} calls)"
+        if each.number
+        else f"{each.role} {each.pid}"
+        for each in processes.members
+    ]
+    takeovers = str(processes.takeovers)
+    reasons = [f"{many} {why}" for why, many in processes.takeovers_by_reason.items() if many]
+    if reasons:
+        takeovers += f" ({', '.join(sorted(reasons))})"
+    if processes.HasField("last_takeover"):
+        last = processes.last_takeover
+        takeovers += (
+            f"; the last took {last.seconds:.2f} s and found {last.running} running and "
+            f"{last.queued} queued requests at {last.fronts} fronts"
+        )
+    return {"Processes": ", ".join(members) or "not known yet", "Takeovers": takeovers}
 
 
 @talks

@@ -485,7 +485,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "uptime_s", "is_ready", "not_ready_reason", "slots", "endpoints_by_health", "running", "queued", "queue_max_requests", "fleet_version", "envoys", "queued_by_criticality", "longest_wait_s", "expected_s", "outcomes", "exchanges", "problems", "models", "idle_note")
+    __slots__ = ("version", "uptime_s", "is_ready", "not_ready_reason", "slots", "endpoints_by_health", "running", "queued", "queue_max_requests", "fleet_version", "envoys", "queued_by_criticality", "longest_wait_s", "expected_s", "outcomes", "exchanges", "problems", "models", "idle_note", "processes")
     class Envoy(_message.Message):
         __slots__ = ("node_id", "acknowledged_version")
         NODE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -511,6 +511,63 @@ class GetStatusResponse(_message.Message):
         by_reason: _containers.ScalarMap[str, int]
         idle_slots: int
         def __init__(self, model: _Optional[str] = ..., queued: _Optional[int] = ..., by_reason: _Optional[_Mapping[str, int]] = ..., idle_slots: _Optional[int] = ...) -> None: ...
+    class Process(_message.Message):
+        __slots__ = ("name", "role", "pid", "age_s", "connections", "calls", "number")
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        ROLE_FIELD_NUMBER: _ClassVar[int]
+        PID_FIELD_NUMBER: _ClassVar[int]
+        AGE_S_FIELD_NUMBER: _ClassVar[int]
+        CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+        CALLS_FIELD_NUMBER: _ClassVar[int]
+        NUMBER_FIELD_NUMBER: _ClassVar[int]
+        name: str
+        role: str
+        pid: int
+        age_s: float
+        connections: int
+        calls: int
+        number: int
+        def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., pid: _Optional[int] = ..., age_s: _Optional[float] = ..., connections: _Optional[int] = ..., calls: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
+    class Takeover(_message.Message):
+        __slots__ = ("seconds", "running", "queued", "fronts")
+        SECONDS_FIELD_NUMBER: _ClassVar[int]
+        RUNNING_FIELD_NUMBER: _ClassVar[int]
+        QUEUED_FIELD_NUMBER: _ClassVar[int]
+        FRONTS_FIELD_NUMBER: _ClassVar[int]
+        seconds: float
+        running: int
+        queued: int
+        fronts: int
+        def __init__(self, seconds: _Optional[float] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., fronts: _Optional[int] = ...) -> None: ...
+    class Processes(_message.Message):
+        __slots__ = ("fronts", "takeovers", "takeovers_by_reason", "restarts", "members", "last_takeover")
+        class TakeoversByReasonEntry(_message.Message):
+            __slots__ = ("key", "value")
+            KEY_FIELD_NUMBER: _ClassVar[int]
+            VALUE_FIELD_NUMBER: _ClassVar[int]
+            key: str
+            value: int
+            def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+        class RestartsEntry(_message.Message):
+            __slots__ = ("key", "value")
+            KEY_FIELD_NUMBER: _ClassVar[int]
+            VALUE_FIELD_NUMBER: _ClassVar[int]
+            key: str
+            value: int
+            def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+        FRONTS_FIELD_NUMBER: _ClassVar[int]
+        TAKEOVERS_FIELD_NUMBER: _ClassVar[int]
+        TAKEOVERS_BY_REASON_FIELD_NUMBER: _ClassVar[int]
+        RESTARTS_FIELD_NUMBER: _ClassVar[int]
+        MEMBERS_FIELD_NUMBER: _ClassVar[int]
+        LAST_TAKEOVER_FIELD_NUMBER: _ClassVar[int]
+        fronts: int
+        takeovers: int
+        takeovers_by_reason: _containers.ScalarMap[str, int]
+        restarts: _containers.ScalarMap[str, int]
+        members: _containers.RepeatedCompositeFieldContainer[GetStatusResponse.Process]
+        last_takeover: GetStatusResponse.Takeover
+        def __init__(self, fronts: _Optional[int] = ..., takeovers: _Optional[int] = ..., takeovers_by_reason: _Optional[_Mapping[str, int]] = ..., restarts: _Optional[_Mapping[str, int]] = ..., members: _Optional[_Iterable[_Union[GetStatusResponse.Process, _Mapping]]] = ..., last_takeover: _Optional[_Union[GetStatusResponse.Takeover, _Mapping]] = ...) -> None: ...
     class EndpointsByHealthEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -551,6 +608,7 @@ class GetStatusResponse(_message.Message):
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
     IDLE_NOTE_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
     version: str
     uptime_s: float
     is_ready: bool
@@ -570,7 +628,8 @@ class GetStatusResponse(_message.Message):
     problems: _containers.RepeatedScalarFieldContainer[str]
     models: _containers.RepeatedCompositeFieldContainer[GetStatusResponse.ModelQueue]
     idle_note: str
-    def __init__(self, version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., is_ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., endpoints_by_health: _Optional[_Mapping[str, int]] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., queue_max_requests: _Optional[int] = ..., fleet_version: _Optional[int] = ..., envoys: _Optional[_Iterable[_Union[GetStatusResponse.Envoy, _Mapping]]] = ..., queued_by_criticality: _Optional[_Mapping[str, int]] = ..., longest_wait_s: _Optional[float] = ..., expected_s: _Optional[float] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., exchanges: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ..., models: _Optional[_Iterable[_Union[GetStatusResponse.ModelQueue, _Mapping]]] = ..., idle_note: _Optional[str] = ...) -> None: ...
+    processes: GetStatusResponse.Processes
+    def __init__(self, version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., is_ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., endpoints_by_health: _Optional[_Mapping[str, int]] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., queue_max_requests: _Optional[int] = ..., fleet_version: _Optional[int] = ..., envoys: _Optional[_Iterable[_Union[GetStatusResponse.Envoy, _Mapping]]] = ..., queued_by_criticality: _Optional[_Mapping[str, int]] = ..., longest_wait_s: _Optional[float] = ..., expected_s: _Optional[float] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., exchanges: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ..., models: _Optional[_Iterable[_Union[GetStatusResponse.ModelQueue, _Mapping]]] = ..., idle_note: _Optional[str] = ..., processes: _Optional[_Union[GetStatusResponse.Processes, _Mapping]] = ...) -> None: ...
 
 class ListModelsRequest(_message.Message):
     __slots__ = ()

@@ -1,0 +1,90 @@
+"""The processes of a picker with `fronts`, as operators see them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class TakeoverReason(Enum):
+    """Why another core had to take over."""
+
+    ENDED = "ended"
+    """It crashed, or somebody killed it."""
+    HUNG = "hung"
+    """It gave no sign of life and was killed by the supervisor."""
+    LEFT = "left"
+    """It was asked to end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One process of the supervisor.
+
+    `role` is core, spare, front, starting spare or starting front. `number` is a front's, small
+    and used again after it ended; 0 for the others. `calls` are the streams that it holds.
+    """
+
+    name: str
+    role: str
+    pid: int
+    age_s: float
+    connections: int = 0
+    calls: int = 0
+    number: int = 0
+
+    def as_json(self) -> dict[str, object]:
+        found: dict[str, object] = {
+            "name": self.name,
+            "role": self.role,
+            "pid": self.pid,
+            "age_s": self.age_s,
+        }
+        if self.number:
+            found["number"] = self.number
+        return {**found, "connections": self.connections, "calls": self.calls}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Takeover:
+    """What the core that leads found when it took over: running and queued requests, and the
+    fronts that held them. `seconds` is the time since the core before it ended."""
+
+    seconds: float
+    running: int
+    queued: int
+    fronts: int
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "seconds": self.seconds,
+            "running": self.running,
+            "queued": self.queued,
+            "fronts": self.fronts,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Processes:
+    """All of them. `fronts` is the wanted number; `takeovers` are by reason, and `restarts` are the
+    processes that were started again, by role, all since the supervisor started."""
+
+    fronts: int
+    takeovers: Mapping[str, int]
+    restarts: Mapping[str, int]
+    members: tuple[Process, ...]
+    last_takeover: Takeover | None = None
+
+    @property
+    def total_takeovers(self) -> int:
+        return sum(self.takeovers.values())
+
+    def as_json(self) -> dict[str, object]:
+        """For `/status`."""
+        return {
+            "fronts": self.fronts,
+            "takeovers": self.total_takeovers,
+            "takeovers_by_reason": dict(self.takeovers),
+            "restarts": dict(self.restarts),
+            "members": [each.as_json() for each in self.members],
+            "last_takeover": None if self.last_takeover is None else self.last_takeover.as_json(),
+        }

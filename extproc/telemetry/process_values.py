@@ -1,0 +1,26 @@
+"""The processes of `fronts` as metrics."""
+
+from collections import Counter
+from typing import Final
+
+from extproc.core.processes import Processes, TakeoverReason
+from extproc.telemetry import definitions
+from extproc.telemetry.definitions import Family
+from extproc.telemetry.reading import Values
+
+ROLES: Final = ("core", "spare", "front", "starting")
+
+
+def read_processes(processes: Processes) -> dict[Family, Values]:
+    """The metrics of these processes. A front's number is used again after it ended, so they are
+    bounded in number."""
+    roles = Counter(each.role.partition(" ")[0] for each in processes.members)
+    return {
+        definitions.PROCESSES: {(role,): roles[role] for role in ROLES},
+        definitions.TAKEOVERS: {
+            (reason.value,): processes.takeovers.get(reason.value, 0) for reason in TakeoverReason
+        },
+        definitions.FRONT_CALLS: {
+            (str(each.number),): each.calls for each in processes.members if each.number
+        },
+    }

@@ -1,0 +1,25 @@
+"""Claims about extproc/core/processes.py: what `/status` shows of the processes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+from tests.fakes.processes import some_processes
+
+
+def test_all_of_it_is_in_the_json() -> None:
+    processes = some_processes()
+    found = json.loads(json.dumps(processes.as_json()))
+    assert found["fronts"] == 2
+    assert (found["takeovers"], found["takeovers_by_reason"]["hung"]) == (3, 1)
+    assert found["restarts"] == {"core": 3, "front": 1}
+    assert found["last_takeover"] == dataclasses.asdict(processes.last_takeover)  # type: ignore[arg-type]
+    assert found["members"][2:] == [dataclasses.asdict(each) for each in processes.members[2:]]
+    assert "number" not in found["members"][0], "a core has none"
+
+
+def test_before_the_first_takeover_there_is_none() -> None:
+    processes = dataclasses.replace(some_processes(), last_takeover=None, takeovers={})
+    assert processes.as_json()["last_takeover"] is None
+    assert processes.as_json()["takeovers"] == 0

@@ -1,4 +1,4 @@
-"""Compares leases, tickets and streams, and releases those that belong to no request.
+"""Compares leases, tickets, streams and limits, and releases what belongs to no request.
 
 It should never find anything: each fault is a bug, which is logged as an error and counted. A fault
 is corrected when two audits in a row have found it, within five seconds.
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from extproc.core.client_limits import ClientLimits
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.scheduler.dispatcher import Dispatcher
@@ -19,7 +20,7 @@ from extproc.core.slots.lease import Lease, LeaseEnd, LeaseState
 from extproc.stream.pending_streams import PendingStreams
 
 INTERVAL_S: Final = 1.0
-KINDS: Final = ("lease", "ticket", "stream", "books")
+KINDS: Final = ("lease", "ticket", "stream", "books", "limit")
 
 log = logging.getLogger("coxswain.audit")
 
@@ -47,11 +48,13 @@ class Auditor:
         registry: ExchangeRegistry,
         pending_streams: PendingStreams,
         clock: Callable[[], float],
+        limits: ClientLimits | None = None,
     ) -> None:
         self._dispatcher = dispatcher
         self._registry = registry
         self._pending_streams = pending_streams
         self._clock = clock
+        self._limits = limits
         self._suspected: frozenset[str] = frozenset()
         self._corrections = dict.fromkeys(KINDS, 0)
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
@@ -100,6 +103,7 @@ class Auditor:
         yield from self._leases_without_stream()
         yield from self._tickets_without_stream()
         yield from self._streams_without_ticket()
+        yield from self._counts_without_stream()
         for text in self._dispatcher.faults(now):
             fault = f"the ledger is inconsistent: {text}"
             yield Fault("books", fault, fault, self._dispatcher.rebuild)
@@ -160,6 +164,21 @@ class Auditor:
                     f"a stream waits with ticket {ticket.id}, which is not queued; rejected it",
                     partial(self._reject, ticket),
                 )
+
+    def _counts_without_stream(self) -> Iterator[Fault]:
+        if self._limits is None:
+            return
+        for client, exchange_id in self._limits.held():
+            if self._registry.get(exchange_id) is None:
+                yield Fault(
+                    *("limit", f"limit {exchange_id}"),
+                    f"exchange {exchange_id} has ended but counts for a limit of {client}; "
+                    "uncounted it",
+                    partial(self._uncount, self._limits, client, exchange_id),
+                )
+
+    def _uncount(self, limits: ClientLimits, client: str, exchange_id: str, _: float) -> None:
+        limits.end(client, exchange_id)
 
     def _reject(self, ticket: Ticket, now: float) -> None:
         rejection = Rejected(

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from extproc.admin.agents import AgentsOptions
 from extproc.app.version import own_version
+from extproc.core.client_limits import ClientLimit, ClientLimits
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Criticality, Objective, Objectives
@@ -77,14 +78,30 @@ def _objectives(settings: Settings) -> Objectives:
     return Objectives(by_name=by_name, by_model=by_model)
 
 
-def exchange_options(settings: Settings, started_at: int) -> ExchangeOptions:
-    """`started_at` is the Unix time of the start: a reload does not make models younger."""
+def client_limits(settings: Settings) -> dict[str, ClientLimit]:
+    """The limits by client's name."""
+    return {
+        name: ClientLimit(
+            requests=limit.requests,
+            queued=limit.queued,
+            tokens_per_minute=limit.tokens_per_minute,
+        )
+        for name, limit in settings.clients.limits.items()
+    }
+
+
+def exchange_options(
+    settings: Settings, started_at: int, limits: ClientLimits | None = None
+) -> ExchangeOptions:
+    """`started_at` is the Unix time of the start: a reload does not make models younger. `limits`
+    count what clients use."""
     routing, envoy = settings.routing, settings.envoy
     return ExchangeOptions(
         queue_timeout_s=settings.queue.timeout_s,
         adds_response_headers=settings.response_headers,
         started_at=started_at,
         retries=envoy.retries,
+        limits=limits,
         uploads=UploadLimits(
             idle_s=envoy.request_body_idle_timeout_s,
             min_rate_bytes_per_s=envoy.request_body_min_rate_bytes_per_s,

@@ -36,6 +36,7 @@ from extproc.app.request_log import is_logged, log_request
 from extproc.app.security import exposure
 from extproc.app.security.secret_reloader import SecretReloader
 from extproc.app.usage import Usage
+from extproc.core.client_limits import ClientLimits
 from extproc.core.objective import Criticality
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
@@ -101,9 +102,15 @@ class Service:
             name_of=self.dispatcher.fleet.full_name_of,
         )
         self._registry = ExchangeRegistry()
-        self._usage = _usage(settings, self.dispatcher, self._registry)
+        limits = options.client_limits(settings)
+        self._limits = ClientLimits(limits) if limits else None
+        self._usage = _usage(settings, self.dispatcher, self._registry, self._limits)
         self._auditor = Auditor(
-            self.dispatcher, self._registry, self._pending_streams, time.monotonic
+            self.dispatcher,
+            self._registry,
+            self._pending_streams,
+            time.monotonic,
+            self._limits,
         )
         self._access_log = AccessLog(
             self._registry,
@@ -158,7 +165,7 @@ class Service:
             self.dispatcher,
             self._pending_streams,
             self._registry,
-            options.exchange_options(settings, int(time.time())),
+            options.exchange_options(settings, int(time.time()), self._limits),
             time.monotonic,
             self._record,
             self._wants_traces,
@@ -334,7 +341,7 @@ class Service:
         await self._added.refresh()
         self.dispatcher.renew(options.dispatcher_options(settings))
         self.processor.options = options.exchange_options(
-            settings, self.processor.options.started_at
+            settings, self.processor.options.started_at, self._limits
         )
         self._agents.renew(options.agents_options(settings))
         logging.getLogger("coxswain").setLevel(settings.log.level.upper())
@@ -434,12 +441,17 @@ class Service:
         log_request(record, self._telemetry.record(record))
 
 
-def _usage(settings: Settings, dispatcher: Dispatcher, registry: ExchangeRegistry) -> Usage | None:
+def _usage(
+    settings: Settings,
+    dispatcher: Dispatcher,
+    registry: ExchangeRegistry,
+    limits: ClientLimits | None,
+) -> Usage | None:
     """The count of usage, if it is wanted."""
     if settings.usage.path is None:
         return None
     path = Path(settings.usage.path).expanduser()
-    return Usage(path, settings.usage.keep_days, dispatcher, registry)
+    return Usage(path, settings.usage.keep_days, dispatcher, registry, limits)
 
 
 async def _listen(pages: Pages, address: str) -> int:

@@ -20,6 +20,7 @@ from extproc.usage.tally import Tally
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from extproc.core.client_limits import ClientLimits
     from extproc.core.observation import Observation
     from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.core.scheduler.exchange_registry import ExchangeRegistry
@@ -46,14 +47,19 @@ class Usage:
         keep_days: int,
         dispatcher: Dispatcher,
         registry: ExchangeRegistry,
+        limits: ClientLimits | None = None,
     ) -> None:
+        """`limits` hear of the tokens of each client."""
         self._path = path
         self._keep_s = keep_days * DAY_S
         self._fleet = dispatcher.fleet
         self._catalog = dispatcher.resolver.names.catalog
         self._registry = registry
         self._tally = Tally()
-        self.meter = UsageMeter(self._tally, time.monotonic, time.time, self._model_of)
+        self._limits = limits
+        self.meter = UsageMeter(
+            self._tally, time.monotonic, time.time, self._model_of, self._counted
+        )
         self._store: UsageStore | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="usage")
         self._saving = asyncio.Lock()
@@ -177,6 +183,11 @@ class Usage:
 
     def _is_known(self, exchange_id: str) -> bool:
         return self._registry.get(exchange_id) is not None or self.meter.is_awaited(exchange_id)
+
+    def _counted(self, record: ExchangeRecord, counts: UsageCounts) -> None:
+        if self._limits is not None and record.client:
+            tokens = counts.prompt_tokens + counts.generated_tokens
+            self._limits.spent(record.client, tokens, time.monotonic())
 
     def _model_of(self, record: ExchangeRecord) -> str:
         """The fleet's name: never a client's text, of which there may be any number."""

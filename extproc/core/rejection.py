@@ -20,6 +20,7 @@ class Reason(Enum):
     BLOCKED_PATH = "blocked-path"
     INTERNAL_ERROR = "internal-error"
     POISON_REQUEST = "poison-request"
+    RATE_LIMITED = "rate-limited"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -125,6 +125,19 @@ class Settings(BaseSettings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_token_limits(self) -> Self:
+        if self.usage.path is None:
+            for name, limit in self.clients.limits.items():
+                if limit.tokens_per_minute is not None:
+                    raise PydanticCustomError(
+                        "together",
+                        "the limit tokens_per_minute of {name} needs usage.path: tokens are "
+                        "counted only with it",
+                        {"name": name},
+                    )
+        return self
+
     @classmethod
     def settings_customise_sources(
         cls,

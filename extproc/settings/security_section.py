@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from extproc.security.address_policy import PRIVATE
 from extproc.settings.access import check_one_source
 from extproc.settings.section import Section
-from extproc.settings.values import LIST, Count, File, Network, SomeSeconds
+from extproc.settings.values import LIST, MAP, Count, File, Network, SomeSeconds
 
 
 class _TokenSettings(Section):
@@ -88,6 +88,19 @@ class AdminTlsSettings(_PortTlsSettings):
     """TLS on the admin port. Coxswain reloads the files when they change."""
 
 
+class ClientLimitSettings(Section):
+    """The limits of one client, named as in clients.keys_file; `*` stands for all others. Requests
+    above them are rejected with 429 `rate-limited`."""
+
+    requests: Count | None = None
+    """The highest number of its requests at once, running and queued."""
+    queued: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    """The highest number of its queued requests; 0 queues none."""
+    tokens_per_minute: Annotated[int, Field(ge=1, le=10**12)] | None = None
+    """The number of tokens, of prompts and responses, that it may use in a minute. They are counted
+    after each response, so requests that run may exceed it. Requires usage.path."""
+
+
 class ClientsSettings(Section):
     """Authentication of clients by Envoy."""
 
@@ -96,3 +109,12 @@ class ClientsSettings(Section):
     prints Envoy's check of them (api_key_auth, which Envoy marks as work in progress) together with
     the keys: keep its output secret. To revoke a key, print it again and restart Envoy. The servers
     do not receive these keys; if they require a key, set inject_key."""
+    limits: Annotated[dict[str, ClientLimitSettings], MAP] = Field(default={})
+    """The limits of clients by name, each with the keys below. Requires keys_file. In the
+    environment: JSON."""
+
+    @model_validator(mode="after")
+    def _check_limits(self) -> Self:
+        if self.limits and self.keys_file is None:
+            raise PydanticCustomError("together", "limits needs keys_file, which names the clients")
+        return self

@@ -21,11 +21,13 @@ evaluates the response. The shell feeds it and calls `end` in its `finally`; not
 from typing import Final, assert_never
 
 from extproc.core.address import Address
+from extproc.core.client_limits import Exceeded
 from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.objective import Objective
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason, Rejected
+from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked, Queued, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeSnapshot
@@ -36,6 +38,7 @@ from extproc.stream import response_feedback
 from extproc.stream.envoy import codec
 from extproc.stream.envoy.duplex_body import DuplexBody
 from extproc.stream.exchange_id import new_id
+from extproc.stream.limited_request import LimitedRequest
 from extproc.stream.options import ExchangeOptions
 from extproc.stream.request.reader import (
     InvalidRequest,
@@ -82,6 +85,7 @@ class Exchange:
         "_is_failed",
         "_is_half_closed",
         "_lease",
+        "_limited",
         "_options",
         "_pick_s",
         "_reader",
@@ -131,6 +135,8 @@ class Exchange:
         self._is_cancelled = False
         self._is_failed = False
         self._is_half_closed = False
+        self._limited: LimitedRequest | None = None
+        """If its client has limits."""
         self._upload: UploadPace | None = None
         self._replies: tuple[pb.ProcessingResponse, ...] = ()
         self.id = new_id()
@@ -177,6 +183,9 @@ class Exchange:
         picked = self._dispatcher.adopt(held, meant, now)
         self.stage = Stage.PASSING if picked is None else Stage.LEASED
         self._lease = None if picked is None else picked.lease
+        self._limited = self._limited_request()
+        if self._limited is not None:
+            self._limited.adopt(now)
 
     def held_lease(self) -> HeldLease | None:
         """The lease with which another process could continue it; None before the destination has
@@ -252,6 +261,8 @@ class Exchange:
                 self._reject(reason, retry_after_s, self._reader.rejection_text(reason))
             case _:
                 assert_never(settlement)
+        if self._limited is not None:
+            self._limited.dequeue()
 
     def upload_reported(self, body_bytes: int, now: float, *, is_whole: bool) -> str | None:
         """Record how much of the body has arrived, and whether that is all. Returns the reason to
@@ -332,7 +343,11 @@ class Exchange:
             raise ExchangeError(f"exchange {self.id} ended twice")
         stage, ticket, endpoint = self.stage, self.ticket, self._endpoint()
         endpoint_name = self._name_of(endpoint)  # which may leave the fleet with this lease
-        first_token_at = self._give_back(now)
+        try:
+            first_token_at = self._give_back(now)
+        finally:
+            if self._limited is not None:
+                self._limited.end()
         is_broken = self._is_cut() and not self._is_handed_over()
         outcome = outcome_at(stage, is_cut=is_broken, is_unsent=self._is_unsent())
         waited_s = self._waited_s if ticket is None else now - ticket.entered_at
@@ -461,16 +476,7 @@ class Exchange:
         self._decided_at = now
         match result:
             case NeedsSlot(request):
-                outcome = (
-                    self._dispatcher.submit(request, now)
-                    if self.place is None
-                    else self._dispatcher.place(request, self.place, now)
-                )
-                if isinstance(outcome, Queued):
-                    self.ticket = outcome.ticket
-                    self.stage = Stage.QUEUED
-                else:
-                    self.settle(outcome)
+                self._submit(request, now)
             case PassThrough(addresses):
                 self.stage = Stage.PASSING
                 self._send_to(addresses)
@@ -481,6 +487,46 @@ class Exchange:
                 self._reject(reason, retry_after_s, text)
             case _:
                 assert_never(result)
+
+    def _submit(self, request: Request, now: float) -> None:
+        limited, full = self._limited_request(), None
+        if limited is not None:
+            self._limited = limited
+            if self.place is not None:
+                limited.adopt(now)
+            else:
+                full = limited.queue_full(now)
+                exceeded = limited.begin(now)
+                if exceeded is not None:
+                    self._reject_over_limit(exceeded)
+                    return
+        outcome = (
+            self._dispatcher.submit(request, now, may_queue=full is None)
+            if self.place is None
+            else self._dispatcher.place(request, self.place, now)
+        )
+        if isinstance(outcome, Queued):
+            self.ticket = outcome.ticket
+            self.stage = Stage.QUEUED
+            if limited is not None:
+                limited.enqueue()
+        elif limited is not None and full is not None and _is_over_limit(outcome):
+            limited.end()
+            self._reject_over_limit(full)
+        else:
+            self.settle(outcome)
+
+    def _limited_request(self) -> LimitedRequest | None:
+        """The request as the limits of its client see it, if it has any."""
+        limits, head = self._options.limits, self._reader.head
+        if limits is None or head is None or limits.limit_of(head.client) is None:
+            return None
+        return LimitedRequest(limits, head.client, self.id)
+
+    def _reject_over_limit(self, exceeded: Exceeded) -> None:
+        self._reason = Reason.RATE_LIMITED
+        self.stage = Stage.REJECTED
+        self._say(codec.over_limit(exceeded))
 
     def _send_to(
         self,
@@ -537,6 +583,8 @@ class Exchange:
             if is_announced
             else codec.unchanged("response_headers")
         )
+        if self._limited is not None and is_announced:
+            reply = codec.with_headers(reply, self._limited.headers(now))
         self._say(codec.name_exchange(reply, self.id) if is_unnamed else reply)
 
     def _finish(self, lease: Lease, now: float) -> None:
@@ -563,6 +611,10 @@ class Exchange:
         if self._lease is not None:
             return self._lease.address
         return self._addresses[0] if self._addresses else None
+
+
+def _is_over_limit(outcome: Settlement) -> bool:
+    return isinstance(outcome, Rejected) and outcome.reason is Reason.RATE_LIMITED
 
 
 TRAILERS: Final = "Trailers are not supported; send this request without trailers."

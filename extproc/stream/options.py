@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from extproc.core.client_limits import ClientLimits
 from extproc.stream.request.paths import Paths
 from extproc.stream.request.translate import ReadingOptions
 from extproc.stream.upload_pace import UploadLimits
@@ -10,7 +11,9 @@ from extproc.stream.upload_pace import UploadLimits
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeOptions:
     """`queue_timeout_s` is how long a request may wait at most, in seconds; `started_at` the
-    Unix time that is shown for models; `retries` how often Envoy tries again by itself."""
+    Unix time that is shown for models; `retries` how often Envoy tries again by itself. `limits`
+    are those of clients, None without any; they count what clients use, so they are the same over
+    a reload."""
 
     queue_timeout_s: float = 60.0
     adds_response_headers: bool = True
@@ -19,3 +22,4 @@ class ExchangeOptions:
     paths: Paths = field(default_factory=Paths)
     started_at: int = 0
     retries: int = 3
+    limits: ClientLimits | None = None

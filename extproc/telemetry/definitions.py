@@ -211,7 +211,8 @@ AUDIT_CORRECTIONS: Final = Family(
     name="coxswain_audit_corrections_total",
     kind=Kind.COUNTER,
     help="Faults that the auditor corrected, by kind: a lease or a ticket without a request, a "
-    "stream without its lease or ticket, or an inconsistent ledger. Each is a bug: report it.",
+    "stream without its lease or ticket, a count of a limit without a request, or an inconsistent "
+    "ledger. Each is a bug: report it.",
     labels=("kind",),
 )
 BYPASSED: Final = Family(

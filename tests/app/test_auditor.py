@@ -10,6 +10,7 @@ import pytest
 from extproc.app import auditor as auditor_module
 from extproc.app.auditor import Auditor
 from extproc.app.core_events import CoreEvents
+from extproc.core.client_limits import ClientLimit, ClientLimits
 from extproc.core.rejection import Reason
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.core.slots.lease import Lease, LeaseState
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.breaks_books
 class Picker:
     """The core with its streams, and an auditor that is called by hand."""
 
-    def __init__(self, *slots: int) -> None:
+    def __init__(self, *slots: int, limits: ClientLimits | None = None) -> None:
         self.fleet = SmallFleet(*slots)
         self.pending = PendingStreams()
         self.registry = ExchangeRegistry()
@@ -39,7 +40,7 @@ class Picker:
             membership_changed=lambda: None,
         ).listen()
         self.auditor = Auditor(
-            self.fleet.dispatcher, self.registry, self.pending, lambda: self.fleet.now
+            self.fleet.dispatcher, self.registry, self.pending, lambda: self.fleet.now, limits
         )
 
     def stream(self) -> RunningStream:
@@ -193,3 +194,14 @@ async def test_it_runs_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     picker.auditor.stop()
     picker.auditor.stop()
     assert picker.auditor._timer is None
+
+
+async def test_a_count_of_a_limit_that_no_request_owns() -> None:
+    """A request that is there counts on."""
+    limits = ClientLimits({"web": ClientLimit(requests=2)})
+    picker = Picker(1, limits=limits)
+    stream = picker.stream()
+    for name in (stream.id, "gone"):
+        assert limits.begin("web", name, 0.0) is None
+    assert picker.corrected() == {"limit": 1}
+    assert list(limits.held()) == [("web", stream.id)]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from extproc.app.usage import UNREAD, Usage
+from extproc.core.client_limits import ClientLimit, ClientLimits, Limited
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.settings import SettingsError
@@ -158,3 +159,14 @@ async def test_old_hours_are_forgotten(tmp_path: Path) -> None:
     usage.start()
     await until(lambda: not saved_requests(path))
     await usage.aclose()
+
+
+async def test_the_tokens_of_a_client_count_for_its_limit(tmp_path: Path) -> None:
+    limits = ClientLimits({"web": ClientLimit(tokens_per_minute=46)})
+    usage = Usage(tmp_path / "usage.db", 30, SmallFleet(1).dispatcher, ExchangeRegistry(), limits)
+    assert limits.begin("web", "a", time.monotonic()) is None
+    for number in range(2):
+        ended(usage, exchange_id=f"e{number}")
+    ended(usage, exchange_id="e2", client="")
+    exceeded = limits.begin("web", "b", time.monotonic())
+    assert exceeded is not None and exceeded.what is Limited.TOKENS

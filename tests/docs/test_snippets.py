@@ -36,8 +36,17 @@ def test_settings_load(block: Block, tmp_path: Path) -> None:
         parse_models(block.text.encode(), "models.yaml")
     elif set(content) & set(Settings.model_fields):
         file = tmp_path / "coxswain.yaml"
-        file.write_text(block.text)
+        file.write_text(with_keys(content, block.text, tmp_path / "keys"))
         envoy_options(load_settings(file))
+
+
+def with_keys(content: dict[str, Any], text: str, file: Path) -> str:
+    """The settings with a file of clients' keys that exists, if they name one."""
+    named = content.get("clients", {}).get("keys_file")
+    if named is None:
+        return text
+    file.write_text("web key-of-web\n")
+    return text.replace(named, str(file))
 
 
 @pytest.mark.parametrize("block", _blocks("sh", "console"))

@@ -278,3 +278,27 @@ def test_fronts_and_a_count_of_usage_are_not_possible_together() -> None:
     flags = {"fronts": "2", "usage.path": "/tmp/usage.db"}
     with pytest.raises(SettingsError, match="usage"):
         load_settings(None, environ={}, flags=flags)
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"clients": {"limits": {"web": {"requests": 1}}}}, "keys_file"),
+        (
+            {"clients": {"keys_file": "keys", "limits": {"*": {"tokens_per_minute": 9}}}},
+            "usage.path",
+        ),
+        ({"clients": {"keys_file": "keys", "limits": {"web": {"request": 1}}}}, "request"),
+        ({"clients": {"keys_file": "keys", "limits": {"web": {"requests": -1}}}}, "requests"),
+    ],
+)
+def test_limits_that_cannot_be_held_are_rejected(values: dict[str, object], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        Settings.model_validate(values)
+
+
+def test_limits_of_clients() -> None:
+    limits = {"web": {"requests": 3, "queued": 0, "tokens_per_minute": 100}, "*": {"requests": 1}}
+    values = {"clients": {"keys_file": "keys", "limits": limits}, "usage": {"path": "usage.db"}}
+    found = Settings.model_validate(values).clients.limits
+    assert (found["web"].queued, found["*"].requests, found["*"].queued) == (0, 1, None)

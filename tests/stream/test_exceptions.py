@@ -23,11 +23,20 @@ from extproc.app import core_events
 from extproc.app.auditor import Auditor
 from extproc.app.core_events import CoreEvents
 from extproc.core.address import Address
+from extproc.core.client_limits import ClientLimit, ClientLimits
 from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.fleet.endpoint import Intent
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
-from extproc.stream import exchange, pending_streams, response_feedback, running_stream, servicer
+from extproc.core.scheduler.takeover import Place
+from extproc.stream import (
+    exchange,
+    limited_request,
+    pending_streams,
+    response_feedback,
+    running_stream,
+    servicer,
+)
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.servicer import PROCESS, ExternalProcessor
@@ -45,7 +54,7 @@ pytestmark = [
     ),
 ]
 SHELL: tuple[ModuleType, ...] = (
-    *(servicer, exchange, running_stream),
+    *(servicer, exchange, running_stream, limited_request),
     *(pending_streams, response_feedback, core_events),
 )
 FILES = {str(module.__file__): module for module in SHELL}
@@ -88,6 +97,9 @@ class Injector:
             raise InjectedError
 
 
+LIMITS = {"web": ClientLimit(requests=3, queued=1, tokens_per_minute=600)}
+
+
 class Shell:
     """Core, streams and auditor as the service has them; the transport is moved by hand."""
 
@@ -96,6 +108,7 @@ class Shell:
         self.registry = ExchangeRegistry()
         self.pending = PendingStreams()
         self.records: list[ExchangeRecord] = []
+        self.limits = ClientLimits(LIMITS)
         CoreEvents(
             self.fleet.dispatcher,
             self.pending,
@@ -108,11 +121,13 @@ class Shell:
             self.fleet.dispatcher,
             self.pending,
             self.registry,
-            ExchangeOptions(queue_timeout_s=60.0),
+            ExchangeOptions(queue_timeout_s=60.0, limits=self.limits),
             self._clock,
             self.records.append,
         )
-        self.auditor = Auditor(self.fleet.dispatcher, self.registry, self.pending, self._clock)
+        self.auditor = Auditor(
+            self.fleet.dispatcher, self.registry, self.pending, self._clock, self.limits
+        )
         table: ServiceTable = {}
         self.processor.add_to(table)
         self._serve = table[PROCESS]
@@ -166,6 +181,7 @@ class Shell:
         assert not len(self.fleet.dispatcher.queue)
         assert not len(self.pending)
         assert not len(self.registry)
+        assert list(self.limits.held()) == []
 
     left_to_auditor: list[str]
 
@@ -397,6 +413,39 @@ async def closing(shell: Shell) -> None:
     await shell.open(ask(4))
 
 
+async def limited(shell: Shell) -> None:
+    """A client with limits: served, queued and then served, rejected for its queue, its requests
+    and its tokens, cut off where it runs and where it waits, and one that leaves the queue."""
+    web = {"x_coxswain_client": "web"}
+    first = await shell.open(ask(1, **web))
+    second = await shell.open(ask(2))
+    await shell.open(ask(3, **web))
+    await shell.open(ask(4, **web))  # one is queued
+    await shell.say(first, envoy.response_headers())
+    first.half_close()
+    await shell.settle()
+    await shell.open(ask(5, **web))
+    await shell.open(ask(6, **web))
+    await shell.open(ask(7, **web))
+    await shell.leave(4)
+    await shell.open(ask(8, **web))
+    for stream in list(shell.registry):
+        try:
+            stream.cancel(shell.fleet.now)
+        except InjectedError:
+            continue
+    second.half_close()
+    await shell.settle()
+    shell.limits.spent("web", 1200, shell.fleet.now)
+    await shell.open(ask(9, **web))
+    continued = await shell.open()
+    for stream in list(shell.registry)[-1:]:
+        assert isinstance(stream, running_stream.RunningStream)
+        if stream.exchange.stage is exchange.Stage.NEW:
+            stream.exchange.place = Place(1000, shell.fleet.now)
+    await shell.say(continued, ask(10, **web))
+
+
 SCENARIOS: list[Callable[[Shell], Awaitable[None]]] = [
     served,
     finished,
@@ -409,6 +458,7 @@ SCENARIOS: list[Callable[[Shell], Awaitable[None]]] = [
     relayed,
     others,
     closing,
+    limited,
 ]
 
 

@@ -63,8 +63,11 @@ class Dispatcher(FleetUpdates):
 
     # Requests
 
-    def submit(self, request: Request, now: float) -> Decision:
-        """Decide on a new request. A `Queued` one ends in a `Settled` event or by `withdraw`."""
+    def submit(self, request: Request, now: float, *, may_queue: bool = True) -> Decision:
+        """Decide on a new request. A `Queued` one ends in a `Settled` event or by `withdraw`.
+
+        Without `may_queue` it is rejected as rate-limited where it would be queued.
+        """
         with self._call:
             if self._is_closed:
                 return self._allocator.rejected(Reason.SHUTTING_DOWN, 0.0)
@@ -76,14 +79,15 @@ class Dispatcher(FleetUpdates):
             request = self.state.resolver.apply(request, resolved)
             address, target = self._admission.goal(resolved, request, self._limits, now)
             if address is None:
-                reason = self._why_rejected(request, resolved.objective, now)
+                reason = self._why_rejected(request, resolved.objective, now, may_queue=may_queue)
                 if reason is not None:
-                    self.state.in_flight.rejected(resolved.objective, now)
+                    if reason is not Reason.RATE_LIMITED:
+                        self.state.in_flight.rejected(resolved.objective, now)
                     reason = self._allocator.unless_empty(reason, resolved.constraints)
                     return self._allocator.rejected(reason, 0.0, resolved.constraints)
                 # An eviction may have freed reserved slots.
                 address = self._allocator.find_available(resolved, request, now)
-            if address is not None and target is None:
+            if address is not None and (target is None or not may_queue):
                 return self._allocator.pick(address, request, resolved, now, now)
             ticket = self._allocator.enqueue(resolved, request, target, now)
             if not ticket.is_waiting:  # its arrival freed slots that were reserved for another
@@ -92,9 +96,13 @@ class Dispatcher(FleetUpdates):
                 return settlement
             return Queued(ticket=ticket)
 
-    def _why_rejected(self, request: Request, objective: Objective, now: float) -> Reason | None:
+    def _why_rejected(
+        self, request: Request, objective: Objective, now: float, *, may_queue: bool
+    ) -> Reason | None:
         """Why it may not be queued, or None; evicts another request if the queue is full."""
         reason = self._admission.why_not_wait(request, objective, self._limits, now)
+        if not may_queue and (reason is None or reason is Reason.QUEUE_FULL):
+            return Reason.RATE_LIMITED
         if reason is not Reason.QUEUE_FULL:
             return reason
         victim = self._admission.victim(request, objective, self._limits)

@@ -22,6 +22,7 @@ from extproc.stream.envoy.codec.names import (
     TRACE_PARENT,
     UPLOAD,
 )
+from extproc.stream.envoy.codec.rate_limits import over_limit, rate_limit_headers
 from extproc.stream.envoy.codec.replies import (
     ask_for_body,
     chunk,
@@ -34,4 +35,5 @@ from extproc.stream.envoy.codec.replies import (
     routing_headers,
     status_of,
     unchanged,
+    with_headers,
 )

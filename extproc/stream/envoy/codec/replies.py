@@ -1,8 +1,10 @@
 """Builds the replies to Envoy: destination, waiting, rejection."""
 
 import json
+from collections.abc import Mapping
 from functools import cache, lru_cache
 from math import ceil
+from types import MappingProxyType
 from typing import Final, cast
 
 from extproc.core.address import Address
@@ -19,6 +21,7 @@ from extproc.stream.envoy.codec.names import (
 )
 
 OK: Final = 200
+NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 ANY_ORIGIN: Final = "access-control-allow-origin"
 """Web pages may read these responses as they may read those of a llama-server; otherwise they could
 not distinguish a rejection from a network error.
@@ -37,6 +40,7 @@ _STATUS: Final = {
     Reason.BLOCKED_PATH: 403,
     Reason.INTERNAL_ERROR: 500,
     Reason.POISON_REQUEST: 502,
+    Reason.RATE_LIMITED: 429,
 }
 _TEXT: Final = {
     Reason.QUEUE_FULL: "All slots are busy and the queue is full.",
@@ -52,6 +56,7 @@ _TEXT: Final = {
     Reason.INTERNAL_ERROR: "The endpoint picker lost track of this request.",
     Reason.POISON_REQUEST: "Two servers died while they processed this request, so it is "
     "rejected for some minutes. Change it before you try again.",
+    Reason.RATE_LIMITED: "The limit of this API key is reached.",
 }
 _FINAL: Final = frozenset(
     {
@@ -197,8 +202,13 @@ def status_of(reason: Reason) -> int:
     return _STATUS[reason]
 
 
-def rejection(reason: Reason, retry_after_s: float, text: str = "") -> pb.ProcessingResponse:
-    """Respond instead of a server, with an error in OpenAI's format."""
+def rejection(
+    reason: Reason,
+    retry_after_s: float,
+    text: str = "",
+    headers: Mapping[str, str] = NO_HEADERS,
+) -> pb.ProcessingResponse:
+    """Respond instead of a server, with an error in OpenAI's format and further `headers`."""
     status = _STATUS[reason]
     response = pb.ProcessingResponse()
     immediate = response.immediate_response
@@ -213,10 +223,24 @@ def rejection(reason: Reason, retry_after_s: float, text: str = "") -> pb.Proces
     _set(immediate.headers, "content-type", "application/json")
     _set(immediate.headers, "x-coxswain-reason", reason.value)
     _set(immediate.headers, ANY_ORIGIN, "*")
-    _set(immediate.headers, "access-control-expose-headers", "retry-after, x-coxswain-reason")
+    shown = ", ".join(("retry-after", "x-coxswain-reason", *headers))
+    _set(immediate.headers, "access-control-expose-headers", shown)
+    for name, value in headers.items():
+        _set(immediate.headers, name, value)
     if reason not in _FINAL:
         _set(immediate.headers, "retry-after", str(ceil(retry_after_s)))
     return response
+
+
+def with_headers(
+    response: pb.ProcessingResponse, headers: Mapping[str, str]
+) -> pb.ProcessingResponse:
+    """A copy of the reply to response headers that sets these too."""
+    more = pb.ProcessingResponse()
+    more.CopyFrom(response)
+    for name, value in headers.items():
+        _set(more.response_headers.response.header_mutation, name, value)
+    return more
 
 
 def name_exchange(response: pb.ProcessingResponse, exchange_id: str) -> pb.ProcessingResponse:

@@ -1,0 +1,61 @@
+"""The headers by which OpenAI's API reports rate limits, as its SDKs read them."""
+
+from typing import assert_never
+
+from extproc.core.client_limits import RETRY_S, Exceeded, Limited, Standing
+from extproc.core.rejection import Reason
+from extproc.pb import external_processor_pb2 as pb
+from extproc.stream.envoy.codec.replies import rejection
+
+
+def rate_limit_headers(standing: Standing) -> dict[str, str]:
+    """`x-ratelimit-limit-requests` and so on, for the limits that there are."""
+    headers: dict[str, str] = {}
+    limit = standing.limit
+    if limit.requests is not None and standing.remaining_requests is not None:
+        headers["x-ratelimit-limit-requests"] = str(limit.requests)
+        headers["x-ratelimit-remaining-requests"] = str(standing.remaining_requests)
+        is_full = standing.remaining_requests == 0
+        headers["x-ratelimit-reset-requests"] = duration(RETRY_S if is_full else 0.0)
+    if limit.tokens_per_minute is not None and standing.remaining_tokens is not None:
+        headers["x-ratelimit-limit-tokens"] = str(limit.tokens_per_minute)
+        headers["x-ratelimit-remaining-tokens"] = str(standing.remaining_tokens)
+        headers["x-ratelimit-reset-tokens"] = duration(standing.reset_tokens_s)
+    return headers
+
+
+def duration(seconds: float) -> str:
+    """As OpenAI writes it: `0s`, `17ms`, `1.5s`, `6m0s`."""
+    ms = round(seconds * 1000)
+    if 0 < ms < 1000:
+        return f"{ms}ms"
+    minutes, ms = divmod(ms, 60_000)
+    rest = f"{ms / 1000:g}s"
+    return f"{minutes}m{rest}" if minutes else rest
+
+
+def over_limit(exceeded: Exceeded) -> pb.ProcessingResponse:
+    """Reject a request of a client that has reached a limit."""
+    return rejection(
+        Reason.RATE_LIMITED,
+        exceeded.retry_after_s,
+        _limit_text(exceeded),
+        rate_limit_headers(exceeded.standing),
+    )
+
+
+def _limit_text(exceeded: Exceeded) -> str:
+    """What the client reads about its limit."""
+    limit = exceeded.standing.limit
+    match exceeded.what:
+        case Limited.REQUESTS:
+            return f"This API key may have {limit.requests} requests at once; wait for one to end."
+        case Limited.QUEUED:
+            return f"All slots are busy, and this API key may queue {limit.queued} requests."
+        case Limited.TOKENS:
+            return (
+                f"This API key may use {limit.tokens_per_minute} tokens a minute, which it has "
+                "used up."
+            )
+        case _:
+            assert_never(exceeded.what)

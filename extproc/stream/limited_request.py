@@ -1,0 +1,44 @@
+"""One request as the limits of its client count it, from its arrival to its end."""
+
+from extproc.core.client_limits import ClientLimits, Exceeded
+from extproc.stream.envoy import codec
+
+
+class LimitedRequest:
+    """What counts is kept in the limits alone: to end it twice, or in the middle, is no error."""
+
+    __slots__ = ("_client", "_id", "_limits")
+
+    def __init__(self, limits: ClientLimits, client: str, exchange_id: str) -> None:
+        self._limits = limits
+        self._client = client
+        self._id = exchange_id
+
+    def begin(self, now: float) -> Exceeded | None:
+        """Count it; returns why it must be rejected instead."""
+        return self._limits.begin(self._client, self._id, now)
+
+    def adopt(self, now: float) -> None:
+        """Count it, as another process did when it began."""
+        self._limits.adopt(self._client, self._id, now)
+
+    def queue_full(self, now: float) -> Exceeded | None:
+        """Why it must not be queued, None if it may be."""
+        return self._limits.queue_full(self._client, now)
+
+    def enqueue(self) -> None:
+        """Count it as queued."""
+        self._limits.enqueue(self._client, self._id)
+
+    def dequeue(self) -> None:
+        """Its wait is over, if it has waited."""
+        self._limits.dequeue(self._client, self._id)
+
+    def end(self) -> None:
+        """It has ended, or never begun."""
+        self._limits.end(self._client, self._id)
+
+    def headers(self, now: float) -> dict[str, str]:
+        """What its client has left, as headers of the response."""
+        standing = self._limits.standing(self._client, now)
+        return {} if standing is None else codec.rate_limit_headers(standing)

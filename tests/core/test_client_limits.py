@@ -1,0 +1,102 @@
+"""Claims about extproc/core/client_limits.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from extproc.core.client_limits import (
+    EVERYBODY,
+    RETRY_S,
+    ClientLimit,
+    ClientLimits,
+    Limited,
+)
+
+
+def test_requests_at_once_are_limited_until_one_ends() -> None:
+    limits = ClientLimits({"web": ClientLimit(requests=2)})
+    assert limits.begin("web", "a", 0.0) is None
+    assert limits.begin("web", "b", 0.0) is None
+    exceeded = limits.begin("web", "c", 0.0)
+    assert exceeded is not None
+    assert (exceeded.what, exceeded.retry_after_s) == (Limited.REQUESTS, RETRY_S)
+    assert exceeded.standing.remaining_requests == 0
+    limits.end("web", "a")
+    standing = limits.standing("web", 0.0)
+    assert standing is not None and standing.remaining_requests == 1
+    assert limits.begin("web", "c", 0.0) is None
+
+
+def test_queued_requests_are_limited_apart() -> None:
+    """A limit of 0 means that none is queued."""
+    limits = ClientLimits({"web": ClientLimit(queued=1), "api": ClientLimit(queued=0)})
+    for name in ("a", "b"):
+        assert limits.begin("web", name, 0.0) is None
+    assert limits.queue_full("web", 0.0) is None
+    limits.enqueue("web", "a")
+    exceeded = limits.queue_full("web", 0.0)
+    assert exceeded is not None and exceeded.what is Limited.QUEUED
+    limits.dequeue("web", "a")
+    assert limits.queue_full("web", 0.0) is None
+    limits.enqueue("web", "b")
+    limits.end("web", "b")
+    assert limits.queue_full("web", 0.0) is None
+    assert limits.queue_full("api", 0.0) is not None
+    assert limits.begin("api", "c", 0.0) is None
+
+
+def test_tokens_count_when_they_are_known_and_drain_in_a_minute() -> None:
+    limits = ClientLimits({"web": ClientLimit(tokens_per_minute=600)})
+    assert limits.begin("web", "r0", 0.0) is None
+    limits.spent("web", 1200, 0.0)
+    exceeded = limits.begin("web", "r1", 0.0)
+    assert exceeded is not None and exceeded.what is Limited.TOKENS
+    assert exceeded.retry_after_s == pytest.approx(60.0 + RETRY_S)
+    assert exceeded.standing.remaining_tokens == 0
+    assert exceeded.standing.reset_tokens_s == pytest.approx(120.0)
+    assert limits.begin("web", "r2", 59.9) is not None
+    assert limits.begin("web", "r3", 60.2) is None
+    standing = limits.standing("web", 90.0)
+    assert standing is not None and standing.remaining_tokens == 300
+    assert limits.begin("web", "r4", 1000.0) is None
+
+
+def test_a_client_that_waits_as_long_as_it_is_told_may_begin() -> None:
+    limits = ClientLimits({"web": ClientLimit(tokens_per_minute=7)})
+    limits.spent("web", 100, 5.0)
+    exceeded = limits.begin("web", "r5", 5.0)
+    assert exceeded is not None
+    assert limits.begin("web", "r6", 5.0 + exceeded.retry_after_s) is None
+
+
+def test_whose_limit_it_is() -> None:
+    """A client's own one, else that of everybody; requests without a client have none."""
+    limits = ClientLimits({"web": ClientLimit(requests=9), EVERYBODY: ClientLimit(requests=1)})
+    assert limits.limit_of("web") == ClientLimit(requests=9)
+    assert limits.limit_of("api") == ClientLimit(requests=1)
+    assert limits.limit_of("") is None
+    assert limits.begin("api", "r7", 0.0) is None
+    assert limits.begin("other", "r8", 0.0) is None, "each has it for itself"
+    assert limits.begin("api", "r9", 0.0) is not None
+    assert ClientLimits({}).standing("web", 0.0) is None
+
+
+def test_to_end_twice_or_without_a_beginning_changes_nothing() -> None:
+    limits = ClientLimits({"web": ClientLimit(requests=1, queued=1)})
+    limits.end("nobody", "a")
+    limits.dequeue("nobody", "a")
+    assert limits.begin("web", "a", 0.0) is None
+    limits.enqueue("web", "a")
+    assert list(limits.held()) == [("web", "a")]
+    for _ in range(2):
+        limits.end("web", "a")
+    limits.end("web", "b")
+    assert list(limits.held()) == []
+    assert limits.begin("web", "b", 0.0) is None
+    assert limits.begin("web", "c", 0.0) is not None
+
+
+def test_what_has_no_limit_is_not_kept() -> None:
+    limits = ClientLimits({"web": ClientLimit(requests=1)})
+    assert limits.begin("api", "a", 0.0) is None
+    assert list(limits.held()) == []

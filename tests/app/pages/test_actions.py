@@ -112,8 +112,9 @@ async def test_operators_load_pin_and_unload_models(token_file: Path) -> None:
             unloaded = kept.KeeperStatus.Model(name="qwen", state=kept.KeeperStatus.STATE_UNLOADED)
             await call.write(kept.KeeperMessage(status=kept.KeeperStatus(models=[unloaded])))
             async with asyncio.timeout(60):
-                while not (await call.read()).HasField("wanted"):
-                    pass  # it is asked for once it has reported
+                message = await call.read()
+                while not (isinstance(message, kept.KeeperCommand) and message.HasField("wanted")):
+                    message = await call.read()  # it is asked for once it has reported
             assert await post("load") == (200, "")
             now = await model()
             assert now["is_wanted"] and not now["is_pinned"] and now["queued"] == 0

@@ -21,6 +21,7 @@ const MEANINGS = {
   withdrawn: "the client left while it waited",
   broken: "cut off after it had a slot",
   "queue-full": "the queue was full",
+  "rate-limited": "its client was at a limit",
   "queue-timeout": "no slot within its time limit",
   "no-endpoint": "no server was ready",
   "shutting-down": "the picker was shutting down",

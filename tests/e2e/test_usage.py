@@ -19,11 +19,12 @@ from tests.e2e.stack import CHAT, Stack, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.llama, pytest.mark.timeout(600)]
 
-REQUESTS = 160
+REQUESTS = 80
 CLIENTS = 4
 """Fewer than slots: servers take the slot that is idle for longest, and scrapes see the others."""
-LEAVING = 0.2
-TOLERANCE = 0.001
+EXACT, ESTIMATED = 0.001, 0.02
+"""How far off the sums may be: of whole responses, and with clients that leave, for some of which
+the last scrape before their slot is used again decides."""
 MAX_TOKENS = 400
 MAX_PROMPT = 300
 
@@ -87,20 +88,20 @@ def saved(path: Path) -> Sums:
     return Sums(*(value or 0 for value in row))
 
 
-def differences(found: Sums, truth: Sums) -> list[str]:
+def differences(found: Sums, truth: Sums, tolerance: float) -> list[str]:
     """The sums that are further off than the tolerance. Requests that are said to be uncounted may
     have had as many tokens as any."""
     missing = {"prompt": MAX_PROMPT * found.uncounted, "generated": MAX_TOKENS * found.uncounted}
     return [
         name
         for name, most in missing.items()
-        if not -TOLERANCE * getattr(truth, name)
+        if not -tolerance * getattr(truth, name)
         <= getattr(truth, name) - getattr(found, name)
-        <= TOLERANCE * getattr(truth, name) + most
+        <= tolerance * getattr(truth, name) + most
     ]
 
 
-async def ask(stack: Stack, random: Random) -> bool:
+async def ask(stack: Stack, random: Random, leaving: float) -> bool:
     """One request on a connection of its own; returns whether its client left."""
     path, body = bodies(random)
     data = json.dumps(body).encode()
@@ -109,7 +110,7 @@ async def ask(stack: Stack, random: Random) -> bool:
         f"x-gateway-inference-objective: {random.choice('ab')}\r\n"
         f"content-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
     )
-    patience_s = random.uniform(0.01, 1.0) if random.random() < LEAVING else None
+    patience_s = random.uniform(0.01, 1.0) if random.random() < leaving else None
     reader, writer = await asyncio.open_connection("127.0.0.1", stack.envoy_port)
     try:
         writer.write(head.encode() + data)
@@ -123,8 +124,11 @@ async def ask(stack: Stack, random: Random) -> bool:
     return False
 
 
-async def test_tokens_are_those_that_the_servers_count(llama: None, tmp_path: Path) -> None:
-    """Within 0.1 %, over all APIs, streamed and whole, with clients that leave at any moment."""
+@pytest.mark.parametrize(("leaving", "tolerance"), [(0.0, EXACT), (0.3, ESTIMATED)])
+async def test_tokens_are_those_that_the_servers_count(
+    llama: None, tmp_path: Path, leaving: float, tolerance: float
+) -> None:
+    """Over all APIs, streamed and whole, also with clients that leave at any moment."""
     path = tmp_path / "usage.db"
     settings = {**QUICK, "usage": {"path": str(path)}, "objectives": {"a": {}, "b": {}}}
     async with Stack.running(
@@ -140,11 +144,11 @@ async def test_tokens_are_those_that_the_servers_count(llama: None, tmp_path: Pa
         async def client() -> None:
             nonlocal left
             for _ in remaining:
-                has_left = await ask(stack, random)
+                has_left = await ask(stack, random, leaving)
                 left += has_left
 
         await asyncio.gather(*(client() for _ in range(CLIENTS)))
-        assert left > REQUESTS * LEAVING / 3
+        assert left >= REQUESTS * leaving / 3
 
         async def are_idle() -> bool:
             return not any(await stack.busy())
@@ -153,7 +157,7 @@ async def test_tokens_are_those_that_the_servers_count(llama: None, tmp_path: Pa
         truth = await servers_counts(stack)
 
         async def is_counted() -> bool:
-            return not differences(saved(path), truth)
+            return not differences(saved(path), truth, tolerance)
 
         try:
             await until(is_counted)
@@ -161,7 +165,7 @@ async def test_tokens_are_those_that_the_servers_count(llama: None, tmp_path: Pa
             pytest.fail(f"{saved(path)} of {truth}; {left} clients left")
         assert stack.picker is not None
         await stack.picker.stop()  # which counts the rest by what is known
-    assert not differences(saved(path), truth)
+    assert not differences(saved(path), truth, tolerance)
     # What was cached of a prompt is unknown if its client left before a scrape saw it.
     assert 0.9 * truth.cached <= saved(path).cached <= truth.cached
     assert saved(path).uncounted <= left / 10

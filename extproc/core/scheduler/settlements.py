@@ -45,6 +45,7 @@ class Settlements:
         assert endpoint is not None, "only members are ranked"
         endpoint_slots = state.ledger.endpoint_slots(address)
         ranking = state.rankings.at(resolved.constraints)
+        is_restricted = state.rankings.is_restricted(ranking)
         others = ranking.fallbacks(1 + self.fallbacks, request.weight_slots)
         model = resolved.constraints.model
         slots, pool, is_loaded = slot_pool(endpoint, endpoint_slots, model)
@@ -76,7 +77,7 @@ class Settlements:
             waited_s=now - arrived_at,
             model=resolved.model,
             adapter_id=adapter_id,
-            is_restricted=state.rankings.is_restricted(resolved.constraints),
+            is_restricted=is_restricted,
         )
 
     def _record_pick(

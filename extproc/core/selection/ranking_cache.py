@@ -58,11 +58,9 @@ class RankingCache:
             self._rankings.move_to_end(constraints)
         return self._up_to_date(cached)
 
-    def is_restricted(self, constraints: Constraints) -> bool:
-        """Whether some endpoint can be picked for others, and not with these constraints."""
-        return constraints != UNCONSTRAINED and len(self.at(constraints)) < len(
-            self._up_to_date(self._any)
-        )
+    def is_restricted(self, ranking: Ranking) -> bool:
+        """Whether a current ranking leaves out an endpoint that can be picked for others."""
+        return len(ranking) < len(self._up_to_date(self._any))
 
     def changed(self, endpoint: Endpoint) -> None:
         """The slots, the health or the models of an endpoint changed."""

@@ -156,10 +156,10 @@ def test_constraints_that_leave_an_endpoint_out_are_restricted() -> None:
     """Only endpoints count that can be picked: others get no retry either."""
     cache = Cache()
     cache.add(serving("a"))
-    assert not cache.rankings.is_restricted(A)
+    assert not cache.rankings.is_restricted(cache.rankings.at(A))
     other = cache.add(serving("b"))
-    assert cache.rankings.is_restricted(A)
-    assert not cache.rankings.is_restricted(UNCONSTRAINED)
+    assert cache.rankings.is_restricted(cache.rankings.at(A))
+    assert not cache.rankings.is_restricted(cache.rankings.at(UNCONSTRAINED))
     other.is_routable = False
     cache.rankings.changed(other)
-    assert not cache.rankings.is_restricted(A)
+    assert not cache.rankings.is_restricted(cache.rankings.at(A))

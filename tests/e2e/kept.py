@@ -104,6 +104,19 @@ class KeptStack:
         """The llama-servers of a model, found by their command lines."""
         return [pid for pid in all_pids() if str(self.gguf[name]) in words_of(pid)]
 
+    def loaded_together(self) -> set[str]:
+        """Models whose llama-servers run at the same moment.
+
+        A look at all processes takes time, in which one server ends and the next begins: only
+        those count that still run after the last one was seen.
+        """
+        seen = {name: self.pids(name) for name in self.gguf}
+        return {
+            name
+            for name, pids in seen.items()
+            if any(str(self.gguf[name]) in words_of(pid) for pid in pids)
+        }
+
     def server_pid(self, name: str) -> int:
         """The one llama-server, not its guard."""
         return max(pid for pid in self.pids(name) if "guard.py" not in " ".join(words_of(pid)))

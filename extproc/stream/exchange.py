@@ -24,7 +24,6 @@ from extproc.core.address import Address
 from extproc.core.client_limits import Exceeded
 from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.objective import Objective
-from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.request import Request
@@ -38,6 +37,7 @@ from extproc.stream import response_feedback
 from extproc.stream.envoy import codec
 from extproc.stream.envoy.duplex_body import DuplexBody
 from extproc.stream.exchange_id import new_id
+from extproc.stream.held_slot import HeldSlot
 from extproc.stream.limited_request import LimitedRequest
 from extproc.stream.options import ExchangeOptions
 from extproc.stream.request.reader import (
@@ -49,7 +49,6 @@ from extproc.stream.request.reader import (
     RequestReader,
 )
 from extproc.stream.stage import REPLIED, ROUTED, Stage, outcome_at, state_at
-from extproc.stream.upload_pace import UploadPace
 from extproc.usage.answer_tail import NO_USAGE, AnswerTail
 
 __all__ = ["Exchange", "ExchangeError", "ExchangeOptions", "ProtocolError", "Stage"]
@@ -76,15 +75,9 @@ class Exchange:
         "_destination",
         "_dispatcher",
         "_download",
-        "_finished",
-        "_first_token_at",
-        "_held",
-        "_held_until",
         "_is_broken",
         "_is_cancelled",
-        "_is_failed",
         "_is_half_closed",
-        "_lease",
         "_limited",
         "_options",
         "_pick_s",
@@ -92,9 +85,9 @@ class Exchange:
         "_reason",
         "_replies",
         "_response",
+        "_slot",
         "_tail",
         "_trace_parent",
-        "_upload",
         "_waited_s",
         "id",
         "place",
@@ -118,12 +111,7 @@ class Exchange:
         self._reader = RequestReader(dispatcher, options)
         self._download: DuplexBody | None = None
         self._tail = _NO_TAIL
-        self._finished: Lease | None = None
-        """The lease that was released with the response headers."""
-        self._first_token_at: float | None = None
-        self._lease: Lease | None = None
-        self._held: Lease | None = None
-        self._held_until: float | None = None
+        self._slot = HeldSlot(dispatcher)
         self._addresses: tuple[Address, ...] = ()
         self._destination: pb.ProcessingResponse | None = None
         self._response: codec.ResponseHead | None = None
@@ -133,11 +121,9 @@ class Exchange:
         self._answered_at: float | None = None
         self._is_broken = False
         self._is_cancelled = False
-        self._is_failed = False
         self._is_half_closed = False
         self._limited: LimitedRequest | None = None
         """If its client has limits."""
-        self._upload: UploadPace | None = None
         self._replies: tuple[pb.ProcessingResponse, ...] = ()
         self.id = new_id()
         self.place: Place | None = None
@@ -181,8 +167,10 @@ class Exchange:
         addresses = (held.address, *held.fallbacks)
         self._addresses = self._reader.body_mode.nameable(addresses)
         picked = self._dispatcher.adopt(held, meant, now)
-        self.stage = Stage.PASSING if picked is None else Stage.LEASED
-        self._lease = None if picked is None else picked.lease
+        self.stage = Stage.PASSING
+        if picked is not None:
+            self.stage = Stage.LEASED
+            self._slot.take(picked.lease)
         self._limited = self._limited_request()
         if self._limited is not None:
             self._limited.adopt(now)
@@ -190,7 +178,7 @@ class Exchange:
     def held_lease(self) -> HeldLease | None:
         """The lease with which another process could continue it; None before the destination has
         left this one."""
-        lease = self._lease
+        lease = self._slot.lease
         if lease is None or self._destination is not None:
             return None
         return HeldLease(
@@ -215,7 +203,7 @@ class Exchange:
     @property
     def lease(self) -> Lease | None:
         """The current lease."""
-        return self._lease
+        return self._slot.lease
 
     @property
     def has_ended(self) -> bool:
@@ -223,7 +211,7 @@ class Exchange:
 
     def drop_lease(self) -> None:
         """Forget the lease, which was closed elsewhere, so that it is not released again."""
-        self._lease = None
+        self._slot.lease = None
 
     @property
     def is_undecided(self) -> bool:
@@ -248,7 +236,7 @@ class Exchange:
         """The wait is over."""
         match settlement:
             case Picked(lease=lease, waited_s=waited_s):
-                self._lease = self._held = lease
+                self._slot.take(lease)
                 self._destination = _UNMADE
                 self._waited_s = waited_s
                 self.stage = Stage.LEASED
@@ -269,19 +257,17 @@ class Exchange:
         end the exchange, as text for the client; None if it may continue, or is not an upload with
         a slot.
         """
-        lease, request = self._lease, self._reader.request
-        if self.stage is not Stage.LEASED or self._response is not None or lease is None:
+        request = self._reader.request
+        if self.stage is not Stage.LEASED or self._response is not None or request is None:
             return None
-        if is_whole:
-            self._dispatcher.upload_ended(lease)
-            return None
-        if self._upload is None:
-            self._upload = UploadPace(self._options.uploads, lease.opened_at)
-        is_wanted = self._dispatcher.is_wanted(lease)
-        why = self._upload.reported(body_bytes, now, is_wanted=is_wanted)
-        if why is not None and not self._is_cancelled and request is not None:
-            self._dispatcher.upload_failed(request, self._upload.lag_s, now)
-        return why
+        return self._slot.upload_reported(
+            self._options.uploads,
+            request,
+            body_bytes,
+            now,
+            is_whole=is_whole,
+            is_cancelled=self._is_cancelled,
+        )
 
     def cancel(self, now: float, reason: Reason = Reason.CANCELLED, text: str = "") -> bool:
         """Cancel it for an operator; returns whether a reply must be sent at once.
@@ -305,7 +291,7 @@ class Exchange:
     def snapshot(self, now: float) -> ExchangeSnapshot:
         """Its snapshot at `now`."""
         ticket = self.ticket if self.stage is Stage.QUEUED else None
-        lease = self._lease
+        lease = self._slot.lease
         head, request, objective = self._reader.head, self._reader.request, self._objective()
         weight_slots = lease.weight_slots if lease is not None else 0
         endpoint = self._endpoint()
@@ -332,7 +318,7 @@ class Exchange:
     def break_off(self, *, is_servers_fault: bool = False) -> None:
         """Mark the exchange as cut off, as Envoy reported."""
         self._is_broken = True
-        self._is_failed = is_servers_fault
+        self._slot.is_failed = is_servers_fault
 
     def end(self, now: float) -> ExchangeRecord:
         """End the exchange: release the lease or leave the queue, and return its record.
@@ -352,7 +338,7 @@ class Exchange:
         outcome = outcome_at(stage, is_cut=is_broken, is_unsent=self._is_unsent())
         waited_s = self._waited_s if ticket is None else now - ticket.entered_at
         head, request, objective = self._reader.head, self._reader.request, self._objective()
-        response, held = self._response, self._held
+        response = self._response
         usage = NO_USAGE if self._tail is _NO_TAIL else self._tail.usage()
         return ExchangeRecord(
             exchange_id=self.id,
@@ -379,14 +365,10 @@ class Exchange:
             cached_tokens=usage.cached_tokens,
             client=head.client if head is not None else "",
             objective=objective.name if objective is not None else "",
-            opened_at=None if held is None else held.opened_at,
-            slot_s=0.0 if held is None else self._held_s(held, now),
+            opened_at=self._slot.opened_at,
+            slot_s=self._slot.slot_s(now),
             is_response_read=self._tail is not _NO_TAIL,
         )
-
-    def _held_s(self, lease: Lease, now: float) -> float:
-        until = now if self._held_until is None else self._held_until
-        return max(0.0, until - lease.opened_at) * lease.weight_slots
 
     def _status(self) -> int:
         """The status that the client got, as far as it is known; 0 if it is not."""
@@ -396,32 +378,23 @@ class Exchange:
 
     def _give_back(self, now: float) -> float | None:
         """Leave the queue, or release the lease, once; returns the time of the first token."""
-        ticket, lease = self.ticket, self._lease
-        self.stage, self.ticket, self._lease = Stage.ENDED, None, None
+        ticket = self.ticket
+        self.stage, self.ticket = Stage.ENDED, None
         if ticket is not None:
             self._dispatcher.withdraw(ticket, now)
-        finished, self._finished = self._finished, None
-        if finished is not None:
-            assert self._reader.request is not None
-            self._dispatcher.conclude(
-                finished, self._reader.request, now, is_broken=self._is_failed
-            )
-            return self._first_token_at
-        if lease is None:
-            return self._answered_at
-        end = LeaseEnd.ABANDONED  # released even if the code below fails: a scrape shows the slot
+        is_held = self._slot.is_held
+        end = LeaseEnd.ABANDONED  # given back even if the code below fails: a scrape shows the slot
         try:
-            end = response_feedback.lease_end(
-                self._response,
-                is_cut=self._is_cut(),
-                is_unsent=self._is_unsent(),
-                is_handed_over=self._is_handed_over(),
-            )
-            if self._is_failed:
-                self._dispatcher.failed(lease, Fault.BROKEN_ANSWER, now)
+            if is_held:
+                end = response_feedback.lease_end(
+                    self._response,
+                    is_cut=self._is_cut(),
+                    is_unsent=self._is_unsent(),
+                    is_handed_over=self._is_handed_over(),
+                )
         finally:
-            first_token_at = self._dispatcher.release(lease, end, now)
-        return first_token_at
+            first_token_at = self._slot.give_back(self._reader.request, end, now)
+        return first_token_at if is_held else self._answered_at
 
     def _is_cut(self) -> bool:
         return response_feedback.was_cut(
@@ -540,7 +513,7 @@ class Exchange:
         self.ticket = None
         body_mode = self._reader.body_mode
         addresses = self._addresses = body_mode.nameable(addresses)
-        is_upload = self._lease is not None and not body_mode.has_all
+        is_upload = self._slot.lease is not None and not body_mode.has_all
         fallbacks = len(addresses) - 1
         is_bounded = is_restricted and not body_mode.lacks_config
         replies = body_mode.answer(
@@ -571,10 +544,11 @@ class Exchange:
         if not response.is_local_reply and self._answered_at is None:
             self._answered_at = now
         response_feedback.apply_response(
-            self._dispatcher, response, self._addresses, self._lease, now
+            self._dispatcher, response, self._addresses, self._slot.lease, now
         )
-        if self._lease is not None and response_feedback.is_finished(response):
-            self._finish(self._lease, now)
+        if self._slot.lease is not None and response_feedback.is_finished(response):
+            self._addresses = (self._slot.lease.address,)
+            self._slot.finish(now)  # it is free already: let the next request have it
         is_announced = self._options.adds_response_headers and self.stage in ROUTED
         reply = (
             codec.routing_headers(
@@ -586,14 +560,6 @@ class Exchange:
         if self._limited is not None and is_announced:
             reply = codec.with_headers(reply, self._limited.headers(now))
         self._say(codec.name_exchange(reply, self.id) if is_unnamed else reply)
-
-    def _finish(self, lease: Lease, now: float) -> None:
-        """The server is free already: let the next request have its slot."""
-        self._addresses = (lease.address,)
-        self._first_token_at = self._dispatcher.release(
-            lease, LeaseEnd.SERVED, now, is_received=False
-        )
-        self._finished, self._lease, self._held_until = lease, None, now
 
     def _say(self, *replies: pb.ProcessingResponse) -> None:
         self._replies += replies
@@ -608,8 +574,9 @@ class Exchange:
         return "" if address is None else self._dispatcher.fleet.name_of(address)
 
     def _endpoint(self) -> Address | None:
-        if self._lease is not None:
-            return self._lease.address
+        lease = self._slot.lease
+        if lease is not None:
+            return lease.address
         return self._addresses[0] if self._addresses else None
 
 

@@ -31,6 +31,7 @@ from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.core.scheduler.takeover import Place
 from extproc.stream import (
     exchange,
+    held_slot,
     limited_request,
     pending_streams,
     response_feedback,
@@ -54,7 +55,7 @@ pytestmark = [
     ),
 ]
 SHELL: tuple[ModuleType, ...] = (
-    *(servicer, exchange, running_stream, limited_request),
+    *(servicer, exchange, held_slot, running_stream, limited_request),
     *(pending_streams, response_feedback, core_events),
 )
 FILES = {str(module.__file__): module for module in SHELL}

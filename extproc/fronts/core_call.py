@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from typing import TYPE_CHECKING
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING
 from extproc.transport.status import INTERNAL
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from extproc.fronts.core_calls import FrontLink
     from extproc.transport.call import CallHandler, Metadata
 
@@ -67,6 +70,9 @@ class CoreCall:
         if not self.is_over:
             self.is_over = True
             self.front.finished(self, status, text)
+
+    def soon(self, function: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_soon(function)
 
     def pause(self) -> None:
         self.is_paused = True

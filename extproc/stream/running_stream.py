@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -51,13 +50,15 @@ class RunningStream:
     sends. A client that leaves resets its stream, and `gone` ends the exchange.
     """
 
-    __slots__ = ("_call", "_is_half_closed", "_owner", "exchange", "id")
+    __slots__ = ("_call", "_failure", "_is_half_closed", "_owner", "exchange", "id")
 
     def __init__(self, exchange: Exchange, call: Call, owner: StreamOwner) -> None:
         self.exchange = exchange
         self.id = exchange.id
         self._call = call
         self._owner = owner
+        self._failure: Exception | None = None
+        """Why the result of its wait cannot be sent."""
         self._is_half_closed = False
 
     # What the transport calls
@@ -131,27 +132,26 @@ class RunningStream:
     # The end of the wait
 
     def settle(self, settlement: Settlement) -> bool:
-        """The wait is over: the exchange owns the result at once. Envoy hears of it in the event
-        loop's next turn: the call that settled it is somebody else's. A client that leaves before
-        that is sent nowhere.
+        """The wait is over: the exchange owns the result at once. Envoy hears of it when the
+        messages that arrived are handled: the one that settled it is somebody else's. A client
+        that leaves before that is sent nowhere.
 
         Returns whether the exchange owns what it was given. Where it cannot be sent to Envoy, the
         stream ends with the error, and gives back what the exchange owns. Never raises.
         """
-        failure = None
         try:
             self.exchange.settle(settlement)
         except Exception as error:  # noqa: BLE001 - the stream ends with it
-            failure = error
-        asyncio.get_running_loop().call_soon(self._continue, failure)
+            self._failure = error
+        self._call.soon(self._continue)
         return not isinstance(settlement, Picked) or self.exchange.lease is settlement.lease
 
-    def _continue(self, failure: Exception | None) -> None:
+    def _continue(self) -> None:
         """Send the result of the wait, and read on."""
         if self.exchange.has_ended:
             return
-        if failure is not None:
-            self._fail(failure)
+        if self._failure is not None:
+            self._fail(self._failure)
             return
         try:
             self._answer()

@@ -31,6 +31,10 @@ class Call(Protocol):
     def finish(self, status: int, text: str = "") -> None:
         """End the call with a status code of gRPC. The handler is not called any more."""
 
+    def soon(self, function: Callable[[], None]) -> None:
+        """Run a function when the handlers of all messages that arrived have returned. What it
+        sends leaves together with what they sent, where the transport can do that."""
+
     def pause(self) -> None:
         """Keep messages back from the handler, as many as the flow control allows."""
 

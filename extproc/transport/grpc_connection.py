@@ -69,13 +69,15 @@ class GrpcConnection:
         now: float,
         flush_soon: Callable[[], None],
         call_later: Callable[[float, Callable[[], None]], Timer],
+        soon: Callable[[Callable[[], None]], None],
     ) -> None:
         """`flush_soon` is called when there is something to send; `call_later` runs a function
-        after some seconds."""
+        after some seconds, `soon` after the handlers of what arrived."""
         self.http2 = Connection(limits.http2, now)
         self.limits = limits
         self.flush_soon = flush_soon
         self.call_later = call_later
+        self.soon = soon
         self.held_bytes = 0
         """What all calls keep of messages that are incomplete or wait."""
         self.stalled: dict[int, Http2Call] = {}

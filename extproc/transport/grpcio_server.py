@@ -13,6 +13,8 @@ from extproc.transport.grpcio_operation import Completion
 from extproc.transport.status import INTERNAL, OK
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from extproc.transport.call import CallHandler, Metadata, ServeCall, ServiceTable
 
     Context = grpc.aio.ServicerContext[bytes, bytes]
@@ -142,6 +144,9 @@ class _GrpcioCall:
         if self._is_reading and self._task is not None:
             self._task.cancel()  # it reads what would never be used
         self._nudge()
+
+    def soon(self, function: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_soon(function)
 
     def pause(self) -> None:
         self._is_paused = True

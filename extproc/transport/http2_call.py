@@ -18,6 +18,8 @@ from extproc.transport.messages import (
 from extproc.transport.status import DEADLINE_EXCEEDED, INTERNAL, RESOURCE_EXHAUSTED
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from extproc.transport.call import CallHandler, Metadata
     from extproc.transport.grpc_connection import GrpcConnection, Timer
     from extproc.transport.http2.request_headers import RequestHeaders
@@ -90,6 +92,9 @@ class Http2Call:
             return
         self._leave()
         self._send_status(status, text)
+
+    def soon(self, function: Callable[[], None]) -> None:
+        self._calls.soon(function)
 
     def pause(self) -> None:
         self._is_paused = True

@@ -38,6 +38,30 @@ class Connections:
         self.open: set[Http2Protocol] = set()
         self.on_change: Callable[[], None] | None = None
         """Called when a connection ends."""
+        self._is_reading = False
+        self._deferred: list[Callable[[], None]] = []
+
+    def soon(self, function: Callable[[], None]) -> None:
+        """Run it before the output of the current read is written, or in the loop's next turn."""
+        if self._is_reading:
+            self._deferred.append(function)
+        else:
+            self.loop.call_soon(function)
+
+    def begin_read(self) -> None:
+        self._is_reading = True
+
+    def end_read(self) -> None:
+        """Run what was deferred since `begin_read`. Never raises."""
+        self._is_reading = False
+        if not self._deferred:
+            return
+        functions, self._deferred = self._deferred, []
+        for function in functions:
+            try:
+                function()
+            except Exception:
+                log.exception("a deferred step of a call failed")
 
     def changed(self) -> None:
         if self.on_change is not None:
@@ -53,7 +77,12 @@ class Http2Protocol:
         self._clock = connections.clock
         now = connections.clock()
         self._grpc = GrpcConnection(
-            connections.table, connections.limits, now, self._flush_soon, self._loop.call_later
+            connections.table,
+            connections.limits,
+            now,
+            self._flush_soon,
+            self._loop.call_later,
+            connections.soon,
         )
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -90,9 +119,11 @@ class Http2Protocol:
     def data_received(self, data: bytes) -> None:
         now = self._heard_at = self._clock()
         self._is_receiving = True
+        self._connections.begin_read()
         try:
             self._grpc.receive(data, now)
         finally:
+            self._connections.end_read()
             self._is_receiving = False
         self._flush()
         if self._grpc.http2.failure:

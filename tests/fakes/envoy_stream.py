@@ -216,6 +216,9 @@ class HandCall:
             self.is_over = True
             self.status = (status, text)
 
+    def soon(self, function: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_soon(function)
+
     def pause(self) -> None:
         self._is_paused = True
 

@@ -60,7 +60,7 @@ def test_a_lease_that_was_closed_elsewhere_is_not_released_again() -> None:
 
 
 def test_a_report_that_fails_costs_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet, slot, lease = held()
+    fleet, slot, _ = held()
     slot.is_failed = True
 
     def fails(lease: Lease, fault: Fault, now: float) -> None:
@@ -79,9 +79,7 @@ def test_an_upload_counts_only_while_its_slot_is_held() -> None:
     limits = UploadLimits(idle_s=30.0, min_rate_bytes_per_s=1000, grace_s=2.0)
 
     def reported(now: float, *, is_whole: bool = False) -> str | None:
-        return slot.upload_reported(
-            limits, request, 10, now, is_whole=is_whole, is_cancelled=False
-        )
+        return slot.upload_reported(limits, request, 10, now, is_whole=is_whole, is_cancelled=False)
 
     assert reported(fleet.now + 0.1) is None
     assert reported(fleet.now + 0.2, is_whole=True) is None

@@ -100,6 +100,7 @@ class Pair:
             self.now,
             self._flush_soon,
             self.timers.call_later,
+            lambda function: function(),
         )
         config = h2.config.H2Configuration(client_side=True, header_encoding="utf-8")
         self.client = h2.connection.H2Connection(config)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -30,6 +32,9 @@ class FakeCall:
     def finish(self, status: int, text: str = "") -> None:
         assert not self.statuses, text
         self.statuses.append(status)
+
+    def soon(self, function: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_soon(function)
 
     def pause(self) -> None:
         raise AssertionError

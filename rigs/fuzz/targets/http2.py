@@ -61,7 +61,7 @@ def check(data: bytes) -> None:
         handlers.append(_Handler(call, reader))
         return handlers[-1]
 
-    connection = GrpcConnection({"/a": opened}, LIMITS, 0.0, _nothing, _never)
+    connection = GrpcConnection({"/a": opened}, LIMITS, 0.0, _nothing, _never, _dropped)
     if not reader.flag():
         connection.receive(PREFACE + settings({}), 0.0)
     now = 0.0
@@ -90,6 +90,10 @@ def _bytes(reader: Reader) -> bytes:
 
 def _nothing() -> None:
     """What is to be sent is taken anyway."""
+
+
+def _dropped(_function: Callable[[], None]) -> None:
+    """No handler here defers anything."""
 
 
 def _never(_delay_s: float, _function: Callable[[], None]) -> _Timer:

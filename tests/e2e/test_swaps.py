@@ -15,11 +15,13 @@ import pytest
 
 from tests.e2e.kept import KeptStack, kept
 from tests.e2e.stack import CHAT, chat, until
+from tests.long_run import IS_LONG_RUN
 
 pytestmark = [pytest.mark.e2e, pytest.mark.llama]
 
 MODELS: dict[str, dict[str, Any]] = {"small": {"aliases": ["tiny"]}, "medium": {}, "large": {}}
 LOAD_S = 45.0
+MIXED_S = 60.0 if IS_LONG_RUN else 20.0
 
 
 async def test_a_request_loads_its_model_and_says_so(llama: None, tmp_path: Path) -> None:
@@ -82,7 +84,7 @@ async def test_mixed_load_with_leaving_clients_loses_nothing(llama: None, tmp_pa
         random = Random(7)
         served: Counter[str] = Counter()
         waits: list[float] = []
-        until_s = time.monotonic() + 60.0
+        until_s = time.monotonic() + MIXED_S
         together: set[str] = set()
 
         async def client(names: list[str]) -> None:

@@ -25,7 +25,7 @@ CLIENTS = 4
 EXACT, ESTIMATED = 0.001, 0.02
 """How far off the sums may be: of whole responses, and with clients that leave, for some of which
 the last scrape before their slot is used again decides."""
-MAX_TOKENS = 400
+MAX_TOKENS = 160
 MAX_PROMPT = 300
 
 
@@ -110,7 +110,7 @@ async def ask(stack: Stack, random: Random, leaving: float) -> bool:
         f"x-gateway-inference-objective: {random.choice('ab')}\r\n"
         f"content-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
     )
-    patience_s = random.uniform(0.01, 1.0) if random.random() < leaving else None
+    patience_s = random.uniform(0.01, 0.5) if random.random() < leaving else None
     reader, writer = await asyncio.open_connection("127.0.0.1", stack.envoy_port)
     try:
         writer.write(head.encode() + data)

@@ -8,6 +8,7 @@ from extproc.admin.calls.endpoints import EndpointCalls
 from extproc.admin.calls.explain import ExplainCalls
 from extproc.admin.calls.models import ModelCalls
 from extproc.admin.calls.requests import RequestCalls
+from extproc.admin.calls.scale import ScaleCalls
 from extproc.admin.calls.status import StatusCalls
 from extproc.admin.calls.usage import UsageCalls
 from extproc.admin.calls.watch import WatchCalls
@@ -21,7 +22,14 @@ SERVICE: Final[str] = DESCRIPTOR.full_name
 
 
 class AdminService(
-    EndpointCalls, WatchCalls, RequestCalls, ExplainCalls, StatusCalls, ModelCalls, UsageCalls
+    EndpointCalls,
+    WatchCalls,
+    RequestCalls,
+    ExplainCalls,
+    StatusCalls,
+    ModelCalls,
+    ScaleCalls,
+    UsageCalls,
 ):
     """`coxswain.v1.Admin`. Each call is answered on the event loop and never blocks it long."""
 

@@ -1,6 +1,7 @@
 """From the settings to each part's own options."""
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from extproc.admin.agents import AgentsOptions
 from extproc.app.version import own_version
@@ -8,10 +9,12 @@ from extproc.core.client_limits import ClientLimit, ClientLimits
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Criticality, Objective, Objectives
+from extproc.core.observation import ModelReading
 from extproc.core.outliers.ejection import Backoff
 from extproc.core.outliers.outlier_detection import OutlierOptions
 from extproc.core.placement.swaps import PlacementOptions
 from extproc.core.queue.queue_order import Discipline, QueueOrder
+from extproc.core.scaling.wanted import ScaleOptions, ServerBounds
 from extproc.core.scheduler.dispatcher import DispatcherOptions
 from extproc.core.slots.ledger import DrainingCaps
 from extproc.security.address_policy import AddressPolicy
@@ -27,6 +30,9 @@ from extproc.telemetry import StatsdOptions, TelemetryOptions, read_environment
 from scraper.llama.client import Timeouts
 from scraper.options import ScraperOptions
 from scraper.schedule import Cadence
+
+SCALED_MODELS: Final = "scale.models in the settings"
+"""Where such models come from; no machine has this name."""
 
 
 def dispatcher_options(settings: Settings) -> DispatcherOptions:
@@ -50,7 +56,28 @@ def dispatcher_options(settings: Settings) -> DispatcherOptions:
             discipline=Discipline(settings.queue.discipline),
             max_overtaken_s=settings.queue.max_overtaken_s,
         ),
+        scale=_scale_options(settings),
     )
+
+
+def _scale_options(settings: Settings) -> ScaleOptions:
+    scale = settings.scale
+    return ScaleOptions(
+        target_wait_s=scale.target_wait_s,
+        idle_s=scale.idle_s,
+        down_after_s=scale.down_after_s,
+        models={
+            name: ServerBounds(
+                min_servers=one.min_servers, max_servers=one.max_servers, slots=one.slots
+            )
+            for name, one in scale.models.items()
+        },
+    )
+
+
+def scaled_models(settings: Settings) -> dict[str, ModelReading]:
+    """The models that can be scaled from zero."""
+    return {name: ModelReading(name=name, is_loaded=False) for name in settings.scale.models}
 
 
 def _outlier_options(settings: Settings) -> OutlierOptions:
@@ -141,6 +168,7 @@ def address_policy(settings: Settings, own_ports: Iterable[int]) -> AddressPolic
         listen.grpc,
         listen.admin,
         listen.http,
+        settings.keda.listen,
     )
     ports = {split_host_port(each)[1] for each in named if each is not None}
     return AddressPolicy.of(settings.agents.allowed_networks, {*ports, *own_ports} - {0})

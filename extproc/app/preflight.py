@@ -33,6 +33,7 @@ def startup_problems(settings: Settings) -> tuple[Problem, ...]:
         lambda: exposure.agents_token(settings),
         lambda: exposure.data_plane_certificates(settings),
         lambda: exposure.admin_credentials(settings),
+        lambda: exposure.keda_credentials(settings),
         lambda: exposure.check_exposure(settings),
     )
 

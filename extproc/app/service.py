@@ -21,6 +21,7 @@ from extproc.app.discovery.admin_endpoints import AddedEndpoints
 from extproc.app.discovery.discovery import AGENTS, Discovery
 from extproc.app.discovery.scrape_targets import ScrapeTargets
 from extproc.app.discovery.served_cluster import ServedCluster
+from extproc.app.keda_port import KedaPort
 from extproc.app.live_settings import LiveSettings
 from extproc.app.logs import dropped_lines
 from extproc.app.monitoring.bypasses import Bypasses
@@ -208,6 +209,7 @@ class Service:
             read_usage=None if self._usage is None else self._usage.read,
             processes=processes,
         )
+        self._keda_port = KedaPort(self.dispatcher, time.monotonic, self._health)
         self._activity = Activity(
             self.dispatcher,
             self._registry,
@@ -242,6 +244,7 @@ class Service:
         self._server: DataPlaneServer | None = None
         self.grpc_port = 0
         self.admin_port = 0
+        self.keda_port = 0
         self.http_port = 0
 
     async def start(self) -> None:
@@ -251,17 +254,22 @@ class Service:
         exposure.check_exposure(settings)
         self._actions.token = exposure.pages_token(settings)
         self._core_events.listen()
+        self.dispatcher.set_loadable(
+            options.SCALED_MODELS, options.scaled_models(settings), time.monotonic()
+        )
         table = self.data_plane_table()
         listen = settings.listen
         self._server, self.grpc_port = self._data_plane(settings, table, time.monotonic)
         try:
             self.admin_port = await self._admin_port.start(settings, guard)
+            self.keda_port = await self._keda_port.start(settings)
             self.http_port = await _listen(self._pages, listen.http)
             if self._usage is not None:
                 self._usage.start()
         except (ListenError, SettingsError):
             await self._server.stop(0.0)  # it listens already
             await self._admin_port.stop()  # it may serve already
+            await self._keda_port.stop()
             await self._pages.stop()
             raise
         self._telemetry.start()
@@ -307,6 +315,7 @@ class Service:
         self.dispatcher.close(time.monotonic())
         await self._drain(self.settings.present.drain_timeout_s)
         self._placement.stop()
+        await self._keda_port.stop()
         await self._admin_port.stop()
         self._clusters.close()
         self._discovery.close()
@@ -390,7 +399,7 @@ class Service:
         self._watched.changed()
 
     def _address_rejection(self, address: Address, peer: str) -> str:
-        ports = (self.grpc_port, self.admin_port, self.http_port)
+        ports = (self.grpc_port, self.admin_port, self.http_port, self.keda_port)
         return options.address_policy(self.settings.present, ports).rejection(address, peer)
 
     def _others_naming(self, address: Address) -> list[str]:

@@ -14,6 +14,7 @@ from extproc.settings.dashboard_section import DashboardSettings
 from extproc.settings.discovery_section import DiscoverySettings
 from extproc.settings.endpoint_section import EndpointSettings
 from extproc.settings.envoy_section import EnvoySettings
+from extproc.settings.keda_section import KedaSettings
 from extproc.settings.listen_section import ListenSettings
 from extproc.settings.logging_section import LogSettings, StatsdSettings
 from extproc.settings.objective_section import ObjectiveSettings, Targets
@@ -24,6 +25,7 @@ from extproc.settings.routing_section import (
     RoutingSettings,
     SwapSettings,
 )
+from extproc.settings.scale_section import ScaleSettings
 from extproc.settings.scraper_section import LedgerSettings, ScraperSettings
 from extproc.settings.security_section import (
     AdminSettings,
@@ -63,6 +65,8 @@ class Settings(BaseSettings):
     routing: Annotated[RoutingSettings, EMPTY_SECTION] = RoutingSettings()
     picker: Annotated[PickerSettings, EMPTY_SECTION] = PickerSettings()
     swap: Annotated[SwapSettings, EMPTY_SECTION] = SwapSettings()
+    scale: Annotated[ScaleSettings, EMPTY_SECTION] = ScaleSettings()
+    keda: Annotated[KedaSettings, EMPTY_SECTION] = KedaSettings()
     outlier_detection: Annotated[OutlierSettings, EMPTY_SECTION] = OutlierSettings()
     envoy: Annotated[EnvoySettings, EMPTY_SECTION] = EnvoySettings()
     log: Annotated[LogSettings, EMPTY_SECTION] = LogSettings()

@@ -60,7 +60,7 @@ class AgentsSettings(_TokenSettings):
     Coxswain publishes the fleet to Envoy."""
 
 
-class _PortTlsSettings(Section):
+class PortTlsSettings(Section):
     """The certificate of a port, and the CA for client certificates."""
 
     cert_file: File | None = None
@@ -79,12 +79,12 @@ class _PortTlsSettings(Section):
         return self
 
 
-class GrpcTlsSettings(_PortTlsSettings):
+class GrpcTlsSettings(PortTlsSettings):
     """TLS on the data plane's port, where Envoy connects. Coxswain reloads the files when they
     change."""
 
 
-class AdminTlsSettings(_PortTlsSettings):
+class AdminTlsSettings(PortTlsSettings):
     """TLS on the admin port. Coxswain reloads the files when they change."""
 
 

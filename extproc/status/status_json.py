@@ -8,6 +8,7 @@ from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.fleet.membership import ConnectedEnvoy
 from extproc.core.queue.queue_order import QueueOrder
 from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.scale_advisor import ModelScale
 from extproc.core.scheduler.snapshot import take_queue_snapshot
 from extproc.core.scheduler.waits import ModelQueue
 
@@ -55,6 +56,7 @@ def status_json(
             "idle_note": queue.idle_note,
             **_order(dispatcher.queue_order),
         },
+        "scale": {model: _scale(one) for model, one in sorted(dispatcher.scale(now).items())},
         "running": dispatcher.running_requests,
         "exchanges": exchanges,
         "outcomes": dict(outcomes),
@@ -68,6 +70,20 @@ def _order(order: QueueOrder) -> dict[str, Any]:
     """The order within each flow, unless it is that of arrival."""
     label = order.by_size_label
     return {} if label is None else {"order": label, "max_overtaken_s": order.max_overtaken_s}
+
+
+def _scale(scale: ModelScale) -> dict[str, Any]:
+    traffic = scale.traffic
+    return {
+        "wanted": scale.wanted,
+        "servers": traffic.servers,
+        "cause": scale.cause.value,
+        "queued_slots": traffic.queued_slots,
+        "busy_slots": traffic.busy_slots,
+        "arrivals_per_s": _rounded(traffic.arrivals_per_s),
+        "service_s": _rounded(traffic.service_s),
+        "slots": _rounded(traffic.slots),
+    }
 
 
 def _by_reason(queue: ModelQueue) -> dict[str, int]:

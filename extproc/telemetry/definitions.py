@@ -279,6 +279,13 @@ MODEL_CHANGES: Final = Family(
     "unload.",
     labels=("machine", "model", "change"),
 )
+MODEL_WANTED_SERVERS: Final = Family(
+    name="coxswain_model_wanted_servers",
+    kind=Kind.GAUGE,
+    help="The number of servers that a model needs, from its queue, its arrivals and the time of "
+    "its requests (docs/scaling.md). The model is empty for requests that name none of several.",
+    labels=("model",),
+)
 PROCESSES: Final = Family(
     name="coxswain_processes",
     kind=Kind.GAUGE,
@@ -314,7 +321,7 @@ PROCESS_FAMILIES: Final = (PROCESSES, TAKEOVERS, FRONT_CALLS)
 """Only there with fronts."""
 FAMILIES: Final = (
     *(SLOTS, ENDPOINTS, OBSERVATION_AGE, QUEUE_DEPTH, MODEL_QUEUE_DEPTH),
-    *(MODEL_IDLE_SLOTS, QUEUE_MAX_REQUESTS),
+    *(MODEL_IDLE_SLOTS, MODEL_WANTED_SERVERS, QUEUE_MAX_REQUESTS),
     *(QUEUE_BODY_BYTES, QUEUE_MAX_BODY_BYTES, RUNNING, REQUESTS),
     *(QUEUE_WAIT, PICK, TIME_TO_FIRST_TOKEN, SIZE_ERROR, SLO_REQUESTS),
     *(SCRAPES, EJECTED, EJECTIONS),

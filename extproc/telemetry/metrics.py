@@ -126,6 +126,9 @@ class Metrics:
                 **self._read_endpoints(),
                 definitions.QUEUE_DEPTH: _by_label(sources.queue_depths()),
                 **_read_models(dispatcher.waits().by_model()),
+                definitions.MODEL_WANTED_SERVERS: {
+                    (model,): one.wanted for model, one in dispatcher.scale(self._clock()).items()
+                },
                 definitions.QUEUE_MAX_REQUESTS: {(): dispatcher.options.queue_max_requests},
                 definitions.QUEUE_BODY_BYTES: {(): dispatcher.queue.body_bytes},
                 definitions.QUEUE_MAX_BODY_BYTES: {(): dispatcher.options.queue_max_body_bytes},

@@ -9,7 +9,7 @@ from tests.cli.typed_command import Command
 
 NAMES = [
     *("up", "serve", "agent", "status", "version", "top", "models", "load", "unload"),
-    *("pin", "logs", "usage", "explain", "keeper"),
+    *("pin", "logs", "scale", "usage", "explain", "keeper"),
     *("endpoints", "queue", "requests", "config"),
 ]
 

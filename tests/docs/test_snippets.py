@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from extproc.admin.external_scaler import read_trigger
 from extproc.app.envoy import envoy_options
 from extproc.keeper.models_file import parse_models
+from extproc.pb import externalscaler_pb2 as pb
 from extproc.settings import Settings, load_settings
 from tests.docs.pages import ROOT, Block, pages
 
@@ -71,3 +73,22 @@ def test_blocks_say_what_they_are() -> None:
     known |= {"python", "nginx", "caddyfile"}
     for page in pages():
         assert {block.language for block in page.blocks()} <= known, page.path.name
+
+
+def test_the_scaled_object_is_one_that_we_serve() -> None:
+    """Its trigger's metadata are read, and it names the port that the settings beside it open."""
+    contents = [
+        yaml.safe_load(block.text)
+        for found in pages()
+        if found.path.name == "scaling.md"
+        for block in found.blocks()
+        if block.language == "yaml"
+    ]
+    (scaled,) = (one for one in contents if one.get("kind") == "ScaledObject")
+    (opened,) = (one for one in contents if "keda" in one)
+    (trigger,) = scaled["spec"]["triggers"]
+    assert trigger["type"] == "external-push"
+    metadata = trigger["metadata"]
+    found_trigger = read_trigger(pb.ScaledObjectRef(scalerMetadata=metadata))
+    assert found_trigger.model == metadata["model"] and found_trigger.target == 1.0
+    assert metadata["scalerAddress"].endswith(opened["keda"]["listen"].removeprefix("0.0.0.0"))

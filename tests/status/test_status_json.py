@@ -82,6 +82,16 @@ def test_picture_of_one_endpoint() -> None:
         },
         "idle_note": "",
     }
+    assert tree["scale"]["tiny"] == {
+        "wanted": 1,
+        "servers": 1,
+        "cause": "unknown",
+        "queued_slots": 1,
+        "busy_slots": 2,
+        "arrivals_per_s": 0.033,
+        "service_s": None,
+        "slots": 2.0,
+    }
     assert tree["outcomes"] == {"served": 7}
     assert tree["envoys"] == [
         {"node_id": "envoy-1", "acknowledged_version": 1},

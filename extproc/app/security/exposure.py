@@ -10,7 +10,7 @@ import grpc
 from extproc.admin.auth.guard import Guard
 from extproc.admin.auth.tokens import Token, TokenError
 from extproc.settings import AdminSettings, AgentsSettings, Problem, Settings, SettingsError
-from extproc.settings.security_section import AdminTlsSettings, GrpcTlsSettings
+from extproc.settings.security_section import PortTlsSettings
 from extproc.settings.values import split_host_port
 from extproc.transport.certificates import CertificateError, CertificateFiles, Certificates
 
@@ -116,7 +116,13 @@ def admin_credentials(settings: Settings) -> grpc.ServerCredentials | None:
     return None if certificates is None else certificates.credentials()
 
 
-def _certificates(section: GrpcTlsSettings | AdminTlsSettings, name: str) -> Certificates | None:
+def keda_credentials(settings: Settings) -> grpc.ServerCredentials | None:
+    """The certificates of KEDA's port, None without TLS; raises `SettingsError`."""
+    certificates = _certificates(settings.keda, "keda")
+    return None if certificates is None else certificates.credentials()
+
+
+def _certificates(section: PortTlsSettings, name: str) -> Certificates | None:
     if section.cert_file is None or section.key_file is None:
         return None
     client_ca = section.client_ca_file

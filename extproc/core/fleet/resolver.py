@@ -87,6 +87,10 @@ class RequestResolver:
         """The objective of a request."""
         return self._options.objectives.of(request.objective, request.model)
 
+    def objective_named(self, name: str) -> Objective:
+        """The objective of that name; the default if there is none."""
+        return self._options.objectives.of(name, None)
+
     def _objective_of_base(self, request: Request) -> Objective:
         """The same if a part of its model name may be that of an adapter."""
         base = (request.model or "").rpartition(":")[0] or request.model

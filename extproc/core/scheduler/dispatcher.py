@@ -15,7 +15,7 @@ first changes the state; errors in later steps (learning, assigning freed slots)
 if the call itself raises, all derived state is derived again from the leases and tickets.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from extproc.core.address import Address
 from extproc.core.constraints import UNCONSTRAINED, Constraints
@@ -42,6 +42,7 @@ from extproc.core.scheduler.feedback import (
 )
 from extproc.core.scheduler.fleet_updates import DispatcherOptions, FleetUpdates
 from extproc.core.scheduler.forecast import QueuePosition
+from extproc.core.scheduler.scale_advisor import ModelScale
 from extproc.core.scheduler.sizing import learn_size
 from extproc.core.scheduler.slo import evaluate_end, evaluate_headers
 from extproc.core.scheduler.takeover import HeldLease, Place
@@ -76,6 +77,7 @@ class Dispatcher(FleetUpdates):
             resolved = self.state.resolver.resolve(request)
             if isinstance(resolved, Reason):
                 return self._allocator.rejected(resolved, 0.0)
+            self._scale.arrived(resolved, now)
             request = self.state.resolver.apply(request, resolved)
             address, target = self._admission.goal(resolved, request, self._limits, now)
             if address is None:
@@ -168,6 +170,7 @@ class Dispatcher(FleetUpdates):
         if run is None:
             self.state.outliers.ended(lease, now)
             return None
+        self._scale.ended(lease, run, end, now)
         if is_received:
             credit(self.state, lease, run, end, now)  # the caller assigns the slots that this opens
         first_token_at, bounds = evaluate_end(self.state, lease, run, end, now)
@@ -435,6 +438,18 @@ class Dispatcher(FleetUpdates):
                 waited_s=known.waited_s + longest_s * (1 + len(queue)) / 2,
             )
         return found
+
+    def scale(
+        self, now: float, objective: str | None = None, names: Collection[str] = ()
+    ) -> dict[str, ModelScale]:
+        """The servers that each model needs; only for the requests of `objective` if that is
+        given. Requests for unknown `names` count for these. O(endpoints' models + leases + queued
+        requests)."""
+        return self._scale.read(self.options.scale, now, objective, names)
+
+    def canonical_model(self, name: str) -> str:
+        """One name for all names of a model; the name itself if it is unknown."""
+        return self.state.resolver.names.catalog.canonical_name(name)
 
     def load_of(self, model: str | None) -> ModelLoad | None:
         """The load that requests for a model wait for; None if no keeper is to load it."""

@@ -22,6 +22,7 @@ from extproc.core.outliers.outlier_detection import OutlierOptions
 from extproc.core.placement.model_load import ModelLoad
 from extproc.core.queue.aging import Aging
 from extproc.core.queue.queue_order import ARRIVAL_ORDER, QueueOrder
+from extproc.core.scaling.wanted import ScaleOptions
 from extproc.core.scheduler.admission import Admission, QueueLimits
 from extproc.core.scheduler.audit import faults, rebuild
 from extproc.core.scheduler.blame import seen
@@ -29,6 +30,7 @@ from extproc.core.scheduler.events import CallScope, Event, Outbox
 from extproc.core.scheduler.feedback import (
     on_observation,
 )
+from extproc.core.scheduler.scale_advisor import ScaleAdvisor
 from extproc.core.scheduler.slot_allocator import SlotAllocator
 from extproc.core.scheduler.state import State
 from extproc.core.slots.ledger import DrainingCaps
@@ -54,6 +56,7 @@ class DispatcherOptions:
     aging: Aging = field(default_factory=Aging)
     outliers: OutlierOptions = field(default_factory=OutlierOptions)
     order: QueueOrder = ARRIVAL_ORDER
+    scale: ScaleOptions = field(default_factory=ScaleOptions)
 
     @property
     def queue_limits(self) -> QueueLimits:
@@ -82,6 +85,7 @@ class FleetUpdates:
             self.state, self._outbox, self.options.fallbacks, self.options.aging
         )
         self._admission = Admission(self._allocator, self.queue, self.state.uploads, random)
+        self._scale = ScaleAdvisor(self.state)
         self._limits = self.options.queue_limits
         self._fresh_until: OrderedDict[Address, float] = OrderedDict()
         self._is_closed = False

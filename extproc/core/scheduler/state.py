@@ -18,6 +18,7 @@ from extproc.core.queue.fair_queueing import FairQueueing
 from extproc.core.queue.queue_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.queue.request_queue import RequestQueue
 from extproc.core.queue.slo_attainment import SloAttainment
+from extproc.core.scaling.traffic import Traffic
 from extproc.core.scheduler.events import Outbox
 from extproc.core.scheduler.in_flight import InFlight
 from extproc.core.scheduler.request_sizes import RequestSizes
@@ -61,6 +62,7 @@ class State:
         self.usage_share = UsageShare()
         self.use_by_criticality = {criticality: UsageShare() for criticality in Criticality}
         self.uploads = Uploads()
+        self.traffic = Traffic()
         self.subset_hints = SubsetHints(self.fleet)
         self.loads: Mapping[str, ModelLoad] = {}
         """What requests wait for, by all names of the models that keepers could load."""

@@ -784,3 +784,39 @@ class ListUsageResponse(_message.Message):
     USAGE_FIELD_NUMBER: _ClassVar[int]
     usage: _containers.RepeatedCompositeFieldContainer[Usage]
     def __init__(self, usage: _Optional[_Iterable[_Union[Usage, _Mapping]]] = ...) -> None: ...
+
+class ListScaleRequest(_message.Message):
+    __slots__ = ("objective",)
+    OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
+    objective: str
+    def __init__(self, objective: _Optional[str] = ...) -> None: ...
+
+class ListScaleResponse(_message.Message):
+    __slots__ = ("models",)
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    models: _containers.RepeatedCompositeFieldContainer[ModelScale]
+    def __init__(self, models: _Optional[_Iterable[_Union[ModelScale, _Mapping]]] = ...) -> None: ...
+
+class ModelScale(_message.Message):
+    __slots__ = ("model", "wanted", "servers", "cause", "meaning", "queued_slots", "busy_slots", "arrivals_per_s", "service_s", "slots")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    MEANING_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    BUSY_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    ARRIVALS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    SERVICE_S_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    wanted: int
+    servers: int
+    cause: str
+    meaning: str
+    queued_slots: int
+    busy_slots: int
+    arrivals_per_s: float
+    service_s: float
+    slots: float
+    def __init__(self, model: _Optional[str] = ..., wanted: _Optional[int] = ..., servers: _Optional[int] = ..., cause: _Optional[str] = ..., meaning: _Optional[str] = ..., queued_slots: _Optional[int] = ..., busy_slots: _Optional[int] = ..., arrivals_per_s: _Optional[float] = ..., service_s: _Optional[float] = ..., slots: _Optional[float] = ...) -> None: ...

@@ -104,6 +104,11 @@ class AdminStub:
                 request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ReloadSettingsRequest.SerializeToString,
                 response_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ReloadSettingsResponse.FromString,
                 _registered_method=True)
+        self.ListScale = channel.unary_unary(
+                '/coxswain.v1.Admin/ListScale',
+                request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListScaleRequest.SerializeToString,
+                response_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListScaleResponse.FromString,
+                _registered_method=True)
         self.GetStatus = channel.unary_unary(
                 '/coxswain.v1.Admin/GetStatus',
                 request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.GetStatusRequest.SerializeToString,
@@ -243,6 +248,13 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListScale(self, request, context):
+        """The number of servers that each model needs, sorted by model.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetStatus(self, request, context):
         """An overview of the picker.
         """
@@ -358,6 +370,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ReloadSettings,
                     request_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ReloadSettingsRequest.FromString,
                     response_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ReloadSettingsResponse.SerializeToString,
+            ),
+            'ListScale': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListScale,
+                    request_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListScaleRequest.FromString,
+                    response_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListScaleResponse.SerializeToString,
             ),
             'GetStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStatus,
@@ -768,6 +785,33 @@ class Admin:
             '/coxswain.v1.Admin/ReloadSettings',
             extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ReloadSettingsRequest.SerializeToString,
             extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ReloadSettingsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListScale(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coxswain.v1.Admin/ListScale',
+            extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListScaleRequest.SerializeToString,
+            extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListScaleResponse.FromString,
             options,
             channel_credentials,
             insecure,

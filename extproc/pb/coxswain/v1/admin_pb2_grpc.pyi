@@ -20,6 +20,7 @@ class AdminStub:
     ListUsage: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.ListUsageRequest, extproc.pb.coxswain.v1.admin_pb2.ListUsageResponse]
     GetSettings: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.GetSettingsRequest, extproc.pb.coxswain.v1.admin_pb2.GetSettingsResponse]
     ReloadSettings: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.ReloadSettingsRequest, extproc.pb.coxswain.v1.admin_pb2.ReloadSettingsResponse]
+    ListScale: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.ListScaleRequest, extproc.pb.coxswain.v1.admin_pb2.ListScaleResponse]
     GetStatus: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.GetStatusRequest, extproc.pb.coxswain.v1.admin_pb2.GetStatusResponse]
     ListModels: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.ListModelsRequest, extproc.pb.coxswain.v1.admin_pb2.ListModelsResponse]
     LoadModel: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.LoadModelRequest, extproc.pb.coxswain.v1.admin_pb2.LoadModelResponse]
@@ -70,6 +71,9 @@ class AdminServicer:
     def ReloadSettings(
         self, request: extproc.pb.coxswain.v1.admin_pb2.ReloadSettingsRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.ReloadSettingsRequest, extproc.pb.coxswain.v1.admin_pb2.ReloadSettingsResponse]
     ) -> Awaitable[extproc.pb.coxswain.v1.admin_pb2.ReloadSettingsResponse]: ...
+    def ListScale(
+        self, request: extproc.pb.coxswain.v1.admin_pb2.ListScaleRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.ListScaleRequest, extproc.pb.coxswain.v1.admin_pb2.ListScaleResponse]
+    ) -> Awaitable[extproc.pb.coxswain.v1.admin_pb2.ListScaleResponse]: ...
     def GetStatus(
         self, request: extproc.pb.coxswain.v1.admin_pb2.GetStatusRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.GetStatusRequest, extproc.pb.coxswain.v1.admin_pb2.GetStatusResponse]
     ) -> Awaitable[extproc.pb.coxswain.v1.admin_pb2.GetStatusResponse]: ...

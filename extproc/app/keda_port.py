@@ -1,0 +1,55 @@
+"""KEDA's port: its external scaler, on a gRPC server of its own, because KEDA sends no token."""
+
+from collections.abc import Callable
+from typing import Final
+
+import grpc
+
+from extproc.admin import add_reflection
+from extproc.admin.external_scaler import SERVICE, ExternalScaler
+from extproc.app.ports import bind
+from extproc.app.security import exposure
+from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.settings import Settings
+from extproc.transport import ServiceTable
+from extproc.transport.grpcio_server import add_calls
+from extproc.transport.health import SERVICE as HEALTH_SERVICE
+from extproc.transport.health import Health
+
+OPTIONS: Final = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", 64 * 1024),
+    ("grpc.max_concurrent_streams", 2000),
+)
+STOP_GRACE_S: Final = 0.2
+
+
+class KedaPort:
+    """Does nothing unless the settings name an address."""
+
+    def __init__(self, dispatcher: Dispatcher, clock: Callable[[], float], health: Health) -> None:
+        self._scaler = ExternalScaler(dispatcher, clock)
+        self._health = health
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self, settings: Settings) -> int:
+        """Serve where the settings say; returns the port, 0 without one. Raises `ListenError` if
+        it cannot, and `SettingsError` for certificates that cannot be used."""
+        if settings.keda.listen is None:
+            return 0
+        self._server = grpc.aio.server(options=OPTIONS)
+        self._scaler.add_to(self._server)
+        health: ServiceTable = {}
+        self._health.add_to(health)
+        add_calls(self._server, health)
+        add_reflection(self._server, (SERVICE, HEALTH_SERVICE))
+        credentials = exposure.keda_credentials(settings)
+        port = bind(self._server, settings.keda.listen, "keda.listen", credentials)
+        await self._server.start()
+        return port
+
+    async def stop(self) -> None:
+        """End all calls and stop."""
+        if self._server is not None:
+            await self._server.stop(STOP_GRACE_S)
+            self._server = None

@@ -1,0 +1,42 @@
+"""Settings of the number of servers that each model needs."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from extproc.settings.section import Section
+from extproc.settings.values import MAP, Seconds, SlotCount, SomeSeconds, Whole
+
+
+class ScaledModelSettings(Section):
+    """A model that can be scaled from zero, by a name under which its servers report it."""
+
+    min_servers: Whole = Field(default=0, ge=0, le=10_000)
+    """The lowest number of wanted servers, also without requests."""
+    max_servers: Whole = Field(default=100, ge=1, le=10_000)
+    """The highest number of wanted servers."""
+    slots: SlotCount | None = None
+    """The slots of one server, until one has reported them."""
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if self.min_servers > self.max_servers:
+            raise PydanticCustomError("order", "min_servers is above max_servers")
+        return self
+
+
+class ScaleSettings(Section):
+    """The number of servers that each model needs: `coxswain scale` and the metric
+    coxswain_model_wanted_servers show it. See docs/scaling.md."""
+
+    target_wait_s: SomeSeconds = 5.0
+    """The mean time in the queue, in seconds, that the number aims at."""
+    idle_s: Seconds = 300.0
+    """The number of seconds without a request for a model after which it needs no server."""
+    down_after_s: Seconds = 300.0
+    """The number of seconds for which fewer servers would have done, after which fewer are wanted.
+    More are wanted at once."""
+    models: Annotated[dict[str, ScaledModelSettings], MAP] = Field(default={})
+    """The models that can be scaled from zero, by name, each with the keys below: requests for them
+    are queued while they have no server, also right after a start. In the environment: JSON."""

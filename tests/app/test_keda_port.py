@@ -1,0 +1,67 @@
+"""Claims about extproc/app/keda_port.py, through a whole picker."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import grpc
+import pytest
+
+from extproc.app import ListenError, Service
+from extproc.pb import externalscaler_pb2 as pb
+from extproc.pb.externalscaler_pb2_grpc import ExternalScalerStub
+from extproc.settings import Settings
+from tests.fakes.authority import Authority
+
+ANYWHERE = dict.fromkeys(("grpc", "admin", "http"), "127.0.0.1:0")
+SCALED = {"models": {"qwen": {"min_servers": 2}}}
+QWEN = pb.ScaledObjectRef(scalerMetadata={"model": "qwen"})
+
+
+def settings(**keda: str) -> Settings:
+    return Settings.model_validate({"listen": ANYWHERE, "scale": SCALED, "keda": keda})
+
+
+async def test_it_is_closed_unless_it_is_wanted() -> None:
+    service = Service(settings())
+    await service.start()
+    assert service.keda_port == 0
+    await service.stop()
+
+
+async def test_it_serves_without_a_token() -> None:
+    service = Service(settings(listen="127.0.0.1:0"))
+    await service.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{service.keda_port}") as channel:
+        assert (await ExternalScalerStub(channel).IsActive(QWEN)).result
+    await service.stop()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", service.keda_port))
+
+
+async def test_with_a_ca_it_takes_only_clients_with_a_certificate(tmp_path: Path) -> None:
+    """KEDA's `caCert`, `tlsClientCert` and `tlsClientKey`."""
+    authority = Authority(tmp_path)
+    own, client = authority.issue("server"), authority.issue("keda")
+    files = {"cert_file": own.cert, "key_file": own.key, "client_ca_file": authority.ca}
+    service = Service(
+        settings(listen="127.0.0.1:0", **{name: str(path) for name, path in files.items()})
+    )
+    await service.start()
+    ca = authority.ca.read_bytes()
+    known = grpc.ssl_channel_credentials(ca, client.key.read_bytes(), client.cert.read_bytes())
+    place = f"127.0.0.1:{service.keda_port}"
+    async with grpc.aio.secure_channel(place, known) as channel:
+        assert (await ExternalScalerStub(channel).IsActive(QWEN)).result
+    async with grpc.aio.secure_channel(place, grpc.ssl_channel_credentials(ca)) as channel:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await ExternalScalerStub(channel).IsActive(QWEN)
+    await service.stop()
+
+
+async def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        service = Service(settings(listen=f"127.0.0.1:{other.getsockname()[1]}"))
+        with pytest.raises(ListenError, match=r"keda\.listen"):
+            await service.start()

@@ -12,6 +12,7 @@ from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Objective, Objectives
 from extproc.core.observation import AdapterReading, ModelReading, Observation, ScrapeStatus
+from extproc.core.queue.queue_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
 from extproc.core.request import Request
@@ -31,6 +32,7 @@ class SteeredFleet:
         match: ModelMatch = ModelMatch.LENIENT,
         splits: dict[str, dict[str, float]] | None = None,
         by_model: dict[str, str] | None = None,
+        order: QueueOrder = ARRIVAL_ORDER,
     ) -> None:
         self.now = 100.0
         self.listener = RecordingListener()
@@ -41,7 +43,10 @@ class SteeredFleet:
             objectives=Objectives(by_name=by_name, by_model=by_model or {}),
         )
         options = DispatcherOptions(
-            queue_max_requests=queue_max_requests, stale_after_s=1e9, resolver=resolver
+            queue_max_requests=queue_max_requests,
+            stale_after_s=1e9,
+            resolver=resolver,
+            order=order,
         )
         self.dispatcher = listen(Dispatcher(Random(1), options), self.listener)
         self.addresses: list[Address] = []

@@ -213,6 +213,9 @@ def _scores(
         yield Score(name="first_token_s", value=cost.first_token_s, detail=late)
         yield Score(name="answer_s", value=cost.answer_s)
         yield Score(name="adapter_s", value=cost.adapter_s)
+        if cost.stall_s:
+            stalled = "what running answers there lose while its prompt is read"
+            yield Score(name="stall_s", value=cost.stall_s, detail=stalled)
         is_cached = bool(cost.saved_s or cost.forgone_s)
         yield Score(name="saved_s", value=cost.saved_s, detail=cached if is_cached else "")
 

@@ -67,7 +67,11 @@ class State:
         self.loads: Mapping[str, ModelLoad] = {}
         """What requests wait for, by all names of the models that keepers could load."""
         self.costs = CostModel(
-            self.latency, self.prefix_caches, self.sessions, self.in_flight.adapters
+            self.latency,
+            self.prefix_caches,
+            self.sessions,
+            self.in_flight.adapters,
+            counts_stalls=order.is_by_size,
         )
         self.endpoint_picker = EndpointPicker(
             self.fleet,

@@ -3,6 +3,9 @@
 first token   fixed time, and the prefill of uncached tokens
 answer        its tokens at that endpoint's rate, and the slowdown of the others there
 adapter       llama.cpp batches only requests with equal adapters: other requests alternate
+stall         while a prompt is read, the answers beside it stand still: llama.cpp gives them one
+              token for each batch of the prompt (`make bench BENCH=stalls`: they lose 99 to 100 %,
+              whatever the size of batches); only if the order is by size
 """
 
 from typing import NamedTuple
@@ -29,18 +32,26 @@ class Cost(NamedTuple):
     saved_s: float
     cached_tokens: float
     forgone_s: float = 0.0
+    stall_s: float = 0.0
 
     @property
     def total_s(self) -> float:
-        return self.first_token_s + self.answer_s + self.adapter_s
+        return self.first_token_s + self.answer_s + self.adapter_s + self.stall_s
 
 
 class CostModel:
     """Reads what was learned; changes nothing. A cost is O(log blocks)."""
 
     def __init__(
-        self, latency: LatencyModel, prefixes: PrefixIndex, sessions: Sessions, adapters: AdapterUse
+        self,
+        latency: LatencyModel,
+        prefixes: PrefixIndex,
+        sessions: Sessions,
+        adapters: AdapterUse,
+        *,
+        counts_stalls: bool = False,
     ) -> None:
+        self._counts_stalls = counts_stalls
         self._latency = latency
         self._prefixes = prefixes
         self._sessions = sessions
@@ -88,6 +99,10 @@ class CostModel:
             answer_tokens = 0.0
         token_s = estimate.token_s(busy_slots + 1)
         answer_s = answer_tokens * (token_s + estimate.decode_slope_s * busy_slots)
+        stall_s = 0.0
+        if self._counts_stalls:
+            uncached_tokens = max(0.0, request.likely_tokens - cached)
+            stall_s = estimate.prefill_s * uncached_tokens * busy_slots
         is_mixed = self._adapters.has_others(address, request.adapters)
         return Cost(
             first_token_s=first_token_s,
@@ -95,4 +110,5 @@ class CostModel:
             adapter_s=ADAPTER_SHARE * answer_tokens * token_s if is_mixed else 0.0,
             saved_s=estimate.prefill_s * cached,
             cached_tokens=cached,
+            stall_s=stall_s,
         )

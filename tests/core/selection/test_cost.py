@@ -7,6 +7,7 @@ import pytest
 from extproc.core.address import Address
 from extproc.core.prediction.latency import DEFAULT_ESTIMATE
 from extproc.core.prompt_blocks import BLOCK_TOKENS
+from extproc.core.queue.queue_order import Discipline, QueueOrder
 from extproc.core.request import UNKNOWN_PROMPT_TOKENS, Kind, Request
 from tests.fakes.steered_fleet import SteeredFleet
 
@@ -75,3 +76,22 @@ def test_a_prompt_of_unknown_length_is_as_long_as_its_read_part() -> None:
 def test_an_embedding_finds_no_cache() -> None:
     fleet, address = remembering(100)
     assert cached(fleet, address, is_optimistic=True, kind=Kind.EMBEDDING) == 0
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_a_prompt_costs_the_answers_beside_it(counts: bool) -> None:
+    """The time to read what is not cached, once for each busy slot."""
+    order = QueueOrder(discipline=Discipline.SHORTEST_EXPECTED if counts else Discipline.FIRST_COME)
+    fleet = SteeredFleet(order=order)
+    address = fleet.add(8)
+    prefixes = fleet.dispatcher.state.prefix_caches
+    prefixes.learn(address, CHAIN, 1000)
+    scorer = fleet.dispatcher.state.costs
+    tokens = len(CHAIN) * BLOCK_TOKENS + 500
+    request = Request(id="r", timeout_s=0.0, prompt_blocks=CHAIN, prompt_tokens=tokens)
+    alone, beside = (scorer.cost(request, address, busy, fleet.now) for busy in (0, 3))
+    assert alone.stall_s == 0.0
+    expected_s = 3 * 500 * DEFAULT_ESTIMATE.prefill_s if counts else 0.0
+    assert beside.stall_s == pytest.approx(expected_s)
+    parts_s = beside.first_token_s + beside.answer_s + beside.adapter_s
+    assert beside.total_s == pytest.approx(parts_s + expected_s)

@@ -11,6 +11,8 @@ import pytest
 from extproc.core.address import Address
 from extproc.core.constraints import Constraints
 from extproc.core.observation import ModelReading, ScrapeStatus
+from extproc.core.prompt_blocks import BLOCK_TOKENS
+from extproc.core.queue.queue_order import Discipline, QueueOrder
 from extproc.core.request import Request
 from extproc.core.resolved_request import ResolvedRequest
 from extproc.core.selection.endpoint_picker import PREFILL_WEIGHT, AffinityTarget
@@ -227,3 +229,21 @@ def test_no_cache_is_worth_loading_a_model_for() -> None:
     fleet.scrape(target, slots=2, busy_slots=0, models=[unloaded, b])
     for _ in range(2):
         assert fleet.pick(model="a", **LONG).address == other
+
+
+@pytest.mark.parametrize(
+    ("discipline", "expected"),
+    [(Discipline.FIRST_COME, 0), (Discipline.SHORTEST_EXPECTED, 1)],
+)
+def test_a_long_prompt_goes_where_few_answers_stall(discipline: Discipline, expected: int) -> None:
+    """The first server has the larger share of free slots, and three answers to stall; the other
+    has one. Only the order by size looks at that."""
+    fleet = SteeredFleet(order=QueueOrder(discipline=discipline))
+    large, small = fleet.add(8, context_tokens=65_536), fleet.add(2, context_tokens=65_536)
+    for address, count in ((large, 3), (small, 1)):
+        for _ in range(count):
+            lease = fleet.pick(allowed=frozenset({address}))
+            fleet.dispatcher.answered(lease, fleet.now)
+    blocks = tuple(range(20_000 // BLOCK_TOKENS))
+    lease = fleet.pick(prompt_blocks=blocks, prompt_tokens=20_000)
+    assert lease.address == (large, small)[expected]

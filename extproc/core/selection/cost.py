@@ -35,8 +35,13 @@ class Cost(NamedTuple):
     stall_s: float = 0.0
 
     @property
+    def own_s(self) -> float:
+        """Without what it costs other requests while its prompt is read."""
+        return self.first_token_s + self.answer_s + self.adapter_s
+
+    @property
     def total_s(self) -> float:
-        return self.first_token_s + self.answer_s + self.adapter_s + self.stall_s
+        return self.own_s + self.stall_s
 
 
 class CostModel:

@@ -181,7 +181,7 @@ class EndpointPicker:
                 here = self._costs.cost(request, offered, used.slots - used.free_slots, now)
             there = self._cost(address, pool, request, ranking, now)
             saved_s = here.first_token_s - there.first_token_s
-            max_wait_s = here.total_s - there.total_s + (PREFILL_WEIGHT - 1.0) * saved_s
+            max_wait_s = here.own_s - there.own_s + (PREFILL_WEIGHT - 1.0) * saved_s
             if max_wait_s < MIN_AFFINITY_WAIT_S:
                 continue
             wait_s = self._wait_s(address, pool.slots, now)

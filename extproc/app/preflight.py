@@ -3,6 +3,7 @@
 Everything here blocks on the disk: it reads the files that the settings name.
 """
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,6 +36,7 @@ def startup_problems(settings: Settings) -> tuple[Problem, ...]:
         lambda: exposure.admin_credentials(settings),
         lambda: exposure.keda_credentials(settings),
         lambda: exposure.check_exposure(settings),
+        lambda: _check_scale_command(settings),
     )
 
 
@@ -69,6 +71,12 @@ def _found(*checks: Callable[[], object]) -> tuple[Problem, ...]:
 def _followed(settings: Settings) -> Path | None:
     file = settings.discovery.file
     return None if file is None else Path(file).expanduser()
+
+
+def _check_scale_command(settings: Settings) -> None:
+    command = settings.scale.command
+    if command and shutil.which(command[0]) is None:
+        raise _error("scale.command", f"{command[0]}: no such program, or not executable")
 
 
 def _check_followed(settings: Settings) -> None:

@@ -34,6 +34,7 @@ from extproc.app.pages.queue_positions import QueuePositions
 from extproc.app.placement import Placement
 from extproc.app.ports import ListenError, data_plane_server
 from extproc.app.request_log import is_logged, log_request
+from extproc.app.scale_command import ScaleCommand
 from extproc.app.security import exposure
 from extproc.app.security.secret_reloader import SecretReloader
 from extproc.app.usage import Usage
@@ -41,6 +42,7 @@ from extproc.core.client_limits import ClientLimits
 from extproc.core.objective import Criticality
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
+from extproc.core.scheduler.scale_advisor import ModelScale
 from extproc.settings import SettingsError
 from extproc.settings.values import split_host_port
 from extproc.stream.envoy.access_log import AccessLog
@@ -209,6 +211,7 @@ class Service:
             read_usage=None if self._usage is None else self._usage.read,
             processes=processes,
         )
+        self._scale_command = _scale_command(settings, self.dispatcher)
         self._keda_port = KedaPort(self.dispatcher, time.monotonic, self._health)
         self._activity = Activity(
             self.dispatcher,
@@ -281,6 +284,8 @@ class Service:
         self._bypasses.start()
         self._envoy_counters.start()
         self._activity.start()
+        if self._scale_command is not None:
+            self._scale_command.start()
         self._health.set_ready(True)
         self._pages.is_serving = True
         log.info("serving Envoy on %s, operators on %s", listen.grpc, listen.admin)
@@ -314,6 +319,8 @@ class Service:
         self.processor.close()
         self.dispatcher.close(time.monotonic())
         await self._drain(self.settings.present.drain_timeout_s)
+        if self._scale_command is not None:
+            await self._scale_command.aclose()
         self._placement.stop()
         await self._keda_port.stop()
         await self._admin_port.stop()
@@ -438,6 +445,7 @@ class Service:
             *self._envoy_counters.problems(),
             *self._lag.problems(),
             *(self._usage.problems() if self._usage is not None else ()),
+            *(self._scale_command.problems() if self._scale_command is not None else ()),
         )
 
     def _wants_traces(self) -> bool:
@@ -461,6 +469,19 @@ def _usage(
         return None
     path = Path(settings.usage.path).expanduser()
     return Usage(path, settings.usage.keep_days, dispatcher, registry, limits)
+
+
+def _scale_command(settings: Settings, dispatcher: Dispatcher) -> ScaleCommand | None:
+    """What starts and stops servers by `scale.command`, if that is given."""
+    scale = settings.scale
+    if not scale.command:
+        return None
+
+    def read() -> dict[str, ModelScale]:
+        found = dispatcher.scale(time.monotonic(), names=scale.models)
+        return {name: found[dispatcher.canonical_model(name)] for name in scale.models}
+
+    return ScaleCommand(scale.command, scale.models, read, time.monotonic, scale.command_timeout_s)
 
 
 async def _listen(pages: Pages, address: str) -> int:

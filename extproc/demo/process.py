@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from extproc.demo import parent_death_signal
+from extproc.keeper import parent_death_signal
 
 Probe = Callable[[], Awaitable[bool]]
 

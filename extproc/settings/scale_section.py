@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from extproc.settings.section import Section
-from extproc.settings.values import MAP, Seconds, SlotCount, SomeSeconds, Whole
+from extproc.settings.values import LIST, MAP, Seconds, SlotCount, SomeSeconds, Whole
 
 
 class ScaledModelSettings(Section):
@@ -40,3 +40,15 @@ class ScaleSettings(Section):
     models: Annotated[dict[str, ScaledModelSettings], MAP] = Field(default={})
     """The models that can be scaled from zero, by name, each with the keys below: requests for them
     are queued while they have no server, also right after a start. In the environment: JSON."""
+    command: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], LIST] = ()
+    """The program that starts and stops servers, and its arguments. It is run without a shell, with
+    three more arguments: `up` or `down`, a name in models, and the number of servers that there
+    should be. Without it, nothing is run."""
+    command_timeout_s: SomeSeconds = 60.0
+    """The number of seconds after which a run of the command is ended."""
+
+    @model_validator(mode="after")
+    def _check_models(self) -> Self:
+        if self.command and not self.models:
+            raise PydanticCustomError("together", "command needs models: name those it may start")
+        return self

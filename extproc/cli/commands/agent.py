@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from extproc.cli.admin_client import AdminClient, PickerError
-from extproc.cli.durations import METAVAR, duration
 from extproc.cli.exit_codes import ExitCode
+from extproc.cli.reporting import DrainOption, LogFormatOption, connect, set_up_log
 from extproc.cli.rpc_command import is_loopback, talks
-
-if TYPE_CHECKING:
-    import grpc
 
 
 def register(root: typer.Typer) -> None:
@@ -102,19 +99,8 @@ async def agent(
             "--llama, or the advertised IP address if that is not a name.",
         ),
     ] = "",
-    drain_timeout: Annotated[
-        float,
-        typer.Option(
-            "--drain-timeout",
-            metavar=METAVAR,
-            parser=duration,
-            show_default="30s",
-            help="How long to wait at the end for running requests, such as 30s or 2m.",
-        ),
-    ] = 30.0,
-    log_format: Annotated[
-        str, typer.Option("--log-format", metavar="FORMAT", help="The log format: human or json.")
-    ] = "human",
+    drain_timeout: DrainOption = 30.0,
+    log_format: LogFormatOption = "human",
 ) -> None:
     """Run beside a llama-server and report it to the picker, until Ctrl-C or SIGTERM.
 
@@ -129,12 +115,8 @@ async def agent(
       coxswain agent --picker picker:9003 --llama https://gpu-1.lan:8080 --server-ca lan.pem
     """
     from extproc.app.agent import AgentError, AgentPlan, run_agent
-    from extproc.app.logs import set_up_logging
-    from extproc.settings import LogSettings
 
-    if log_format not in ("human", "json"):
-        raise PickerError(ExitCode.USAGE, "--log-format: human or json")
-    set_up_logging(LogSettings(format="json" if log_format == "json" else "human"))
+    set_up_log(log_format)
     key = os.environ.get(api_key_env, "").strip() if api_key_env else ""
     if api_key_env and not key:
         raise PickerError(ExitCode.USAGE, f"--api-key-env: {api_key_env} is empty or not set")
@@ -157,23 +139,6 @@ async def agent(
         server_name=certificate_name,
     )
     try:
-        await run_agent(plan, lambda: _connect(picker))
+        await run_agent(plan, lambda: connect(picker))
     except AgentError as error:
         raise PickerError(ExitCode.USAGE, str(error)) from None
-
-
-AGENT_CHANNEL = (
-    # Each attempt uses a new channel: gRPC's own pauses between attempts would come on top of ours.
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_retries", 0),
-)
-
-
-def _connect(picker: AdminClient) -> grpc.aio.Channel:
-    """A channel with the current certificates; a file may be missing during its renewal."""
-    from scraper.agent.link import LinkError
-
-    try:
-        return picker.new_channel(AGENT_CHANNEL)
-    except PickerError as error:
-        raise LinkError(str(error)) from None

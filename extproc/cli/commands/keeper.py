@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from extproc.cli.admin_client import AdminClient, PickerError
-from extproc.cli.durations import METAVAR, duration
 from extproc.cli.exit_codes import ExitCode
 from extproc.cli.output import (
     DocumentFormat,
@@ -18,10 +17,8 @@ from extproc.cli.output import (
     print_document,
     print_json,
 )
+from extproc.cli.reporting import DrainOption, LogFormatOption, connect, set_up_log
 from extproc.cli.rpc_command import talks
-
-if TYPE_CHECKING:
-    import grpc
 
 group = typer.Typer(rich_markup_mode=None)
 
@@ -52,19 +49,8 @@ async def keeper(
         str,
         typer.Option("--name", metavar="NAME", help="The machine's name; by default its own."),
     ] = "",
-    drain_timeout: Annotated[
-        float,
-        typer.Option(
-            "--drain-timeout",
-            metavar=METAVAR,
-            parser=duration,
-            show_default="30s",
-            help="How long to wait at the end for running requests, such as 30s or 2m.",
-        ),
-    ] = 30.0,
-    log_format: Annotated[
-        str, typer.Option("--log-format", metavar="FORMAT", help="The log format: human or json.")
-    ] = "human",
+    drain_timeout: DrainOption = 30.0,
+    log_format: LogFormatOption = "human",
 ) -> None:
     """Start, watch and stop the llama-servers of this machine, until Ctrl-C or SIGTERM.
 
@@ -79,12 +65,9 @@ async def keeper(
       coxswain keeper import llama-swap.yaml > models.yaml
     """
     from extproc.app.keeper import KeeperError, KeeperPlan, run_keeper
-    from extproc.app.logs import set_up_logging
-    from extproc.settings import LogSettings, SettingsError
+    from extproc.settings import SettingsError
 
-    if log_format not in ("human", "json"):
-        raise PickerError(ExitCode.USAGE, "--log-format: human or json")
-    set_up_logging(LogSettings(format="json" if log_format == "json" else "human"))
+    set_up_log(log_format)
     plan = KeeperPlan(
         picker=picker.address,
         models=models,
@@ -94,20 +77,9 @@ async def keeper(
         drain_timeout_s=drain_timeout,
     )
     try:
-        await run_keeper(plan, lambda: _connect(picker))
+        await run_keeper(plan, lambda: connect(picker))
     except (KeeperError, SettingsError) as error:
         raise PickerError(ExitCode.USAGE, str(error)) from None
-
-
-def _connect(picker: AdminClient) -> grpc.aio.Channel:
-    """A channel with the current certificates; a file may be missing during its renewal."""
-    from extproc.cli.commands.agent import AGENT_CHANNEL
-    from scraper.agent.link import LinkError
-
-    try:
-        return picker.new_channel(AGENT_CHANNEL)
-    except PickerError as error:
-        raise LinkError(str(error)) from None
 
 
 @group.command("check")

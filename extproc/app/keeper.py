@@ -24,6 +24,7 @@ from extproc.keeper.link import KeeperLink, LinkOptions
 from extproc.keeper.machine import Machine
 from extproc.keeper.model_server import ModelServer, agent_options, endpoint_name
 from extproc.keeper.models_file import ModelsFile, read_models
+from extproc.keeper.slot_store import SlotStore, StoreError
 from scraper.agent import Agent, AgentOptions
 from scraper.agent.advertise import Advertise, AdvertiseError
 from scraper.options import ScraperOptions
@@ -81,7 +82,7 @@ async def run_keeper(plan: KeeperPlan, connect: Callable[[], grpc.aio.Channel]) 
         )
         return Agent(target, agent_options(options, name), connect, lost_s=lag.lost_s, edit=edit)
 
-    _add_servers(machine, file, host, make_agent)
+    _add_servers(machine, file, host, make_agent, _slot_store(machine, file))
     await _keep(machine, link, lag, plan, file)
 
 
@@ -93,6 +94,7 @@ def _add_servers(
         [EndpointTarget, str, Callable[[Observation], Observation]],
         Agent,
     ],
+    slot_store: SlotStore | None,
 ) -> None:
     ports = file.ports()
     for name, entry in file.models.items():
@@ -103,8 +105,20 @@ def _add_servers(
             endpoint_name=endpoint_name(machine.name, name),
             make_agent=make_agent,
             changed=machine.changed,
+            slot_store=slot_store,
         )
         machine.add(server)
+
+
+def _slot_store(machine: Machine, file: ModelsFile) -> SlotStore | None:
+    if file.save_slots is None:
+        return None
+    store = SlotStore(file.save_slots, machine.name, file.save_slots_mb)
+    try:
+        store.open()
+    except StoreError as error:
+        raise KeeperError(str(error)) from None
+    return store
 
 
 async def _keep(

@@ -27,10 +27,12 @@ import httpx
 
 from extproc.core.address import Address
 from extproc.core.observation import Issue, Observation, ScrapeStatus, is_router
-from extproc.keeper.command import server_command
+from extproc.keeper.command import saves_slots, server_command
 from extproc.keeper.log_ring import LogRing
 from extproc.keeper.models_file import ModelEntry
 from extproc.keeper.server_process import ServerProcess
+from extproc.keeper.slot_cache import Server, SlotCache
+from extproc.keeper.slot_store import SlotStore
 from scraper.agent import Agent, AgentOptions
 from scraper.target import EndpointTarget
 
@@ -94,12 +96,19 @@ class ModelServer:
         endpoint_name: str,
         make_agent: MakeAgent,
         changed: Callable[[], None],
+        slot_store: SlotStore | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """With `slot_store` its prompt caches are kept there while it is not loaded."""
         self.name = name
         self.entry = entry
         self.address = address
         self.log = LogRing()
+        self._slot_cache = (
+            None
+            if slot_store is None or saves_slots(entry)
+            else SlotCache(slot_store, name, lambda text: self.log.add(f"[keeper] {text}"))
+        )
         self._endpoint_name = endpoint_name
         self._make_agent = make_agent
         self._changed = changed
@@ -171,8 +180,10 @@ class ModelServer:
         if self.entry.api_key_env and not key:
             return f"the environment variable {self.entry.api_key_env} is empty or not set"
         self.log.add(f"[keeper] loading {self.name} on {self.address}")
+        cache = self._slot_cache
+        command = server_command(self.entry, self.address, "" if cache is None else cache.folder)
         process = await ServerProcess.start(
-            server_command(self.entry, self.address), self.entry.env, self.log
+            command, self.entry.env, self.log, is_private=cache is not None
         )
         self._process = process
         ended = await self._first_of(
@@ -188,6 +199,14 @@ class ModelServer:
             return process.how_it_ended()
         if ended == 1:
             return None
+        if cache is not None:
+            ended = await self._first_of(
+                process.wait(), self._leaving.wait(), self._restore_slots(cache)
+            )
+            if ended == 0:
+                return process.how_it_ended()
+            if ended == 1:
+                return None
         now = self._clock()
         log.info("%s is loaded after %.1f s", self.name, now - began_at)
         self._set(ModelState.LOADED, load_s=now - began_at)
@@ -304,9 +323,24 @@ class ModelServer:
             if not ended.done():
                 limit_s = FOREIGN_S if self._agent.was_granted else UNCONFIRMED_S
                 await self._until_idle(limit_s)
+                if self._slot_cache is not None:
+                    await self._save_slots(self._slot_cache)
         finally:
             ended.cancel()
             await asyncio.gather(ended, return_exceptions=True)
+
+    async def _restore_slots(self, cache: SlotCache) -> None:
+        async with self._client() as client:
+            await cache.restore(self._as_server(client))
+
+    async def _save_slots(self, cache: SlotCache) -> None:
+        async with self._client() as client:
+            await cache.save(self._as_server(client))
+
+    def _as_server(self, client: httpx.AsyncClient) -> Server:
+        # Where it listens says nothing about its model.
+        command = server_command(self.entry, Address.of("127.0.0.1", 1))
+        return Server(client=client, command=command, environment=self.entry.env)
 
     async def _until_idle(self, limit_s: float) -> None:
         """Wait until its own word is that no slot is busy, at most `limit_s`."""

@@ -95,6 +95,11 @@ class ModelsFile(Section):
     """The memory that all loaded models may take together, in MiB."""
     first_port: int = Field(default=5800, ge=1, le=MAX_PORT)
     """The port of the first model; the others have the following ones."""
+    save_slots: Path | None = None
+    """The folder in which prompt caches are kept while their model is not loaded; none are kept
+    without it. Only the keeper's user may have access."""
+    save_slots_mb: int = Field(default=10_240, ge=1, le=MAX_MB)
+    """What the files in that folder may take together, in MiB; the oldest are deleted first."""
     models: dict[Name, ModelEntry] = Field(min_length=1, max_length=MAX_MODELS)
     """The models by name."""
 
@@ -154,6 +159,8 @@ def _problem(document: Document, path: KeyPath, message: str) -> Problem:
 def _contradictions(file: ModelsFile) -> list[tuple[KeyPath, str]]:
     """What each value allows by itself, and all of them together do not."""
     found: list[tuple[KeyPath, str]] = []
+    if file.save_slots is not None and not file.save_slots.is_absolute():
+        found.append((("save_slots",), "write the whole path, which begins with /"))
     owner = {name: name for name in file.models}
     preloaded_mb = 0
     for name, entry in file.models.items():

@@ -33,9 +33,15 @@ class ServerProcess:
 
     @classmethod
     async def start(
-        cls, command: Sequence[str], environment: Mapping[str, str], log: LogRing
+        cls,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        log: LogRing,
+        *,
+        is_private: bool = False,
     ) -> ServerProcess:
-        """Start it. A command that cannot be run shows as a server that ended at once."""
+        """Start it. A command that cannot be run shows as a server that ended at once.
+        `is_private`: nobody else can read the files that it writes."""
         # Not asyncio's own pipe: the end of a process would wait for all that have it open.
         output, sink = os.pipe()
         try:
@@ -47,6 +53,7 @@ class ServerProcess:
                 stderr=sink,
                 env={**_inherited(), **environment},
                 start_new_session=True,
+                umask=0o077 if is_private else -1,
             )
         except BaseException:
             os.close(output)

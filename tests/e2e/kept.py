@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -28,43 +29,83 @@ SHAPES = {
 """Three models whose files differ."""
 
 
-class KeptStack:
-    """`keeper` is the process of the machine gpu-1."""
+class Machine:
+    """One machine: the process of its keeper, its file, and the port of each model there."""
 
-    def __init__(self, stack: Stack, models: Mapping[str, dict[str, Any]], memory_mb: int) -> None:
+    def __init__(self, name: str, file: Path, ports: Mapping[str, int]) -> None:
+        self.name = name
+        self.file = file
+        self.ports = ports
+        self.keeper: Child | None = None
+
+
+class KeptStack:
+    """Each machine is the process of a keeper; the first one is gpu-1."""
+
+    def __init__(
+        self,
+        stack: Stack,
+        models: Mapping[str, dict[str, Any]],
+        memory_mb: int,
+        machines: int = 1,
+        more: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self.stack = stack
-        self.ports: dict[str, int] = dict(zip(models, free_ports(len(models)), strict=True))
-        self.file = stack.folder / "models.yaml"
-        binary = find_llama_server()
-        assert binary is not None, "the fixture skips where there is no llama-server"
         self.gguf: dict[str, Path] = {}
-        content: dict[str, Any] = {"memory_mb": memory_mb, "models": {}}
-        for name, entry in models.items():
+        for name in models:
             self.gguf[name] = stack.folder / f"{name}.gguf"
             write_model(self.gguf[name], SHAPES[name])
-            content["models"][name] = {
-                "cmd": [str(binary), "-m", str(self.gguf[name]), "-t", "1", "--no-webui"],
+        self.machines: list[Machine] = []
+        for number in range(1, machines + 1):
+            ports = dict(zip(models, free_ports(len(models)), strict=True))
+            one = Machine(f"gpu-{number}", stack.folder / f"models-{number}.yaml", ports)
+            content = {"memory_mb": memory_mb, "models": self._entries(models, ports), **more}
+            one.file.write_text(yaml.safe_dump(content, sort_keys=False))
+            self.machines.append(one)
+        self._generation = 0
+
+    def _entries(
+        self, models: Mapping[str, dict[str, Any]], ports: Mapping[str, int]
+    ) -> dict[str, Any]:
+        binary = find_llama_server()
+        assert binary is not None, "the fixture skips where there is no llama-server"
+        return {
+            name: {
+                "cmd": [
+                    *(str(binary), "-m", str(self.gguf[name]), "--alias", name),
+                    *("-t", "1", "--no-webui"),
+                ],
                 "slots": 2,
                 "context_tokens": 8192,
                 "memory_mb": 10,
-                "port": self.ports[name],
+                "port": ports[name],
                 **entry,
             }
-        self.file.write_text(yaml.safe_dump(content, sort_keys=False))
-        self.keeper: Child | None = None
-        self._generation = 0
+            for name, entry in models.items()
+        }
 
-    async def start_keeper(self) -> Child:
+    @property
+    def keeper(self) -> Child | None:
+        """The keeper of gpu-1."""
+        return self.machines[0].keeper
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """The ports of the models on gpu-1."""
+        return self.machines[0].ports
+
+    async def start_keeper(self, machine: Machine | None = None) -> Child:
+        machine = machine or self.machines[0]
         self._generation += 1
-        self.keeper = await self.stack.children.start(
-            f"keeper-{self._generation}",
+        machine.keeper = await self.stack.children.start(
+            f"keeper-{machine.name}-{self._generation}",
             [
-                *(sys.executable, "-m", "extproc.cli", "keeper", "--models", self.file),
+                *(sys.executable, "-m", "extproc.cli", "keeper", "--models", machine.file),
                 *("--picker", f"127.0.0.1:{self.stack.admin_port}"),
-                *("--advertise", "127.0.0.1", "--name", "gpu-1", "--drain-timeout", "5"),
+                *("--advertise", "127.0.0.1", "--name", machine.name, "--drain-timeout", "5"),
             ],
         )
-        return self.keeper
+        return machine.keeper
 
     async def models(self) -> dict[str, pb.PlacedModel]:
         """The picker's view of the models."""
@@ -133,7 +174,8 @@ class KeptStack:
         """The model that was asked for must have answered."""
         served = answer.headers.get("x-coxswain-endpoint")
         # An endpoint that has left the fleet since goes by its address.
-        right = {f"gpu-1.{name}", f"127.0.0.1:{self.ports[name]}"}
+        right = {f"{one.name}.{name}" for one in self.machines}
+        right |= {f"127.0.0.1:{one.ports[name]}" for one in self.machines}
         assert answer.status_code == 200 and served in right, (name, answer.headers, answer.text)
 
 
@@ -154,11 +196,15 @@ async def kept(
     models: Mapping[str, dict[str, Any]],
     memory_mb: int,
     settings: dict[str, Any] | None = None,
+    machines: int = 1,
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> AsyncIterator[KeptStack]:
-    """A picker and Envoy without endpoints of their own, and the keeper of one machine."""
+    """A picker and Envoy without endpoints of their own, and the keepers of machines. `more` is
+    added to the files of the keepers."""
     settings = {"endpoints": [], **(settings or {})}
     async with Stack.running(folder, slots=(), settings=settings) as stack:
-        found = KeptStack(stack, models, memory_mb)
-        await found.start_keeper()
+        found = KeptStack(stack, models, memory_mb, machines, more)
+        for machine in found.machines:
+            await found.start_keeper(machine)
         yield found
     assert not any(found.pids(name) for name in models), "no llama-server is left"

@@ -77,6 +77,24 @@ async def test_running_answers_outlive_a_swap(llama: None, tmp_path: Path) -> No
         fleet.check("small", await other)
 
 
+async def test_a_conversation_goes_on_after_a_swap(llama: None, tmp_path: Path) -> None:
+    """Its prompt was read before its model made way for another one."""
+    more = {"save_slots": str(tmp_path / "slots")}
+    async with kept(tmp_path, {"small": {}, "medium": {}}, 10, more=more) as fleet:
+
+        async def reused(content: str) -> int:
+            body = {**chat(4, content=content), "model": "small", "cache_prompt": True}
+            answer = await fleet.stack.client.post(fleet.stack.url(CHAT), json=body)
+            fleet.check("small", answer)
+            return int(answer.json()["timings"]["cache_n"])
+
+        story = "row the boat " * 200
+        assert await reused(story) == 0
+        fleet.check("medium", await fleet.ask("medium"))
+        assert await reused(f"{story} and again") > 2000
+        assert (tmp_path / "slots").stat().st_mode & 0o077 == 0
+
+
 async def test_mixed_load_with_leaving_clients_loses_nothing(llama: None, tmp_path: Path) -> None:
     """Each answer is whole and by its own model, each wait is bounded, and memory is kept."""
     max_wait_s = 4.0

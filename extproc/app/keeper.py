@@ -78,6 +78,7 @@ async def run_keeper(plan: KeeperPlan, connect: Callable[[], grpc.aio.Channel]) 
             advertise=Advertise.parse(str(target.address), target.address.port),
             version=own_version(),
             metadata=metadata,
+            kept_models=len(file.models),
             scraper=scraping,
         )
         return Agent(target, agent_options(options, name), connect, lost_s=lag.lost_s, edit=edit)

@@ -60,6 +60,8 @@ UNSUPPORTED = error_body(
     names.UNSUPPORTED_HTTP,
     _INVALID,
 )
+NOT_SENT = ("UF", "UH")
+"""Flags of a request that no server has seen: no connection, or none that Envoy may choose."""
 TOO_LARGE = 431
 LOST = 'response.code_details.startsWith("ext_proc_error_gRPC")'
 """Failing open was no choice: in full duplex the body had gone to the picker."""
@@ -121,7 +123,8 @@ def _on_routes(options: EnvoyOptions) -> list[ResponseMapper]:
     mappers = [
         _mapper(_matches(NO_PATH), UNSUPPORTED, headers=unsupported),
         _mapper(_matches(DIED), SERVER_LOST, status=BAD_GATEWAY, headers=died),
-        _mapper(AccessLogFilter(response_flag_filter=ResponseFlagFilter()), BODY),
+        _mapper(_has_flag(*NOT_SENT), BODY, headers={"retry-after": "1"}),
+        _mapper(_has_flag(), BODY),
         _mapper(_matches(TOO_MANY_HEADERS), CROWDED, status=TOO_LARGE, headers=crowded),
         _mapper(_matches(LOST), PICKER_LOST, status=503, headers=lost),
     ]
@@ -155,6 +158,11 @@ def _matches(expression: str) -> AccessLogFilter:
         typed_config=typed(ExpressionFilter(expression=expression)),
     )
     return AccessLogFilter(extension_filter=matcher)
+
+
+def _has_flag(*flags: str) -> AccessLogFilter:
+    """One of these response flags, or any."""
+    return AccessLogFilter(response_flag_filter=ResponseFlagFilter(flags=list(flags)))
 
 
 def _has_status(status: int) -> AccessLogFilter:

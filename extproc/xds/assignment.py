@@ -1,8 +1,9 @@
 """The fleet as Envoy reads it: one ClusterLoadAssignment for each name that is asked for.
 
 A draining endpoint is sent as DRAINING: Envoy's fallback leaves it alone, while its requests
-run on. The `override_host` policy ignores health (docs/decisions), so what a
-pick may choose is decided by the picker, and here only that Envoy knows the address.
+run on. So is one that only a pick may choose (docs/decisions/0150). The `override_host` policy
+ignores health (docs/decisions), so what a pick may choose is decided by the picker, and here only
+that Envoy knows the address.
 """
 
 from __future__ import annotations
@@ -78,9 +79,10 @@ def _locality(member: Member) -> bytes:
 
 def _endpoint(member: Member) -> LbEndpoint:
     socket = SocketAddress(address=member.address.host, port_value=member.address.port)
+    is_left_alone = member.is_draining or member.requires_pick
     message = LbEndpoint(
         endpoint=Endpoint(address=Address(socket_address=socket), hostname=member.hostname),
-        health_status=HealthStatus.DRAINING if member.is_draining else HealthStatus.UNKNOWN,
+        health_status=HealthStatus.DRAINING if is_left_alone else HealthStatus.UNKNOWN,
     )
     if member.tls_profile:
         namespace = message.metadata.filter_metadata[SOCKET_MATCH]

@@ -32,7 +32,8 @@ class AgentOptions:
     """`picker` is host:port; `drain_timeout_s` bounds the deregistration. The metadata (a
     bearer token) goes with each stream and is shown nowhere. `server_name` and `ca_pem` are sent
     if TLS is advertised. `api_key` is the key that Envoy sends to the server, empty for the
-    client's. It is a secret: set it only if the connection to the picker is private."""
+    client's. It is a secret: set it only if the connection to the picker is private. `kept_models`
+    is the number of models of its machine's keeper, 0 without one."""
 
     picker: str
     advertise: Advertise
@@ -43,6 +44,7 @@ class AgentOptions:
     server_name: str = ""
     ca_pem: str = field(default="", repr=False)
     api_key: str = field(default="", repr=False)
+    kept_models: int = 0
     scraper: ScraperOptions = field(default_factory=ScraperOptions)
 
 
@@ -173,6 +175,7 @@ class Agent:
             version=self.options.version,
             tls=self._tls(),
             api_key=self.options.api_key,
+            kept_models=self.options.kept_models,
         )
         channel = self._connect()
         callbacks = Callbacks(scrape_now=self._scrape_now, set_priority=self._set_priority)

@@ -68,11 +68,11 @@ class Kit:
     def submit(self, model: str | None) -> Queued | Picked | Rejected:
         return self.dispatcher.submit(Request(id="r", model=model, timeout_s=60.0), self.now)
 
-    def loaded(self, model: str) -> None:
+    def loaded(self, model: str, kept_models: int = 0) -> None:
         """Its keeper reports it, and its agent its endpoint."""
         set_state(self.machine, model, KeptState.LOADED, self.now, load_s=2.0)
         one = self.machine.models[model]
-        spec = EndpointSpec(address=one.address, is_reported=True)
+        spec = EndpointSpec(address=one.address, is_reported=True, kept_models=kept_models)
         self.dispatcher.set_members("agents", [spec], self.now)
         self.now += 0.01
         self.dispatcher.observe(
@@ -105,6 +105,40 @@ def test_a_request_for_a_model_that_is_not_loaded_waits_and_loads_it(match: Mode
     assert kit.decide() == ("a",), "a has work"
     if match is ModelMatch.STRICT:
         assert isinstance(kit.submit("nobody"), Rejected)
+
+
+def test_envoy_chooses_no_server_where_a_machine_has_several_models() -> None:
+    """While there is no picker, any server would answer for any model."""
+    kit = Kit()
+    kit.loaded("a")
+    assert not any(one.requires_pick for one in kit.dispatcher.fleet.membership().members)
+    kit.attach()
+    assert all(one.requires_pick for one in kit.dispatcher.fleet.membership().members)
+
+
+@pytest.mark.parametrize("match", list(ModelMatch))
+@pytest.mark.parametrize("is_early", [True, False])
+def test_no_model_answers_for_another_before_its_machine_has_reported(
+    match: ModelMatch, is_early: bool
+) -> None:
+    """After a restart the agent of one model comes before the keeper that names the others."""
+    kit = Kit(match)
+    early = kit.submit("b") if is_early else None
+    kit.loaded("a", kept_models=2)
+    queued = early or kit.submit("b")
+    assert isinstance(queued, Queued) and queued.ticket.is_waiting
+    assert isinstance(kit.submit("a"), Picked), "what is known is served"
+    kit.attach()
+    assert queued.ticket.is_waiting and queued.ticket.constraints.model == "b"
+
+
+def test_a_name_that_no_machine_has_goes_anywhere_again() -> None:
+    kit = Kit(ModelMatch.LENIENT)
+    kit.loaded("a", kept_models=2)
+    queued = kit.submit("gpt-4")
+    assert isinstance(queued, Queued) and queued.ticket.is_waiting
+    kit.attach()
+    assert not queued.ticket.is_waiting
 
 
 def test_the_forecast_and_the_reason_name_the_load() -> None:

@@ -40,6 +40,14 @@ def test_a_lost_picker_may_be_asked_again() -> None:
     assert headers(lost) == {"x-coxswain-reason": "picker-lost", "retry-after": "1"}
 
 
+def test_a_request_that_no_server_has_seen_may_be_sent_again() -> None:
+    """No connection, or no server that may be chosen without a pick; before the general words."""
+    general = [each for each in mappers() if "response_flag_filter" in each["filter"]]
+    first, last = general
+    assert first["filter"]["response_flag_filter"]["flags"] == ["UF", "UH"]
+    assert headers(first) == {"retry-after": "1"} and headers(last) == {}
+
+
 def test_a_server_that_ends_the_connection_is_502() -> None:
     """Before Envoy's general words, which have the status 503."""
     codes = [error(each)["code"] for each in mappers()]

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Using `@model_validator`:Depreca
 
 
 def test_an_assignment_reads_as_envoys() -> None:
-    """Name, addresses, host names and draining; IPv6 without brackets."""
+    """Name, addresses, host names, and what Envoy must not choose; IPv6 without brackets."""
     from envoy_data_plane.envoy.config.core.v3 import HealthStatus
     from envoy_data_plane.envoy.config.endpoint.v3 import ClusterLoadAssignment
 
@@ -23,6 +23,7 @@ def test_an_assignment_reads_as_envoys() -> None:
         (
             Member(Address.of("10.0.0.5", 8080), "llama-0.example"),
             Member(Address.of("::1", 8081), is_draining=True),
+            Member(Address.of("::1", 8082), requires_pick=True),
         ),
     )
     resource = Assignments().resource("llama", membership)
@@ -41,6 +42,7 @@ def test_an_assignment_reads_as_envoys() -> None:
     ] == [
         ("10.0.0.5", 8080, "llama-0.example", HealthStatus.UNKNOWN),
         ("::1", 8081, "", HealthStatus.DRAINING),
+        ("::1", 8082, "", HealthStatus.DRAINING),
     ]
 
 

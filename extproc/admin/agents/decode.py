@@ -69,6 +69,7 @@ def read_hello(hello: pb.Hello) -> tuple[EndpointSpec, Trust | None]:
         server_name=hello.tls.server_name,
         authorization=authorization_of(hello.api_key) if hello.api_key else "",
         is_reported=True,
+        kept_models=hello.kept_models,
     )
     return spec, trust
 

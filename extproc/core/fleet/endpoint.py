@@ -39,6 +39,13 @@ class EndpointSpec:
     authorization: str = field(default="", repr=False)
     is_reported: bool = False
     """An agent reports it; other sources for the same address take precedence."""
+    kept_models: int = 0
+    """The number of models on its machine, if that has a keeper."""
+
+    @property
+    def requires_pick(self) -> bool:
+        """It is one of several models: a request that nobody picked it for may be for another."""
+        return self.kept_models > 1
 
     @property
     def requires_envoy_support(self) -> bool:

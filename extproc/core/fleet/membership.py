@@ -22,6 +22,8 @@ class Member:
     is_draining: bool = False
     tls_profile: str = ""
     authorization: str = field(default="", repr=False)
+    requires_pick: bool = False
+    """Envoy must not choose it by itself, as it does while there is no picker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Fleet:
         self._version = 0
         self._membership: Membership | None = None
         self._names: dict[Address, str] | None = None
+        self._requires_pick = False
 
     def __len__(self) -> int:
         return len(self._endpoints)
@@ -143,6 +146,15 @@ class Fleet:
             endpoint.set_intent(intent, now)
             self._changed()
 
+    def set_requires_pick(self, requires_pick: bool) -> bool:
+        """Whether Envoy may choose no endpoint by itself; returns whether that changed. One
+        endpoint whose specification says so has the same effect."""
+        if requires_pick is self._requires_pick:
+            return False
+        self._requires_pick = requires_pick
+        self._changed()
+        return True
+
     def drop(self, address: Address) -> None:
         """Forget a removed endpoint whose leases have ended."""
         if not self._endpoints[address].is_removed:
@@ -153,6 +165,9 @@ class Fleet:
     def membership(self) -> Membership:
         """The current snapshot, the same object until something changes."""
         if self._membership is None:
+            endpoints = self._endpoints.values()
+            # A request for one of several models must not meet any server of another one.
+            requires_pick = self._requires_pick or any(e.spec.requires_pick for e in endpoints)
             members = tuple(
                 Member(
                     endpoint.address,
@@ -160,8 +175,9 @@ class Fleet:
                     endpoint.is_removed or endpoint.intent is not Intent.ACTIVE,
                     endpoint.spec.tls_profile,
                     endpoint.spec.authorization,
+                    requires_pick,
                 )
-                for endpoint in self._endpoints.values()
+                for endpoint in endpoints
             )
             self._membership = Membership(self._version, members)
         return self._membership

@@ -51,6 +51,8 @@ class ModelNames:
         self._plain: dict[str, None] = {}
         self.loadable: dict[str, Mapping[str, ModelReading]] = {}
         """By machine with a keeper: the models that it can load, by all of their names."""
+        self._strays: dict[Address, Endpoint] = {}
+        """Kept endpoints whose machine has not said yet which models it has."""
 
     # Reports of endpoints
 
@@ -58,6 +60,7 @@ class ModelNames:
         """The endpoint joined the fleet."""
         if not endpoint.has_reported:
             self._unreported[endpoint.address] = endpoint
+        self._note_stray(endpoint)
 
     def report(self, endpoint: Endpoint) -> frozenset[str]:
         """Apply its models and adapters; returns the model names that are no longer reported."""
@@ -66,6 +69,7 @@ class ModelNames:
             self._unreported.pop(address, None)
         else:
             self._unreported[address] = endpoint
+        self._note_stray(endpoint)
         self.adapters.report(address, endpoint.adapter_ids)
         self.catalog.report(address, endpoint.models_by_name, endpoint.adapter_ids)
         return self.models.report(address, endpoint.models_by_name)
@@ -73,6 +77,7 @@ class ModelNames:
     def forget(self, address: Address) -> frozenset[str]:
         """The endpoint left the fleet; returns the model names that are no longer reported."""
         self._unreported.pop(address, None)
+        self._strays.pop(address, None)
         self.adapters.report(address, ())
         self.catalog.forget(address)
         return self.models.report(address, ())
@@ -86,7 +91,25 @@ class ModelNames:
         else:
             self.loadable.pop(machine, None)
             self.catalog.forget(machine)
+        for endpoint in list(self._strays.values()):
+            self._note_stray(endpoint)
         return self.models.report(machine, readings)
+
+    def _note_stray(self, endpoint: Endpoint) -> None:
+        """Until its machine has reported, a name that nobody knows may be another model there."""
+        if not endpoint.spec.kept_models:
+            return
+        names = endpoint.models_by_name
+        is_stray = not any(name in known for known in self.loadable.values() for name in names)
+        if is_stray and not endpoint.is_removed:
+            self._strays[endpoint.address] = endpoint
+        else:
+            self._strays.pop(endpoint.address, None)
+
+    def is_premature(self, model: str | None) -> bool:
+        """Whether a machine that has not reported its models may have this one: a request for it
+        must not meet the first server of another model."""
+        return bool(self._strays) and model is not None and not self.models.is_known(model)
 
     def unreported(self) -> Unreported:
         """Which servers have not reported. In an empty or leaving fleet all are still to come."""
@@ -119,7 +142,10 @@ class ModelNames:
 
     def is_ambiguous(self, request: Request, unreported: Unreported | None = None) -> bool:
         """Whether a name in it may be that of an adapter that a server has not reported yet.
-        `unreported` is the result of `unreported()`, if the caller has it."""
+        `unreported` is the result of `unreported()`, if the caller has it. So is the name of a
+        model that a machine with a keeper may have."""
+        if self._strays and self.is_premature(request.model):
+            return True
         if not self._unreported and self._has_members():
             return False
         is_named = request.adapter is not None or bool(request.adapter_numbers)

@@ -212,11 +212,9 @@ class RequestResolver:
         if constraints == UNRESOLVED:
             return None
         if constraints.model is None:
-            return (
-                constraints._replace(model=resolved.model)
-                if resolved.model in change.gained
-                else None
-            )
+            if resolved.model in change.gained:
+                return constraints._replace(model=resolved.model)
+            return UNRESOLVED if self.names.is_premature(resolved.model) else None
         if constraints.model in change.lost and self._options.model_match is ModelMatch.LENIENT:
             return constraints._replace(model=None)
         return None

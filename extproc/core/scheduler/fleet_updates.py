@@ -174,6 +174,7 @@ class FleetUpdates:
         if is_replaced and not is_router(observation.models):
             self._allocator.close_model_pools(endpoint_slots, now)
         self._allocator.change_models(self.state.resolver.report(endpoint), now)
+        self._require_picks()
         self._allocator.drop_reservations(endpoint, endpoint_slots, now)
         self._allocator.on_capacity_change(endpoint.address, now)
         if observation.models:
@@ -229,6 +230,14 @@ class FleetUpdates:
         gone. Requests for them are queued until one is loaded."""
         with self._call:
             self._allocator.change_models(self.state.resolver.set_loadable(machine, readings), now)
+            self._require_picks()
+
+    def _require_picks(self) -> None:
+        """Where keepers' models are not the only ones, Envoy may choose no server by itself."""
+        names = self.state.resolver.names
+        requires_pick = bool(names.loadable) and names.catalog.has_several_models
+        if self.fleet.set_requires_pick(requires_pick):
+            self._outbox.membership_changed()
 
     def set_loads(self, loads: Mapping[str, ModelLoad]) -> None:
         """The loads that requests wait for, by all names of the models. For forecasts and

@@ -239,3 +239,9 @@ def test_texts_are_cut_and_kept_in_one_line() -> None:
     )
     assert len(seen.issues) == 20
     assert seen.issues[0].code == "x y" and len(seen.issues[0].message) == MAX_TEXT_CHARS
+
+
+def test_a_server_among_other_models_requires_a_pick() -> None:
+    for count, requires_pick in ((0, False), (1, False), (2, True)):
+        spec, _ = read_hello(pb.Hello(address=str(HERE), agent_id="a", kept_models=count))
+        assert (spec.kept_models, spec.requires_pick) == (count, requires_pick)

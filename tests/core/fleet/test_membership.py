@@ -201,3 +201,27 @@ def test_an_endpoint_goes_by_its_name() -> None:
     assert [fleet.name_of(one) for one in (first, second)] == [str(first), str(second)]
     fleet.set_members("b", [EndpointSpec(address=second, name="cpu")])
     assert [fleet.name_of(one) for one in (first, second)] == ["gpu", "cpu"]
+
+
+def test_one_server_that_requires_a_pick_closes_the_fleet() -> None:
+    """A request for its model could otherwise be answered by a server of another one."""
+    fleet = Fleet()
+    fleet.set_members("settings", [spec(A)])
+    assert not any(member.requires_pick for member in fleet.membership().members)
+    fleet.set_members("agents", [EndpointSpec(address=B, kept_models=2)])
+    assert [member.requires_pick for member in fleet.membership().members] == [True, True]
+    fleet.set_members("agents", [])
+    fleet.drop(B)
+    assert fleet.membership().members == (Member(A),)
+
+
+def test_a_fleet_of_several_models_requires_picks() -> None:
+    """A change is a new version, and nothing else is."""
+    fleet = Fleet()
+    fleet.set_members("settings", [spec(A)])
+    before = fleet.membership()
+    assert fleet.set_requires_pick(True) and not fleet.set_requires_pick(True)
+    assert fleet.membership().members == (Member(A, requires_pick=True),)
+    assert fleet.membership().version > before.version
+    assert fleet.set_requires_pick(False)
+    assert fleet.membership().members == before.members

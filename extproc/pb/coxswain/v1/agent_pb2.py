@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"extproc/pb/coxswain/v1/agent.proto\x12\x0b\x63oxswain.v1\"\xc4\x01\n\x0c\x41gentMessage\x12\x0c\n\x04\x65\x63ho\x18\x01 \x01(\x04\x12\x0e\n\x06held_s\x18\x02 \x01(\x01\x12#\n\x05hello\x18\x03 \x01(\x0b\x32\x12.coxswain.v1.HelloH\x00\x12/\n\x0bobservation\x18\x04 \x01(\x0b\x32\x18.coxswain.v1.ObservationH\x00\x12\x35\n\x0e\x64\x65registration\x18\x05 \x01(\x0b\x32\x1b.coxswain.v1.DeregistrationH\x00\x42\t\n\x07\x63ontent\"\x88\x01\n\x05Hello\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x10\n\x08\x61gent_id\x18\x04 \x01(\t\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x1d\n\x03tls\x18\x06 \x01(\x0b\x32\x10.coxswain.v1.Tls\x12\x0f\n\x07\x61pi_key\x18\x07 \x01(\t\"*\n\x03Tls\x12\x13\n\x0bserver_name\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61_pem\x18\x02 \x01(\t\"\xb8\n\n\x0bObservation\x12\x13\n\x0b\x62\x65gan_ago_s\x18\x01 \x01(\x01\x12\x16\n\x0e\x61nswered_ago_s\x18\x02 \x01(\x01\x12/\n\x06status\x18\x03 \x01(\x0e\x32\x1f.coxswain.v1.Observation.Status\x12\x12\n\x05slots\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x17\n\nbusy_slots\x18\x05 \x01(\rH\x01\x88\x01\x01\x12.\n\x06models\x18\x06 \x03(\x0b\x32\x1e.coxswain.v1.Observation.Model\x12.\n\x06issues\x18\x07 \x03(\x0b\x32\x1e.coxswain.v1.Observation.Issue\x12\x15\n\x08instance\x18\x08 \x01(\tH\x02\x88\x01\x01\x12+\n\x04\x62usy\x18\t \x03(\x0b\x32\x1d.coxswain.v1.Observation.Slot\x12\x1b\n\x0e\x63ontext_tokens\x18\n \x01(\x04H\x03\x88\x01\x01\x12\x33\n\x08\x61\x64\x61pters\x18\x0b \x01(\x0b\x32!.coxswain.v1.Observation.Adapters\x12\x17\n\x0f\x61waits_adapters\x18\x0c \x01(\x08\x12\x31\n\x05\x65nded\x18\r \x03(\x0b\x32\".coxswain.v1.Observation.EndedTask\x1a\x93\x01\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61liases\x18\x02 \x03(\t\x12\x11\n\tis_loaded\x18\x03 \x01(\x08\x12\x12\n\x05slots\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x17\n\nbusy_slots\x18\x05 \x01(\rH\x01\x88\x01\x01\x12\x12\n\nis_loading\x18\x06 \x01(\x08\x42\x08\n\x06_slotsB\r\n\x0b_busy_slots\x1a\x36\n\x05Issue\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0e\n\x06remedy\x18\x03 \x01(\t\x1a\xa0\x02\n\x04Slot\x12\x0f\n\x07task_id\x18\x01 \x01(\x04\x12\x1a\n\rprompt_tokens\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x1a\n\rcached_tokens\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12\x1b\n\x0e\x64\x65\x63oded_tokens\x18\x04 \x01(\x04H\x02\x88\x01\x01\x12\x1d\n\x10remaining_tokens\x18\x05 \x01(\x04H\x03\x88\x01\x01\x12\r\n\x05model\x18\x07 \x01(\t\x12\x1d\n\x10processed_tokens\x18\x08 \x01(\x04H\x04\x88\x01\x01\x42\x10\n\x0e_prompt_tokensB\x10\n\x0e_cached_tokensB\x11\n\x0f_decoded_tokensB\x13\n\x11_remaining_tokensB\x13\n\x11_processed_tokensJ\x04\x08\x06\x10\x07\x1a@\n\tEndedTask\x12\x0f\n\x07task_id\x18\x01 \x01(\x04\x12\x13\n\x0bheld_tokens\x18\x02 \x01(\x04\x12\r\n\x05model\x18\x03 \x01(\t\x1a)\n\x07\x41\x64\x61pter\x12\n\n\x02id\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\tJ\x04\x08\x03\x10\x04\x1a>\n\x08\x41\x64\x61pters\x12\x32\n\x08\x61\x64\x61pters\x18\x01 \x03(\x0b\x32 .coxswain.v1.Observation.Adapter\"\x84\x01\n\x06Status\x12\x16\n\x12STATUS_UNSPECIFIED\x10\x00\x12\x10\n\x0cSTATUS_READY\x10\x01\x12\x12\n\x0eSTATUS_LOADING\x10\x02\x12\x11\n\rSTATUS_ASLEEP\x10\x03\x12\x16\n\x12STATUS_UNREACHABLE\x10\x04\x12\x11\n\rSTATUS_FAILED\x10\x05\x42\x08\n\x06_slotsB\r\n\x0b_busy_slotsB\x0b\n\t_instanceB\x11\n\x0f_context_tokens\"\x10\n\x0e\x44\x65registration\"\x8f\x02\n\rPickerMessage\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x42\n\x0fscrape_priority\x18\x02 \x01(\x0e\x32).coxswain.v1.PickerMessage.ScrapePriority\x12\x12\n\nscrape_now\x18\x03 \x01(\x08\x12\x12\n\nis_drained\x18\x04 \x01(\x08\"\x81\x01\n\x0eScrapePriority\x12\x1f\n\x1bSCRAPE_PRIORITY_UNSPECIFIED\x10\x00\x12\x18\n\x14SCRAPE_PRIORITY_IDLE\x10\x01\x12\x1a\n\x16SCRAPE_PRIORITY_STEADY\x10\x02\x12\x18\n\x14SCRAPE_PRIORITY_HIGH\x10\x03\x32M\n\x06\x41gents\x12\x43\n\x06\x41ttach\x12\x19.coxswain.v1.AgentMessage\x1a\x1a.coxswain.v1.PickerMessage(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"extproc/pb/coxswain/v1/agent.proto\x12\x0b\x63oxswain.v1\"\xc4\x01\n\x0c\x41gentMessage\x12\x0c\n\x04\x65\x63ho\x18\x01 \x01(\x04\x12\x0e\n\x06held_s\x18\x02 \x01(\x01\x12#\n\x05hello\x18\x03 \x01(\x0b\x32\x12.coxswain.v1.HelloH\x00\x12/\n\x0bobservation\x18\x04 \x01(\x0b\x32\x18.coxswain.v1.ObservationH\x00\x12\x35\n\x0e\x64\x65registration\x18\x05 \x01(\x0b\x32\x1b.coxswain.v1.DeregistrationH\x00\x42\t\n\x07\x63ontent\"\x9d\x01\n\x05Hello\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x10\n\x08\x61gent_id\x18\x04 \x01(\t\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x1d\n\x03tls\x18\x06 \x01(\x0b\x32\x10.coxswain.v1.Tls\x12\x0f\n\x07\x61pi_key\x18\x07 \x01(\t\x12\x13\n\x0bkept_models\x18\x08 \x01(\r\"*\n\x03Tls\x12\x13\n\x0bserver_name\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61_pem\x18\x02 \x01(\t\"\xb8\n\n\x0bObservation\x12\x13\n\x0b\x62\x65gan_ago_s\x18\x01 \x01(\x01\x12\x16\n\x0e\x61nswered_ago_s\x18\x02 \x01(\x01\x12/\n\x06status\x18\x03 \x01(\x0e\x32\x1f.coxswain.v1.Observation.Status\x12\x12\n\x05slots\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x17\n\nbusy_slots\x18\x05 \x01(\rH\x01\x88\x01\x01\x12.\n\x06models\x18\x06 \x03(\x0b\x32\x1e.coxswain.v1.Observation.Model\x12.\n\x06issues\x18\x07 \x03(\x0b\x32\x1e.coxswain.v1.Observation.Issue\x12\x15\n\x08instance\x18\x08 \x01(\tH\x02\x88\x01\x01\x12+\n\x04\x62usy\x18\t \x03(\x0b\x32\x1d.coxswain.v1.Observation.Slot\x12\x1b\n\x0e\x63ontext_tokens\x18\n \x01(\x04H\x03\x88\x01\x01\x12\x33\n\x08\x61\x64\x61pters\x18\x0b \x01(\x0b\x32!.coxswain.v1.Observation.Adapters\x12\x17\n\x0f\x61waits_adapters\x18\x0c \x01(\x08\x12\x31\n\x05\x65nded\x18\r \x03(\x0b\x32\".coxswain.v1.Observation.EndedTask\x1a\x93\x01\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61liases\x18\x02 \x03(\t\x12\x11\n\tis_loaded\x18\x03 \x01(\x08\x12\x12\n\x05slots\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x17\n\nbusy_slots\x18\x05 \x01(\rH\x01\x88\x01\x01\x12\x12\n\nis_loading\x18\x06 \x01(\x08\x42\x08\n\x06_slotsB\r\n\x0b_busy_slots\x1a\x36\n\x05Issue\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0e\n\x06remedy\x18\x03 \x01(\t\x1a\xa0\x02\n\x04Slot\x12\x0f\n\x07task_id\x18\x01 \x01(\x04\x12\x1a\n\rprompt_tokens\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x1a\n\rcached_tokens\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12\x1b\n\x0e\x64\x65\x63oded_tokens\x18\x04 \x01(\x04H\x02\x88\x01\x01\x12\x1d\n\x10remaining_tokens\x18\x05 \x01(\x04H\x03\x88\x01\x01\x12\r\n\x05model\x18\x07 \x01(\t\x12\x1d\n\x10processed_tokens\x18\x08 \x01(\x04H\x04\x88\x01\x01\x42\x10\n\x0e_prompt_tokensB\x10\n\x0e_cached_tokensB\x11\n\x0f_decoded_tokensB\x13\n\x11_remaining_tokensB\x13\n\x11_processed_tokensJ\x04\x08\x06\x10\x07\x1a@\n\tEndedTask\x12\x0f\n\x07task_id\x18\x01 \x01(\x04\x12\x13\n\x0bheld_tokens\x18\x02 \x01(\x04\x12\r\n\x05model\x18\x03 \x01(\t\x1a)\n\x07\x41\x64\x61pter\x12\n\n\x02id\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\tJ\x04\x08\x03\x10\x04\x1a>\n\x08\x41\x64\x61pters\x12\x32\n\x08\x61\x64\x61pters\x18\x01 \x03(\x0b\x32 .coxswain.v1.Observation.Adapter\"\x84\x01\n\x06Status\x12\x16\n\x12STATUS_UNSPECIFIED\x10\x00\x12\x10\n\x0cSTATUS_READY\x10\x01\x12\x12\n\x0eSTATUS_LOADING\x10\x02\x12\x11\n\rSTATUS_ASLEEP\x10\x03\x12\x16\n\x12STATUS_UNREACHABLE\x10\x04\x12\x11\n\rSTATUS_FAILED\x10\x05\x42\x08\n\x06_slotsB\r\n\x0b_busy_slotsB\x0b\n\t_instanceB\x11\n\x0f_context_tokens\"\x10\n\x0e\x44\x65registration\"\x8f\x02\n\rPickerMessage\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x42\n\x0fscrape_priority\x18\x02 \x01(\x0e\x32).coxswain.v1.PickerMessage.ScrapePriority\x12\x12\n\nscrape_now\x18\x03 \x01(\x08\x12\x12\n\nis_drained\x18\x04 \x01(\x08\"\x81\x01\n\x0eScrapePriority\x12\x1f\n\x1bSCRAPE_PRIORITY_UNSPECIFIED\x10\x00\x12\x18\n\x14SCRAPE_PRIORITY_IDLE\x10\x01\x12\x1a\n\x16SCRAPE_PRIORITY_STEADY\x10\x02\x12\x18\n\x14SCRAPE_PRIORITY_HIGH\x10\x03\x32M\n\x06\x41gents\x12\x43\n\x06\x41ttach\x12\x19.coxswain.v1.AgentMessage\x1a\x1a.coxswain.v1.PickerMessage(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,31 +34,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_AGENTMESSAGE']._serialized_start=52
   _globals['_AGENTMESSAGE']._serialized_end=248
   _globals['_HELLO']._serialized_start=251
-  _globals['_HELLO']._serialized_end=387
-  _globals['_TLS']._serialized_start=389
-  _globals['_TLS']._serialized_end=431
-  _globals['_OBSERVATION']._serialized_start=434
-  _globals['_OBSERVATION']._serialized_end=1770
-  _globals['_OBSERVATION_MODEL']._serialized_start=911
-  _globals['_OBSERVATION_MODEL']._serialized_end=1058
-  _globals['_OBSERVATION_ISSUE']._serialized_start=1060
-  _globals['_OBSERVATION_ISSUE']._serialized_end=1114
-  _globals['_OBSERVATION_SLOT']._serialized_start=1117
-  _globals['_OBSERVATION_SLOT']._serialized_end=1405
-  _globals['_OBSERVATION_ENDEDTASK']._serialized_start=1407
-  _globals['_OBSERVATION_ENDEDTASK']._serialized_end=1471
-  _globals['_OBSERVATION_ADAPTER']._serialized_start=1473
-  _globals['_OBSERVATION_ADAPTER']._serialized_end=1514
-  _globals['_OBSERVATION_ADAPTERS']._serialized_start=1516
-  _globals['_OBSERVATION_ADAPTERS']._serialized_end=1578
-  _globals['_OBSERVATION_STATUS']._serialized_start=1581
-  _globals['_OBSERVATION_STATUS']._serialized_end=1713
-  _globals['_DEREGISTRATION']._serialized_start=1772
-  _globals['_DEREGISTRATION']._serialized_end=1788
-  _globals['_PICKERMESSAGE']._serialized_start=1791
-  _globals['_PICKERMESSAGE']._serialized_end=2062
-  _globals['_PICKERMESSAGE_SCRAPEPRIORITY']._serialized_start=1933
-  _globals['_PICKERMESSAGE_SCRAPEPRIORITY']._serialized_end=2062
-  _globals['_AGENTS']._serialized_start=2064
-  _globals['_AGENTS']._serialized_end=2141
+  _globals['_HELLO']._serialized_end=408
+  _globals['_TLS']._serialized_start=410
+  _globals['_TLS']._serialized_end=452
+  _globals['_OBSERVATION']._serialized_start=455
+  _globals['_OBSERVATION']._serialized_end=1791
+  _globals['_OBSERVATION_MODEL']._serialized_start=932
+  _globals['_OBSERVATION_MODEL']._serialized_end=1079
+  _globals['_OBSERVATION_ISSUE']._serialized_start=1081
+  _globals['_OBSERVATION_ISSUE']._serialized_end=1135
+  _globals['_OBSERVATION_SLOT']._serialized_start=1138
+  _globals['_OBSERVATION_SLOT']._serialized_end=1426
+  _globals['_OBSERVATION_ENDEDTASK']._serialized_start=1428
+  _globals['_OBSERVATION_ENDEDTASK']._serialized_end=1492
+  _globals['_OBSERVATION_ADAPTER']._serialized_start=1494
+  _globals['_OBSERVATION_ADAPTER']._serialized_end=1535
+  _globals['_OBSERVATION_ADAPTERS']._serialized_start=1537
+  _globals['_OBSERVATION_ADAPTERS']._serialized_end=1599
+  _globals['_OBSERVATION_STATUS']._serialized_start=1602
+  _globals['_OBSERVATION_STATUS']._serialized_end=1734
+  _globals['_DEREGISTRATION']._serialized_start=1793
+  _globals['_DEREGISTRATION']._serialized_end=1809
+  _globals['_PICKERMESSAGE']._serialized_start=1812
+  _globals['_PICKERMESSAGE']._serialized_end=2083
+  _globals['_PICKERMESSAGE_SCRAPEPRIORITY']._serialized_start=1954
+  _globals['_PICKERMESSAGE_SCRAPEPRIORITY']._serialized_end=2083
+  _globals['_AGENTS']._serialized_start=2085
+  _globals['_AGENTS']._serialized_end=2162
 # @@protoc_insertion_point(module_scope)

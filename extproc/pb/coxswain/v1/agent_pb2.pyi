@@ -23,7 +23,7 @@ class AgentMessage(_message.Message):
     def __init__(self, echo: _Optional[int] = ..., held_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., observation: _Optional[_Union[Observation, _Mapping]] = ..., deregistration: _Optional[_Union[Deregistration, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("address", "name", "slots", "agent_id", "version", "tls", "api_key")
+    __slots__ = ("address", "name", "slots", "agent_id", "version", "tls", "api_key", "kept_models")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -31,6 +31,7 @@ class Hello(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TLS_FIELD_NUMBER: _ClassVar[int]
     API_KEY_FIELD_NUMBER: _ClassVar[int]
+    KEPT_MODELS_FIELD_NUMBER: _ClassVar[int]
     address: str
     name: str
     slots: int
@@ -38,7 +39,8 @@ class Hello(_message.Message):
     version: str
     tls: Tls
     api_key: str
-    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., agent_id: _Optional[str] = ..., version: _Optional[str] = ..., tls: _Optional[_Union[Tls, _Mapping]] = ..., api_key: _Optional[str] = ...) -> None: ...
+    kept_models: int
+    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., agent_id: _Optional[str] = ..., version: _Optional[str] = ..., tls: _Optional[_Union[Tls, _Mapping]] = ..., api_key: _Optional[str] = ..., kept_models: _Optional[int] = ...) -> None: ...
 
 class Tls(_message.Message):
     __slots__ = ("server_name", "ca_pem")

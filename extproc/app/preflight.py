@@ -20,6 +20,7 @@ from extproc.settings import (
     parse_endpoints,
     read_api_keys,
 )
+from extproc.settings.client_keys import read_client_keys
 
 
 def startup_problems(settings: Settings) -> tuple[Problem, ...]:
@@ -37,6 +38,7 @@ def startup_problems(settings: Settings) -> tuple[Problem, ...]:
         lambda: exposure.keda_credentials(settings),
         lambda: exposure.check_exposure(settings),
         lambda: _check_scale_command(settings),
+        lambda: _check_client_keys(settings),
     )
 
 
@@ -93,6 +95,11 @@ def _check_followed(settings: Settings) -> None:
     endpoints = parse_endpoints(content, str(file))
     if problems := _found(lambda: read_api_keys(endpoints), lambda: read_ca_bundles(endpoints)):
         raise SettingsError(problems)
+
+
+def _check_client_keys(settings: Settings) -> None:
+    if settings.clients.keys_file is not None:
+        read_client_keys(Path(settings.clients.keys_file).expanduser())
 
 
 def _check_envoy(settings: Settings) -> None:

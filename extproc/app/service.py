@@ -36,6 +36,7 @@ from extproc.app.ports import ListenError, data_plane_server
 from extproc.app.request_log import is_logged, log_request
 from extproc.app.scale_command import ScaleCommand
 from extproc.app.security import exposure
+from extproc.app.security.client_keys import ClientKeys
 from extproc.app.security.secret_reloader import SecretReloader
 from extproc.app.usage import Usage
 from extproc.core.client_limits import ClientLimits
@@ -51,7 +52,7 @@ from extproc.stream.servicer import PROCESS, ExternalProcessor
 from extproc.stream.upload_watchdog import UploadWatchdog
 from extproc.telemetry import Telemetry, TelemetrySources
 from extproc.transport.health import Health
-from extproc.xds import ClusterDiscovery, EndpointDiscovery
+from extproc.xds import ClusterDiscovery, EndpointDiscovery, FilterDiscovery
 from scraper.discovery.discovered_endpoint import DiscoveredEndpoint
 from scraper.loop import Scraper
 from scraper.schedule import ScrapePriority
@@ -127,6 +128,8 @@ class Service:
             set_issue=self.dispatcher.set_envoy_issue,
         )
         self._clusters = ClusterDiscovery(self._discovery.gate, self._discovery.set_refused)
+        self._filters = FilterDiscovery()
+        self._client_keys = ClientKeys(settings, self._filters.publish)
         served_cluster = ServedCluster(settings, self._clusters.publish)
         self._agents = AgentsService(
             AgentsDependencies(
@@ -255,6 +258,7 @@ class Service:
         settings = self.settings.present
         guard = exposure.guard(settings)
         exposure.check_exposure(settings)
+        self._client_keys.check()
         self._actions.token = exposure.pages_token(settings)
         self._core_events.listen()
         self.dispatcher.set_loadable(
@@ -279,6 +283,7 @@ class Service:
         await self._server.start()
         self._members.start()
         self._secret_watch.start()
+        self._client_keys.start()
         self._auditor.start()
         self._lag.start()
         self._bypasses.start()
@@ -298,6 +303,7 @@ class Service:
             self._access_log,
             self._discovery,
             self._clusters,
+            self._filters,
             self._health,
         ):
             part.add_to(table)
@@ -325,10 +331,12 @@ class Service:
         await self._keda_port.stop()
         await self._admin_port.stop()
         self._clusters.close()
+        self._filters.close()
         self._discovery.close()
         if self._server is not None:
             await self._server.stop(STOP_GRACE_S)
         await self._secret_watch.aclose()
+        await self._client_keys.aclose()
         await self._members.aclose()
         self._watched.stop()
         await self._scraper.aclose()
@@ -436,7 +444,7 @@ class Service:
         return {criticality.label: line.count_of(criticality) for criticality in Criticality}
 
     def _source_problems(self) -> tuple[str, ...]:
-        return (*self._members.problems, *self._added.problems)
+        return (*self._members.problems, *self._added.problems, *self._client_keys.problems())
 
     def _problems(self) -> tuple[str, ...]:
         return (

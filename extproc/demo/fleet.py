@@ -85,15 +85,18 @@ def server_environment() -> dict[str, str]:
 
 
 def health_probe(
-    client: httpx.AsyncClient, url: str, headers: Mapping[str, str] | None = None
+    client: httpx.AsyncClient,
+    url: str,
+    headers: Mapping[str, str] | None = None,
+    status: int = httpx.codes.OK,
 ) -> Probe:
-    """A probe that requests the URL with these headers; true after a response with 200."""
+    """A probe that requests the URL with these headers; true after a response with the status."""
 
     async def probe() -> bool:
         try:
             answer = await client.get(url, headers=headers, timeout=PROBE_TIMEOUT_S)
         except httpx.TransportError:
             return False
-        return answer.status_code == httpx.codes.OK
+        return answer.status_code == status
 
     return probe

@@ -240,7 +240,13 @@ class _Run:
         """Ask one of the servers through Envoy, without taking a slot, as a client that may."""
         settings = self.options.settings
         url = f"{url_of(settings.envoy.listen)}/v1/models"
-        probe = health_probe(self.client, url, _clients_headers(settings))
+        headers = _clients_headers(settings)
+        if headers is None:
+            probe = health_probe(self.client, url, status=httpx.codes.UNAUTHORIZED)
+            await envoy.wait_ready(probe, timeout_s=READY_TIMEOUT_S)
+            self.report.ready("Envoy asks clients for a key", "")
+            return
+        probe = health_probe(self.client, url, headers)
         await envoy.wait_ready(probe, timeout_s=READY_TIMEOUT_S)
         self.report.ready("a response through all of them", "")
 
@@ -263,9 +269,10 @@ class _Run:
         self.report.waiting(address, "does not answer /health yet; Coxswain keeps scraping it")
 
 
-def _clients_headers(settings: Settings) -> dict[str, str]:
-    """What a client shows that may ask."""
+def _clients_headers(settings: Settings) -> dict[str, str] | None:
+    """What a client shows that may ask; None where the file holds no key, only digests."""
     if settings.clients.keys_file is None:
         return {}
-    keys = read_client_keys(Path(settings.clients.keys_file).expanduser())
-    return {"authorization": authorization_of(next(iter(keys)))}
+    entries = read_client_keys(Path(settings.clients.keys_file).expanduser())
+    key = next((entry.key for entry in entries if entry.key is not None), None)
+    return None if key is None else {"authorization": authorization_of(key)}

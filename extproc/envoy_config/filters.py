@@ -27,11 +27,8 @@ from envoy_data_plane.envoy.type.v3 import HttpStatus, StatusCode
 
 from extproc.envoy_config import names
 from extproc.envoy_config.broken_framing import unless_malformed
-from extproc.envoy_config.credentials import (
-    authorization_steps,
-    check_of_clients,
-    memory_of_authorization,
-)
+from extproc.envoy_config.client_keys import check_of_clients
+from extproc.envoy_config.credentials import authorization_steps, memory_of_authorization
 from extproc.envoy_config.messages import grpc_service, seconds, typed
 from extproc.envoy_config.options import EnvoyOptions, Mode
 from extproc.transport.patience import LONG, PATIENCE
@@ -203,8 +200,8 @@ def first_filters(options: EnvoyOptions, *, on_named_routes: bool = False) -> li
     `on_named_routes`: authentication runs only on routes that enable it, as the picker does.
     """
     found = []
-    if options.client_keys:
-        found.append(check_of_clients(options.client_keys, on_named_routes=on_named_routes))
+    if options.checks_clients:
+        found.append(check_of_clients(options, on_named_routes=on_named_routes))
     if options.keeps_authorization:
         found.append(memory_of_authorization())
     return found

@@ -54,6 +54,12 @@ CROWDED = error_body(
 UNAUTHORIZED = error_body(
     "Send a valid API key: authorization: Bearer KEY.", "invalid-api-key", _INVALID
 )
+KEYS_UNKNOWN = error_body(
+    "Envoy does not know the clients' API keys yet, because no picker has answered it; send the "
+    "request again.",
+    "keys-unknown",
+)
+NO_KEYS = 'response.code == 503 && response.code_details == "lua_response"'
 UNSUPPORTED = error_body(
     "Upgrades (WebSockets), CONNECT and `*` are not supported: send an ordinary request for a "
     "path.",
@@ -128,8 +134,9 @@ def _on_routes(options: EnvoyOptions) -> list[ResponseMapper]:
         _mapper(_matches(TOO_MANY_HEADERS), CROWDED, status=TOO_LARGE, headers=crowded),
         _mapper(_matches(LOST), PICKER_LOST, status=503, headers=lost),
     ]
-    if options.client_keys:
+    if options.checks_clients:
         mappers.insert(0, _mapper(_has_status(401), UNAUTHORIZED))
+        mappers.insert(0, _mapper(_matches(NO_KEYS), KEYS_UNKNOWN))
     return mappers
 
 

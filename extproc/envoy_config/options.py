@@ -98,7 +98,8 @@ class EnvoyOptions:
     picker_tls: PickerTls | None = None  # None speaks to the picker in the clear
     tls_profiles: tuple[TlsProfile, ...] = ()  # for the servers behind TLS
     injects_keys: bool = False  # send a server the key that discovery provides with its address
-    client_keys: tuple[ClientKey, ...] = ()  # with any, a request must show one of them
+    checks_clients: bool = False  # a request must show the key of a client
+    client_keys: tuple[ClientKey, ...] = ()  # without discovery; else the picker serves them
 
     # Bounds against slow and greedy clients.
     request_headers_timeout_s: float = 10.0

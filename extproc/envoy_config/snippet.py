@@ -7,8 +7,8 @@ from envoy_data_plane.envoy.config.route.v3 import Route
 
 from extproc.envoy_config.access_log import report_interval
 from extproc.envoy_config.bootstrap import served_cluster
+from extproc.envoy_config.client_keys import with_check_of_clients
 from extproc.envoy_config.clusters import clusters, own_clusters
-from extproc.envoy_config.credentials import with_check_of_clients
 from extproc.envoy_config.filters import ext_proc, first_filters
 from extproc.envoy_config.listener import steered_manager
 from extproc.envoy_config.options import EnvoyOptions, OptionsError
@@ -126,4 +126,4 @@ def snippet(options: EnvoyOptions, *, serves_cluster: bool = False) -> str:
 def _routes(options: EnvoyOptions) -> list[Route]:
     """Those of a whole configuration, and who may take them."""
     found = routes(options)
-    return [with_check_of_clients(route) for route in found] if options.client_keys else found
+    return [with_check_of_clients(route) for route in found] if options.checks_clients else found

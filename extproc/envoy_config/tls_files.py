@@ -32,7 +32,7 @@ class PickerTls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientKey:
-    """A client's API key and name."""
+    """A client's name, and the SHA-256 of one of its API keys, hexadecimal."""
 
     client: str
-    key: str = field(repr=False)
+    digest: str

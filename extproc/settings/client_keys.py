@@ -1,46 +1,126 @@
-"""The API keys of clients: a file with one line `name key` for each."""
+"""The API keys of clients: a file with one line for each.
 
+    name sha256:DIGEST [DATE]     as `coxswain keys add` writes them
+    name KEY                      as people write them
+
+Keys are known by the SHA-256 of their bytes, hexadecimal: they are random and long, so nobody can
+guess one from it, and it needs no salt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from extproc.settings.problems import Problem, SettingsError
 
 MAX_FILE_BYTES: Final = 1024 * 1024
+MAX_KEY_CHARS: Final = 512
+ID_CHARS: Final = 12
+HASHED: Final = "sha256:"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+:/-]{0,99}")
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
+_FORM: Final = "write each line as `name key`, or let `coxswain keys add` write it"
+NAME_FORM: Final = (
+    "a name has up to 100 letters, digits and . _ @ + : / -, and begins with a letter or digit"
+)
 
 
-def read_client_keys(file: Path) -> dict[str, str]:
-    """Names by their keys. Blank lines and lines that begin with # are ignored.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientKeyEntry:
+    """One key: whose it is, its digest, and when it was added, if the file says so.
+
+    `line` is its number in the file, from 1; `key` is the key itself if the file holds it.
+    """
+
+    name: str
+    digest: str
+    added: str = ""
+    key: str | None = field(default=None, repr=False)
+    line: int = 0
+
+    @property
+    def id(self) -> str:
+        """The start of its digest, by which people name it."""
+        return self.digest[:ID_CHARS]
+
+
+def digest_of(key: str) -> str:
+    """How a key is known."""
+    return hashlib.sha256(key.encode("ascii")).hexdigest()
+
+
+def is_client_name(name: str) -> bool:
+    """Whether a client may be called so."""
+    return _NAME.fullmatch(name) is not None
+
+
+def read_client_keys(file: Path) -> tuple[ClientKeyEntry, ...]:
+    """The keys in the file, in its order; none lets nobody in.
 
     Blocks on the disk. Raises SettingsError with the line of each error; never shows a key.
     """
+    return parse_client_keys(read_keys_file(file), file)
+
+
+def read_keys_file(file: Path) -> str:
+    """Its text. Blocks on the disk; raises SettingsError."""
     try:
         with file.open("rb") as stream:
-            text = stream.read(MAX_FILE_BYTES).decode("ascii")
+            content = stream.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise SettingsError([_problem(str(file), "it is longer than 1 MiB")])
+        return content.decode("ascii")
     except OSError as error:
         reason = (error.strerror or "cannot be read").lower()
         raise SettingsError([_problem(str(file), reason)]) from None
     except UnicodeDecodeError:
         raise SettingsError([_problem(str(file), "names and keys must be plain ASCII")]) from None
-    names: dict[str, str] = {}
+
+
+def parse_client_keys(text: str, file: Path) -> tuple[ClientKeyEntry, ...]:
+    """The keys in this text of the file. Blank lines and lines that begin with # are ignored."""
+    found: dict[str, ClientKeyEntry] = {}
     problems = []
     for number, line in enumerate(text.splitlines(), start=1):
         parts = line.split()
         if not parts or parts[0].startswith("#"):
             continue
-        where = f"{file}:{number}"
-        if len(parts) != 2 or not all(part.isprintable() for part in parts):
-            problems.append(_problem(where, "write each line as `name key`"))
-        elif parts[1] in names:
-            problems.append(_problem(where, "this key is in the file already"))
+        entry = _entry(parts, number)
+        if isinstance(entry, str):
+            problems.append(_problem(f"{file}:{number}", entry))
+        elif entry.digest in found:
+            problems.append(_problem(f"{file}:{number}", "this key is in the file already"))
         else:
-            names[parts[1]] = parts[0]
-    if not names and not problems:
-        problems.append(
-            _problem(str(file), "it contains no key, so every client would be rejected")
-        )
+            found[entry.digest] = entry
     if problems:
         raise SettingsError(problems)
-    return names
+    return tuple(found.values())
+
+
+def _entry(parts: list[str], line: int) -> ClientKeyEntry | str:
+    """The key that a line's words say, or what is wrong with them."""
+    if not all(part.isprintable() for part in parts) or len(parts) not in (2, 3):
+        return _FORM
+    name, key, *dates = parts
+    if not is_client_name(name):
+        return NAME_FORM
+    if key.startswith(HASHED):
+        digest = key.removeprefix(HASHED)
+        if not _DIGEST.fullmatch(digest):
+            return "after sha256: there must be 64 hexadecimal digits, in lower case"
+        if dates and not _DATE.fullmatch(dates[0]):
+            return "after the digest there may only be a date, such as 2026-01-31"
+        return ClientKeyEntry(name=name, digest=digest, added="".join(dates), line=line)
+    if dates:
+        return _FORM
+    if len(key) > MAX_KEY_CHARS:
+        return f"a key has at most {MAX_KEY_CHARS} characters"
+    return ClientKeyEntry(name=name, digest=digest_of(key), key=key, line=line)
 
 
 def _problem(where: str, message: str) -> Problem:

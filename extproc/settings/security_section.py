@@ -102,13 +102,13 @@ class ClientLimitSettings(Section):
 
 
 class ClientsSettings(Section):
-    """Authentication of clients by Envoy."""
+    """Authentication of clients by Envoy, and their limits."""
 
     keys_file: File | None = None
-    """The file with the API keys of clients: one line `name key` for each. `coxswain config envoy`
-    prints Envoy's check of them (api_key_auth, which Envoy marks as work in progress) together with
-    the keys: keep its output secret. To revoke a key, print it again and restart Envoy. The servers
-    do not receive these keys; if they require a key, set inject_key."""
+    """The file with the API keys of clients, which `coxswain keys` manages: one line for each,
+    `name sha256:DIGEST`, or `name key`. A key that is added to or removed from the file opens or
+    stops opening within two seconds. Envoy checks the keys, with the last ones while no picker
+    answers. The servers do not receive these keys; if they require a key, set inject_key."""
     limits: Annotated[dict[str, ClientLimitSettings], MAP] = Field(default={})
     """The limits of clients by name, each with the keys below. Requires keys_file. In the
     environment: JSON."""

@@ -10,7 +10,7 @@ from tests.cli.typed_command import Command
 NAMES = [
     *("up", "serve", "agent", "status", "version", "top", "models", "load", "unload"),
     *("pin", "logs", "scale", "usage", "explain", "keeper"),
-    *("endpoints", "queue", "requests", "config"),
+    *("endpoints", "queue", "requests", "keys", "config"),
 ]
 
 

@@ -14,11 +14,8 @@ import yaml
 from extproc.envoy_config.clusters import llama
 from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, Mode, OptionsError
-from extproc.envoy_config.snippet import snippet
-from extproc.envoy_config.tls_files import ClientKey, PickerTls, TlsProfile
+from extproc.envoy_config.tls_files import PickerTls, TlsProfile
 from tests.fakes.authority import Authority
-
-KEYS = (ClientKey(client="web", key="sk-web"), ClientKey(client="batch", key="sk-batch"))
 
 
 def parsed(options: EnvoyOptions) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -32,23 +29,8 @@ def parsed(options: EnvoyOptions) -> tuple[dict[str, Any], dict[str, dict[str, A
 def test_nothing_of_it_unless_asked_for() -> None:
     """Without keys and certificates the configuration has no trace of them."""
     text = bootstrap(EnvoyOptions(serves_cluster=False))
-    for word in ("api_key_auth", "header_to_metadata", "transport_socket", "UPSTREAM_METADATA"):
+    for word in ("client_keys", "header_to_metadata", "transport_socket", "UPSTREAM_METADATA"):
         assert word not in text
-
-
-def test_clients_are_checked_before_the_picker_is_asked() -> None:
-    """And the servers do not see their keys; who it was is told by a header of ours."""
-    manager, _ = parsed(EnvoyOptions(client_keys=KEYS))
-    first, *_ = manager["http_filters"]
-    assert first["name"] == "envoy.filters.http.api_key_auth"
-    assert first["typed_config"]["forwarding"] == {
-        "header": "x-coxswain-client",
-        "hide_credentials": True,
-    }
-    early = manager["early_header_mutation_extensions"][0]["typed_config"]["mutations"]
-    assert {"remove": "x-coxswain-client"} in early
-    assert "sk-web" not in repr(KEYS)
-    assert "api_key_auth" in snippet(EnvoyOptions(client_keys=KEYS))
 
 
 def test_a_servers_key_is_set_at_each_try() -> None:
@@ -135,7 +117,7 @@ def test_envoy_takes_all_of_it(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     pair = authority.issue("envoy")
     options = EnvoyOptions(
-        client_keys=KEYS,
+        checks_clients=True,
         injects_keys=True,
         tls_profiles=(
             TlsProfile(name="a", server_name="gpu.example", ca_file=str(authority.ca)),

@@ -2,29 +2,51 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
 
 from extproc.settings import SettingsError
-from extproc.settings.client_keys import read_client_keys
+from extproc.settings.client_keys import digest_of, is_client_name, read_client_keys
+
+DIGEST = hashlib.sha256(b"sk-9").hexdigest()
 
 
-def test_names_by_keys(tmp_path: Path) -> None:
-    """Comments and blank lines do not count; a client may have several keys."""
+def test_names_and_digests(tmp_path: Path) -> None:
+    """Comments and blank lines do not count; a client may have several keys, in either form."""
     file = tmp_path / "keys"
-    file.write_text("# ours\n\nweb  sk-1\nweb sk-2\nbatch\tsk-3\n", encoding="ascii")
-    assert read_client_keys(file) == {"sk-1": "web", "sk-2": "web", "sk-3": "batch"}
+    text = f"# ours\n\nweb  sk-1\nweb sk-2\nbatch\tsha256:{DIGEST} 2026-01-31\n"
+    file.write_text(text, encoding="ascii")
+    web, again, batch = read_client_keys(file)
+    assert (web.name, web.digest, web.key) == ("web", digest_of("sk-1"), "sk-1")
+    assert (again.name, again.digest, again.line) == ("web", digest_of("sk-2"), 4)
+    assert (batch.name, batch.digest, batch.key) == ("batch", DIGEST, None)
+    assert (batch.added, batch.id) == ("2026-01-31", DIGEST[:12])
+    assert "sk-1" not in repr(web)
+
+
+def test_no_key_is_no_mistake(tmp_path: Path) -> None:
+    """It lets nobody in, as after the last key was revoked."""
+    file = tmp_path / "keys"
+    file.write_text("# nobody\n", encoding="ascii")
+    assert read_client_keys(file) == ()
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "it contains no key"),
         ("web sk-1\nsk-2\n", ":2: .*name key"),
         ("web sk-1 more\n", ":1: .*name key"),
+        ("web sk-1 more yet\n", ":1: .*name key"),
         ("web sk-1\nbatch sk-1\n", ":2: .*already"),
+        (f"web sk-9\nbatch sha256:{DIGEST}\n", ":2: .*already"),
+        (f"web sha256:{DIGEST[:-1]}\n", "64 hexadecimal"),
+        (f"web sha256:{DIGEST} yesterday\n", "date"),
+        ("a]]b sk-1\n", "begins with a letter"),
+        (f"web sk-{'1' * 510}\n", "512 characters"),
         ("web sk-\u00fc\n", "ASCII"),
+        ("web sk-1\n" * 150_000, "1 MiB"),
     ],
 )
 def test_mistakes_are_named_by_line(tmp_path: Path, text: str, problem: str) -> None:
@@ -40,3 +62,16 @@ def test_a_missing_file(tmp_path: Path) -> None:
     """Told by its name."""
     with pytest.raises(SettingsError, match="no-such"):
         read_client_keys(tmp_path / "no-such")
+
+
+@pytest.mark.parametrize(
+    ("name", "may_be"),
+    [
+        *(("web", True), ("team/a@b.c:1_2+3-4", True), ("9", True), ("x" * 100, True)),
+        *(("", False), ("*", False), ("x" * 101, False), ("-x", False), ("a b", False)),
+        *(("a]]", False), ("ä", False), ("a\n", False)),
+    ],
+)
+def test_names(name: str, may_be: bool) -> None:
+    """They are part of a header, of a script and of lines; `*` stands for others in limits."""
+    assert is_client_name(name) is may_be

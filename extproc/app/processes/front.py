@@ -24,6 +24,7 @@ from extproc.stream.servicer import PROCESS
 from extproc.transport.health import Health
 from extproc.transport.patience import is_patient
 from extproc.xds.clusters import STREAM_CLUSTERS
+from extproc.xds.filters import STREAM_FILTERS
 from extproc.xds.service import STREAM_ENDPOINTS
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 STOP_GRACE_S: Final = 0.5
 POLL_S: Final = 0.05
+HELD: Final = (PROCESS, STREAM_ENDPOINTS, STREAM_CLUSTERS, STREAM_FILTERS, STREAM_ACCESS_LOGS)
+"""The calls of Envoy that the core serves."""
 
 log = logging.getLogger("coxswain.front")
 
@@ -72,7 +75,7 @@ class Front:
         self._health = Health()
         table: ServiceTable = {}
         self._health.add_to(table)
-        self._calls.add_to(table, (PROCESS, STREAM_ENDPOINTS, STREAM_CLUSTERS, STREAM_ACCESS_LOGS))
+        self._calls.add_to(table, HELD)
         self._server = http2_server(settings, table, time.monotonic)
         self._link_number = 0
         self._leaving = asyncio.Event()

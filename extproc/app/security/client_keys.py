@@ -1,0 +1,94 @@
+"""Follows the file with the clients' keys, and serves Envoy the check of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from extproc.settings import Settings, SettingsError
+from extproc.settings.client_keys import read_client_keys
+from scraper.discovery.file_signature import Changes, FileSignature, read_signature
+
+INTERVAL_S: Final = 0.4
+"""A change counts when the file looks the same twice, so it is used within a second."""
+
+log = logging.getLogger("coxswain.settings")
+
+
+class ClientKeys:
+    """From `start` to `aclose` keeps `publish` informed. Without `clients.keys_file`, nothing.
+
+    A file that cannot be used leaves the keys as they are, is logged, and is in `problems` until
+    it can be used.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        publish: Callable[[bytes], None],
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        file = settings.clients.keys_file
+        self._settings = settings
+        self._file = None if file is None else Path(file).expanduser()
+        self._publish = publish
+        self._interval_s = interval_s
+        self._task: asyncio.Task[None] | None = None
+        self._problems: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raises `SettingsError` where the file cannot be used. Blocks on the disk."""
+        if self._file is not None and not read_client_keys(self._file):
+            log.warning("%s contains no key: every client is rejected", self._file)
+
+    def start(self) -> None:
+        if self._file is not None:
+            self._task = asyncio.create_task(self._run(self._file), name="follow the clients' keys")
+
+    async def aclose(self) -> None:
+        """Stop following the file."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    def problems(self) -> tuple[str, ...]:
+        """Why the file cannot be used now, if that is so."""
+        return self._problems
+
+    async def _run(self, file: Path) -> None:
+        changes: Changes[FileSignature | None] | None = None
+        while True:
+            signature = await asyncio.to_thread(read_signature, file)
+            if changes is None:
+                changes, is_due = Changes(signature), True
+            else:
+                is_due = changes.has_settled(signature)
+            if is_due or self._problems:  # also what does not change the file may help
+                try:
+                    await self._renew()
+                except Exception:  # a bug; the next change may work
+                    log.exception("publishing the clients' keys failed")
+            await asyncio.sleep(self._interval_s)
+
+    async def _renew(self) -> None:
+        try:
+            written = await asyncio.to_thread(self._write)
+        except SettingsError as error:
+            problems = tuple(map(str, error.problems))
+            if problems != self._problems:
+                log.error("the clients' keys stay as they are: %s", "; ".join(problems))  # no bug
+            self._problems = problems
+            return
+        if self._problems:
+            log.info("the clients' keys can be read again")
+        self._problems = ()
+        self._publish(written)
+
+    def _write(self) -> bytes:
+        # Envoy's full types take a second to load and many megabytes: not without need.
+        from extproc.app.envoy import served_client_keys
+
+        return served_client_keys(self._settings)

@@ -1,0 +1,198 @@
+"""`coxswain keys`: the API keys of clients."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from extproc.cli.exit_codes import ExitCode
+from extproc.cli.options import ConfigOption, settings_from
+from extproc.cli.output import Format, OutputOption, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from extproc.settings.client_keys import ClientKeyEntry
+
+ABOUT = """Add, list and revoke the API keys of clients.
+
+The keys are in the file that the setting clients.keys_file names, as SHA-256 digests. A picker with
+this setting uses a change within two seconds; nothing needs a restart.
+
+\b
+Examples:
+  coxswain keys add web --file /etc/coxswain/keys
+  coxswain keys list
+  coxswain keys revoke web
+"""
+
+MAX_INPUT_CHARS = 4096
+
+group = typer.Typer(help=ABOUT, no_args_is_help=True, rich_markup_mode=None)
+
+FileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--file",
+        "-f",
+        metavar="FILE",
+        help="The file with the keys; by default clients.keys_file of the settings.",
+    ),
+]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of the client.")]
+
+
+def register(root: typer.Typer) -> None:
+    """Add `coxswain keys` to the root command."""
+    root.add_typer(group, name="keys")
+
+
+@group.command()
+def add(
+    name: NameArgument,
+    stdin: Annotated[
+        bool,
+        typer.Option("--stdin", help="Read a key that you have from stdin instead of making one."),
+    ] = False,
+    file: FileOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Add a key of a client and print it.
+
+    The key is shown once: the file has only its digest. A client may have several keys, so that it
+    can change to a new one before the old one is revoked.
+
+    \b
+    Examples:
+      coxswain keys add web
+      coxswain keys add web --stdin < key-of-web
+      KEY=$(coxswain keys add batch --file /etc/coxswain/keys)
+    """
+    from extproc.settings.client_keys_file import add_key, new_key
+
+    place = _file(file, config)
+    key = sys.stdin.readline(MAX_INPUT_CHARS).strip() if stdin else new_key()
+    with _reported():
+        entry = add_key(place, name, key, datetime.now(UTC).date().isoformat())
+    if output is Format.JSON:
+        print_json({**_plain(entry), **({} if stdin else {"key": key})})
+        return
+    typer.echo(f"added key {entry.id} of {name} to {place}", err=True)
+    if not stdin:
+        typer.echo("keep the key: it is not shown again", err=True)
+        typer.echo(key)
+
+
+@group.command(name="list")
+def list_(
+    file: FileOption = None, config: ConfigOption = None, output: OutputOption = Format.TABLE
+) -> None:
+    """List the keys of clients: name, id and date, never the key.
+
+    \b
+    Examples:
+      coxswain keys list
+      coxswain keys list -o json | jq -r .keys[].name
+    """
+    from extproc.settings.client_keys import read_client_keys
+
+    place = _file(file, config)
+    entries = read_client_keys(place)
+    if output is Format.JSON:
+        print_json({"keys": [_plain(entry) for entry in entries]})
+        return
+    _print_table(entries)
+    plain = sum(entry.key is not None for entry in entries)
+    if plain:
+        typer.echo(
+            f"{place} holds {plain} of these keys itself: replace one by its digest with "
+            "`coxswain keys revoke NAME --id ID` and `coxswain keys add NAME --stdin`",
+            err=True,
+        )
+
+
+@group.command()
+def revoke(
+    name: NameArgument,
+    key_id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="ID", help="Only the key with this id, see `keys list`."),
+    ] = None,
+    file: FileOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Revoke the keys of a client: they stop opening within two seconds.
+
+    Requests that run are not interrupted. `coxswain requests cancel` ends one.
+
+    \b
+    Examples:
+      coxswain keys revoke web
+      coxswain keys revoke web --id 5f2b8c91d0aa
+    """
+    from extproc.settings.client_keys_file import revoke_keys
+
+    place = _file(file, config)
+    with _reported():
+        entries = revoke_keys(place, name, key_id)
+    if output is Format.JSON:
+        print_json({"keys": [_plain(entry) for entry in entries]})
+        return
+    for entry in entries:
+        typer.echo(f"revoked key {entry.id} of {name}")
+
+
+def _file(file: Path | None, config: Path | None) -> Path:
+    if file is not None:
+        return file.expanduser()
+    named = settings_from(config).clients.keys_file
+    if named is None:
+        raise typer.BadParameter(
+            "give the file, or --config with settings that have clients.keys_file",
+            param_hint="--file",
+        )
+    return Path(named).expanduser()
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """End the command with what is wrong with the file, or with the change of it."""
+    from extproc.settings.client_keys_file import KeysFileError, NoSuchKeyError
+
+    try:
+        yield
+    except KeysFileError as error:
+        typer.echo(f"coxswain: {error}", err=True)
+        code = ExitCode.NOT_FOUND if isinstance(error, NoSuchKeyError) else ExitCode.REJECTED
+        raise typer.Exit(code) from None
+
+
+def _plain(entry: ClientKeyEntry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "id": entry.id,
+        "added": entry.added or None,
+        "is_hashed": entry.key is None,
+    }
+
+
+def _print_table(entries: tuple[ClientKeyEntry, ...]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from extproc.cli.output import console
+
+    table = Table(box=SIMPLE_HEAD)
+    for column in ("NAME", "ID", "ADDED", "IN THE FILE"):
+        table.add_column(column)
+    for entry in entries:
+        held = "digest" if entry.key is None else "the key itself"
+        table.add_row(entry.name, entry.id, entry.added or "-", held)
+    console().print(table)

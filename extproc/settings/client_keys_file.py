@@ -1,0 +1,162 @@
+"""Adds keys to the file of clients' keys, and takes them out.
+
+A change is written beside the file and then put in its place, so a reader finds the old file or
+the new one. Writers exclude each other by a lock on the folder. Lines that a change does not
+concern stay as they are. Everything here blocks on the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from extproc.settings.client_keys import (
+    HASHED,
+    MAX_FILE_BYTES,
+    MAX_KEY_CHARS,
+    NAME_FORM,
+    ClientKeyEntry,
+    digest_of,
+    is_client_name,
+    parse_client_keys,
+    read_keys_file,
+)
+
+PREFIX: Final = "sk-"
+RANDOM_BYTES: Final = 32
+MIN_KEY_CHARS: Final = 20
+"""Of a key that somebody else made: a shorter one might be guessed from its digest."""
+LOCK_TIMEOUT_S: Final = 10.0
+_LOCK_POLL_S: Final = 0.05
+
+
+class KeysFileError(Exception):
+    """The file was not changed; `str(error)` says why, and shows no key."""
+
+
+class NoSuchKeyError(KeysFileError):
+    """The file has no such key."""
+
+
+def new_key() -> str:
+    """A random key in the form that clients know."""
+    return PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
+
+
+def add_key(file: Path, name: str, key: str, today: str) -> ClientKeyEntry:
+    """Add a key of `name`; the file is created if it is missing, readable by its owner alone.
+
+    `today` is the date that the file will show. Raises KeysFileError and SettingsError.
+    """
+    if not is_client_name(name):
+        raise KeysFileError(NAME_FORM)
+    if not key.isascii() or not key.isprintable() or " " in key or key.startswith(HASHED):
+        raise KeysFileError("a key has plain characters without spaces, and is no digest")
+    if not MIN_KEY_CHARS <= len(key) <= MAX_KEY_CHARS:
+        raise KeysFileError(f"a key has {MIN_KEY_CHARS} to {MAX_KEY_CHARS} characters")
+    added = ClientKeyEntry(name=name, digest=digest_of(key), added=today)
+    with _locked(file) as place:
+        text = read_keys_file(place) if place.exists() else ""
+        entries = parse_client_keys(text, file)
+        other = next((entry for entry in entries if entry.digest == added.digest), None)
+        if other is not None:
+            raise KeysFileError(f"this key is in {file} already, as one of {other.name}")
+        gap = "" if not text or text.endswith("\n") else "\n"
+        _replace(place, f"{text}{gap}{name} {HASHED}{added.digest} {today}\n")
+    return added
+
+
+def revoke_keys(file: Path, name: str, key_id: str | None = None) -> tuple[ClientKeyEntry, ...]:
+    """Take out all keys of `name`, or the one whose digest begins with `key_id`; returns them.
+
+    Raises NoSuchKeyError, KeysFileError for several with that id, and SettingsError.
+    """
+    with _locked(file) as place:
+        text = read_keys_file(place)
+        found = [entry for entry in parse_client_keys(text, file) if entry.name == name]
+        if not found:
+            raise NoSuchKeyError(f"{file} has no key of {name!r}")
+        if key_id is not None:
+            found = [entry for entry in found if entry.digest.startswith(key_id.lower())]
+            if not found:
+                raise NoSuchKeyError(f"{file} has no key of {name!r} with the id {key_id!r}")
+            if len(found) > 1:
+                raise KeysFileError(f"several keys of {name!r} begin with {key_id!r}: write more")
+        lines = {entry.line for entry in found}
+        kept = [
+            line
+            for number, line in enumerate(text.splitlines(keepends=True), start=1)
+            if number not in lines
+        ]
+        _replace(place, "".join(kept))
+    return tuple(found)
+
+
+@contextlib.contextmanager
+def _locked(file: Path) -> Iterator[Path]:
+    """The file itself, if it is a link, while nobody else changes it."""
+    place = file.resolve()
+    try:
+        folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise _cannot(f"open the folder of {file}", error) from None
+    try:
+        deadline = time.monotonic() + LOCK_TIMEOUT_S
+        while True:
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise KeysFileError(
+                        f"another command has been changing {file} for {LOCK_TIMEOUT_S:g} s"
+                    ) from None
+                time.sleep(_LOCK_POLL_S)
+        yield place
+    finally:
+        os.close(folder)
+
+
+def _replace(place: Path, text: str) -> None:
+    """Put the text in place of the file. It keeps the file's owner, and its mode but for others."""
+    if len(text) > MAX_FILE_BYTES:
+        raise KeysFileError(f"{place} would be longer than 1 MiB")
+    try:
+        before = place.stat() if place.exists() else None
+        descriptor, name = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)  # 0600
+    except OSError as error:
+        raise _cannot(f"write beside {place}", error) from None
+    beside = Path(name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as stream:
+            if before is not None:
+                if (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
+                    os.fchown(descriptor, before.st_uid, before.st_gid)
+                os.fchmod(descriptor, stat.S_IMODE(before.st_mode) & ~stat.S_IRWXO)
+            stream.write(text)
+            stream.flush()
+            os.fsync(descriptor)
+        beside.replace(place)
+    except OSError as error:
+        raise _cannot(f"replace {place}", error) from None
+    finally:
+        beside.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # the change is made; only a crash of the machine undoes it
+        folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _cannot(what: str, error: OSError) -> KeysFileError:
+    reason = (error.strerror or "it failed").lower()
+    return KeysFileError(f"cannot {what}: {reason}; run this as the file's owner")

@@ -5,6 +5,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from extproc.admin.dependencies import Reloaded, ReloadError
 from extproc.settings import Settings, SettingsError
 
@@ -33,9 +35,19 @@ HOT: Final = frozenset(
         "response_headers",
         "drain_timeout_s",
         "log.level",
+        "models",
+        "objectives",
+        "routing.read_body",
+        "routing.body_limit_bytes",
+        "routing.body_errors",
+        "routing.model_match",
+        "clients.limits",
     }
 )
 """The settings that a reload applies. All others are read only at the start."""
+
+MAPS: Final = frozenset({("models",), ("objectives",), ("clients", "limits")})
+"""Settings with names that operators choose: each is one setting."""
 
 log = logging.getLogger("coxswain.settings")
 
@@ -81,11 +93,11 @@ class LiveSettings:
                 fresh = await asyncio.to_thread(self._load)
                 changed = _changed(self.present, fresh)
                 applied = tuple(key for key in changed if key in HOT)
-                merged = _merged(self.present, fresh, applied)
+                rest = tuple(key for key in changed if key not in HOT)
+                merged = _merged(self.present, fresh, applied, rest)
                 news = await (self._rehearse if is_dry_run else self._apply)(merged)
             except SettingsError as error:
                 raise ReloadError(str(error)) from None
-            rest = tuple(key for key in changed if key not in HOT)
             applied = tuple(sorted({*applied, *news}))
             if not is_dry_run:
                 self.present = merged
@@ -108,8 +120,9 @@ def _changed(old: Settings, new: Settings) -> list[str]:
     )
 
 
-def _merged(old: Settings, new: Settings, keys: tuple[str, ...]) -> Settings:
-    """The old settings with these keys from the new ones."""
+def _merged(old: Settings, new: Settings, keys: tuple[str, ...], rest: tuple[str, ...]) -> Settings:
+    """The old settings with these keys from the new ones. Raises `ReloadError` if that is valid
+    only with the `rest`, which needs a restart."""
     values = old.model_dump()
     fresh = dict(_flat(new.model_dump()))
     for dotted in keys:
@@ -118,12 +131,17 @@ def _merged(old: Settings, new: Settings, keys: tuple[str, ...]) -> Settings:
         for section in sections:
             branch = branch[section]
         branch[last] = fresh[*sections, last]
-    return Settings(**values)
+    try:
+        return Settings(**values)
+    except ValidationError:
+        raise ReloadError(
+            f"{', '.join(keys)} cannot change without {', '.join(rest)}: restart the picker"
+        ) from None
 
 
 def _flat(values: Mapping[str, Any], path: Key = ()) -> Iterator[tuple[Key, Any]]:
     for name, value in values.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and (*path, name) not in MAPS:
             yield from _flat(value, (*path, name))
         else:
             yield (*path, name), value

@@ -128,7 +128,7 @@ def exchange_options(
         adds_response_headers=settings.response_headers,
         started_at=started_at,
         retries=envoy.retries,
-        limits=limits,
+        limits=limits if limits is not None and limits.has_any else None,
         uploads=UploadLimits(
             idle_s=envoy.request_body_idle_timeout_s,
             min_rate_bytes_per_s=envoy.request_body_min_rate_bytes_per_s,

@@ -106,8 +106,7 @@ class Service:
             name_of=self.dispatcher.fleet.full_name_of,
         )
         self._registry = ExchangeRegistry()
-        limits = options.client_limits(settings)
-        self._limits = ClientLimits(limits) if limits else None
+        self._limits = ClientLimits(options.client_limits(settings))
         self._usage = _usage(settings, self.dispatcher, self._registry, self._limits)
         self._auditor = Auditor(
             self.dispatcher,
@@ -364,6 +363,7 @@ class Service:
         news = await self._members.renew(settings)
         await self._added.refresh()
         self.dispatcher.renew(options.dispatcher_options(settings))
+        self._limits.renew(options.client_limits(settings), time.monotonic())
         self.processor.options = options.exchange_options(
             settings, self.processor.options.started_at, self._limits
         )

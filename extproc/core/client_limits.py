@@ -77,6 +77,21 @@ class ClientLimits:
         self._limits = dict(limits)
         self._clients: dict[str, _Client] = {}
 
+    @property
+    def has_any(self) -> bool:
+        """Whether some client may have a limit."""
+        return bool(self._limits)
+
+    def renew(self, limits: Mapping[str, ClientLimit], now: float) -> None:
+        """Other limits, from now on. What clients used until now drains at the former rates; a
+        request that began without a limit does not count until it ends."""
+        for name, client in self._clients.items():
+            before = self.limit_of(name)
+            if before is not None:
+                _drain(client, before, now)
+            client.tokens_at = now
+        self._limits = dict(limits)
+
     def limit_of(self, name: str) -> ClientLimit | None:
         """The client's own limit, else that of everybody; None for no client."""
         if not name:
@@ -116,7 +131,9 @@ class ClientLimits:
 
     def enqueue(self, name: str, exchange_id: str) -> None:
         """A request that has begun is queued: then `dequeue` or `end` must follow."""
-        self._clients[name].queued.add(exchange_id)
+        client = self._clients.get(name)
+        if client is not None:
+            client.queued.add(exchange_id)
 
     def dequeue(self, name: str, exchange_id: str) -> None:
         """It is not queued any more; no error if it was not."""
@@ -152,11 +169,15 @@ class ClientLimits:
         client = self._clients.get(name)
         if client is None:
             client = self._clients[name] = _Client(now)
-        if limit.tokens_per_minute is not None:
-            rate = limit.tokens_per_minute / MINUTE_S
-            client.tokens = max(0.0, client.tokens - rate * max(0.0, now - client.tokens_at))
-        client.tokens_at = now
+        _drain(client, limit, now)
         return client
+
+
+def _drain(client: _Client, limit: ClientLimit, now: float) -> None:
+    if limit.tokens_per_minute is not None:
+        rate = limit.tokens_per_minute / MINUTE_S
+        client.tokens = max(0.0, client.tokens - rate * max(0.0, now - client.tokens_at))
+    client.tokens_at = now
 
 
 def _standing(limit: ClientLimit, client: _Client) -> Standing:

@@ -156,6 +156,39 @@ async def test_keys_that_were_read_again_are_reported(caplog: pytest.LogCaptureF
     assert service.taken == []
 
 
+async def test_a_map_is_one_setting() -> None:
+    """Names that operators chose come, go and change whole: models, objectives and limits."""
+    service = Service()
+    limits = {"keys_file": "keys", "limits": {"web": {"requests": 1}}}
+    fresh = loads(
+        models={"chat": {"small": 1}},
+        objectives={"gold": {"models": ["chat"], "criticality": "critical"}},
+        routing={"model_match": "strict", "path_prefix": "/llama"},
+        clients=limits,
+    )
+    present = {"models": {"chat": "tiny", "old": "tiny"}, "clients": {"keys_file": "keys"}}
+    harness = live(service, fresh, **present)
+    reloaded = await harness.reload(is_dry_run=False)
+    assert reloaded.applied == ("clients.limits", "models", "objectives", "routing.model_match")
+    assert reloaded.needs_restart == ("routing.path_prefix",)
+    in_force = harness.present
+    assert in_force.models == {"chat": {"small": 1.0}}
+    assert in_force.objectives["gold"].criticality == "critical"
+    assert in_force.clients.limits["web"].requests == 1
+    assert in_force.routing.path_prefix == ""
+
+
+async def test_what_is_valid_only_with_a_restart_changes_nothing() -> None:
+    """Limits of tokens need the count of usage, which begins at a start."""
+    limits = {"web": {"tokens_per_minute": 9}}
+    fresh = loads(clients={"keys_file": "keys", "limits": limits}, usage={"path": "usage.db"})
+    service = Service()
+    harness = live(service, fresh, clients={"keys_file": "keys"})
+    with pytest.raises(ReloadError, match=r"clients\.limits cannot change without usage\.path"):
+        await harness.reload(is_dry_run=False)
+    assert service.taken == [] and not harness.present.clients.limits
+
+
 def test_hot_settings_exist() -> None:
     """Each is a setting, or a section of them."""
     described = live(Service()).describe()

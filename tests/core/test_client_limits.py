@@ -100,3 +100,31 @@ def test_what_has_no_limit_is_not_kept() -> None:
     limits = ClientLimits({"web": ClientLimit(requests=1)})
     assert limits.begin("api", "a", 0.0) is None
     assert list(limits.held()) == []
+
+
+def test_other_limits_count_what_clients_have() -> None:
+    """Requests that run keep counting, and tokens that were used drain at the new rate from then
+    on. A request that began without a limit does not count, and ends without harm."""
+    limits = ClientLimits({"web": ClientLimit(requests=2, tokens_per_minute=600)})
+    assert limits.begin("web", "a", 0.0) is None
+    assert limits.begin("free", "b", 0.0) is None
+    limits.spent("web", 900, 0.0)
+    limits.renew({"web": ClientLimit(requests=1, tokens_per_minute=60), "free": ONE}, 30.0)
+    exceeded = limits.begin("web", "c", 30.0)
+    assert exceeded is not None and exceeded.what is Limited.REQUESTS
+    assert exceeded.standing.remaining_requests == 0
+    assert exceeded.standing.reset_tokens_s == pytest.approx(600.0)
+    limits.end("web", "a")
+    exceeded = limits.begin("web", "c", 30.0)
+    assert exceeded is not None and exceeded.what is Limited.TOKENS
+    limits.enqueue("free", "b")
+    assert limits.begin("free", "d", 30.0) is None
+    assert limits.begin("free", "e", 30.0) is not None
+    limits.end("free", "b")
+    limits.end("free", "d")
+    limits.renew({}, 31.0)
+    assert not limits.has_any and limits.begin("web", "f", 31.0) is None
+    assert list(limits.held()) == []
+
+
+ONE = ClientLimit(requests=1)

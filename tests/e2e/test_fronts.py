@@ -128,16 +128,17 @@ async def test_the_account_shows_when_a_picker_is_lost(tmp_path: Path) -> None:
 
 
 async def test_a_reload_brings_a_spare_with_the_new_settings(tmp_path: Path) -> None:
+    """Which knows them when it leads: here the other names of models."""
     async with fronted(tmp_path) as stack:
         [spare] = await stack.pids("spare")
         config = stack.stack.config
-        config.write_text(config.read_text() + "\ndrain_timeout_s: 7\n")
+        config.write_text(config.read_text() + "\ndrain_timeout_s: 7\nmodels: {chat: tiny}\n")
         assert stack.stack.picker is not None
         os.kill(stack.stack.picker.pid, signal.SIGHUP)
         await until(lambda: is_gone(spare))
         await stack.until_complete(2)
         log = stack.stack.picker.log.read_text()
-        assert "settings reloaded: drain_timeout_s" in log
+        assert "settings reloaded: drain_timeout_s, models" in log
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])

@@ -54,6 +54,11 @@ class ModelNames:
         self._strays: dict[Address, Endpoint] = {}
         """Kept endpoints whose machine has not said yet which models it has."""
 
+    def renew(self, splits: Splits, *, is_lenient: bool) -> None:
+        """Other splits, or another way with unknown models."""
+        self._splits = splits
+        self._is_lenient = is_lenient
+
     # Reports of endpoints
 
     def expect(self, endpoint: Endpoint) -> None:

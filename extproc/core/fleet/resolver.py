@@ -55,6 +55,12 @@ class RequestResolver:
         self.models = self.names.models
         self.adapters = self.names.adapters
 
+    def renew(self, options: ResolverOptions) -> None:
+        """Resolve with these from now on. Requests that were resolved keep their model, constraints
+        and objective, whether they run or are queued."""
+        self._options = options
+        self.names.renew(options.splits, is_lenient=options.model_match is ModelMatch.LENIENT)
+
     def expect(self, address: Address) -> None:
         """An endpoint joined the fleet, or left it; its first scrape reports its models."""
         endpoint = self._fleet.get(address)

@@ -91,9 +91,11 @@ class FleetUpdates:
         self._is_closed = False
 
     def renew(self, options: DispatcherOptions) -> None:
-        """Apply changed bounds; those of the resolver, the ledger, aging and the order need
-        a restart."""
+        """Apply changed bounds, models and objectives; those of the ledger, outliers, aging and
+        the order need a restart. Requests that run or are queued keep what they were resolved
+        to."""
         self.options = options
+        self.state.resolver.renew(options.resolver)
         self._limits = options.queue_limits
         self._allocator.fallbacks = options.fallbacks
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import Intent
-from extproc.core.fleet.resolver import RequestResolver
+from extproc.core.fleet.resolver import RequestResolver, ResolverOptions
+from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.observation import ModelReading
 from extproc.core.prompt_blocks import chain
 from extproc.core.request import Request
@@ -209,3 +211,33 @@ def test_a_server_that_left_before_it_was_expected_changes_nothing() -> None:
     fleet.add(1, models=["a"])
     resolver_of(fleet).expect(fleet.addresses[0]._replace(port=1))
     fleet.pick(model="a")
+
+
+def test_requests_keep_what_they_were_resolved_to() -> None:
+    """A change of splits, matching and objectives is for later requests: what runs and what is
+    queued goes on as it began, with its model and its objective."""
+    fleet = SteeredFleet(splits={"chat": {"a": 1}})
+    first = fleet.add(1, models=["a"])
+    second = fleet.add(1, models=["b"])
+    lease = fleet.pick(model="chat")
+    assert lease.address == first
+    waiting = fleet.queue(model="chat")
+    gold = Objective(name="gold", criticality=Criticality.CRITICAL)
+    options = fleet.dispatcher.options
+    fleet.dispatcher.renew(
+        replace(
+            options,
+            resolver=ResolverOptions(
+                model_match=ModelMatch.STRICT,
+                splits={"talk": {"b": 1}},
+                objectives=Objectives(by_name={"gold": gold}, by_model={"talk": "gold"}),
+            ),
+        )
+    )
+    assert fleet.rejection(model="chat") == "model-not-found"
+    assert fleet.pick(model="talk").address == second
+    later = fleet.queue(model="talk")
+    assert (waiting.objective.name, later.objective.name) == ("", "gold")
+    fleet.finish(lease)
+    assert fleet.served(waiting).address == first and fleet.is_waiting(later)
+    assert not fleet.dispatcher.faults(fleet.now)

@@ -26,6 +26,7 @@ from extproc.cli.commands import (
     up,
     usage,
 )
+from extproc.cli.worded_help import use_words
 
 COMMANDS = (
     up,
@@ -92,3 +93,4 @@ def _coxswain(
 
 for command in COMMANDS:
     command.register(root)
+use_words(root)

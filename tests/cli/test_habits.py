@@ -19,20 +19,25 @@ RAW = re.compile(r"<(?!\w+\|)[^>]*>|\b(TEXT|INTEGER|FLOAT|PATH|BOOLEAN)\b")
 
 
 def helps(command: Any, name: str) -> Iterator[tuple[str, str]]:
-    """The options of a command and of those below it, as its help names them, by command."""
+    """The arguments and options of a command and of those below it, as its help names them, and
+    its usage, by command."""
     context = command.make_context(name, [], resilient_parsing=True)
-    records = [
-        param.get_help_record(context) for param in command.params if param.opts[0].startswith("-")
-    ]
-    yield name, "\n".join(record[0] for record in records if record is not None)
+    records = [param.get_help_record(context) for param in command.params]
+    usage = " ".join(command.collect_usage_pieces(context))
+    yield name, "\n".join([usage, *(record[0] for record in records if record is not None)])
     for part, below in getattr(command, "commands", {}).items():
         yield from helps(below, f"{name} {part}")
 
 
-def test_options_show_no_raw_types() -> None:
+def test_help_shows_no_raw_types() -> None:
+    """Neither for options nor for arguments; and usage lines have kubectl's brackets."""
     found = {name: RAW.findall(text) for name, text in helps(typer.main.get_command(root), "cox")}
     assert len(found) > 20
     assert not {name: raw for name, raw in found.items() if raw}
+    usages = dict(helps(typer.main.get_command(root), "cox"))
+    assert usages["cox endpoints drain"].startswith("[OPTIONS] ENDPOINT...\n")
+    assert usages["cox explain"].startswith("[OPTIONS] [REQUEST_PATH]\n")
+    assert not any("{" in usage for usage in usages.values())
 
 
 @pytest.mark.parametrize(

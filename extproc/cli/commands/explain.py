@@ -22,7 +22,7 @@ def register(root: typer.Typer) -> None:
 async def explain(
     picker: AdminClient,
     path: Annotated[
-        str, typer.Argument(metavar="PATH", help="The request's path.")
+        str, typer.Argument(metavar="REQUEST_PATH", help="The request's path.")
     ] = "/v1/chat/completions",
     method: Annotated[
         str, typer.Option("--method", "-X", metavar="METHOD", help="The request's method.")

@@ -43,6 +43,35 @@ async def start_stand_ins_on(
     await until_listening(child, ports[-1])
 
 
+async def start_haproxy(
+    children: Children, folder: Path, binary: str, slots_by_port: dict[int, int]
+) -> int:
+    """Start HAProxy with the number of slots of each server as its limit, and one connection for
+    each request, as Envoy has; returns the port for clients."""
+    port = free_ports(1)[0]
+    servers = [
+        f"  server s{number} {LOOPBACK}:{server} maxconn {slots}"
+        for number, (server, slots) in enumerate(slots_by_port.items())
+    ]
+    config = folder / f"haproxy-{port}.cfg"
+    lines = [
+        "global",
+        "  nbthread 1",
+        "defaults",
+        "  mode http",
+        *(f"  timeout {name} 300s" for name in ("connect", "client", "server", "queue")),
+        "listen all",
+        f"  bind {LOOPBACK}:{port}",
+        "  balance leastconn",
+        "  http-reuse never",
+        *servers,
+    ]
+    config.write_text("\n".join(lines) + "\n")
+    child = await children.start(f"haproxy-{port}", [binary, "-db", "-f", config])
+    await until_listening(child, port)
+    return port
+
+
 async def start_picker(
     children: Children,
     folder: Path,

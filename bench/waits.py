@@ -10,6 +10,7 @@ import asyncio
 import heapq
 import json
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -50,6 +51,11 @@ async def measure(say: Callable[[str], None]) -> Section:
             _, picker = await rig.start_picker(children, folder, servers, quiet)
             plain = await rig.start_envoy(children, folder, picker, asks_picker=False)
             ours = await rig.start_envoy(children, folder, picker)
+            haproxy = shutil.which("haproxy")
+            other = None
+            if haproxy is not None:
+                slots_by_port = dict(zip(servers, SLOTS, strict=True))
+                other = await rig.start_haproxy(children, folder, haproxy, slots_by_port)
             for port in (plain, ours):
                 await send(port, IDLE_RATE, 1.0, TIMES_MS[:1])
             added = []
@@ -61,7 +67,7 @@ async def measure(say: Callable[[str], None]) -> Section:
                 ]
                 added.append(after - before)
             base_s = median(overheads(await send(plain, IDLE_RATE, IDLE_S, TIMES_MS[:1])))
-            ratios, means, perfects = [], [], []
+            ratios, means, perfects, others = [], [], [], []
             rate = LOAD * sum(SLOTS) / (fmean(TIMES_MS) / 1000)
             for number in range(ROUNDS):
                 say(f"waits: round {number + 1} of {ROUNDS}, {LOAD:.0%} load")
@@ -69,6 +75,9 @@ async def measure(say: Callable[[str], None]) -> Section:
                 means.append(fmean(overheads(sent)) - base_s)
                 perfects.append(fmean(perfect(sent, sum(SLOTS))))
                 ratios.append(means[-1] / perfects[-1])
+                if other is not None:
+                    sent = await send(other, rate, BUSY_S, TIMES_MS, seed=SEED + number)
+                    others.append((fmean(overheads(sent)) - base_s) / perfects[-1])
     return Section(
         title="Waits",
         method=f"{len(SLOTS)} servers of {', '.join(map(str, SLOTS))} slots, requests of "
@@ -78,6 +87,7 @@ async def measure(say: Callable[[str], None]) -> Section:
             Row(what=f"mean wait at {LOAD:g} load", value=f"{1000 * median(means):.1f} ms"),
             Row(what="of a perfect queue", value=f"{1000 * median(perfects):.1f} ms"),
             at_most("mean wait to a perfect queue's", median(ratios), 1.05),
+            *_haproxy(ratios, others),
             at_most(
                 f"added median, an idle fleet, {IDLE_RATE:g} requests/s",
                 1000 * median(added),
@@ -85,6 +95,17 @@ async def measure(say: Callable[[str], None]) -> Section:
                 " ms",
             ),
         ),
+    )
+
+
+def _haproxy(ratios: Sequence[float], others: Sequence[float]) -> tuple[Row, ...]:
+    """What HAProxy with limits that were written by hand reaches on the same machine."""
+    if not others:
+        return (Row(what="HAProxy's", value="not installed"),)
+    beside = [ours / theirs for ours, theirs in zip(ratios, others, strict=True)]
+    return (
+        Row(what="HAProxy's, with limits by hand", value=f"{median(others):.2f}"),
+        Row(what="mean wait to HAProxy's", value=f"{median(beside):.2f}"),
     )
 
 

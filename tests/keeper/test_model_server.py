@@ -22,9 +22,12 @@ from extproc.keeper.model_server import ModelServer, ModelState, endpoint_name
 from extproc.keeper.models_file import ModelEntry
 from scraper.agent import Agent, AgentOptions
 from scraper.agent.advertise import Advertise
+from scraper.llama.client import Timeouts
+from scraper.options import ScraperOptions
 from scraper.target import EndpointTarget
 from tests.keeper.waits import until
 
+SHORT_TIMEOUTS = Timeouts(read_s=1.0, slots_read_s=1.0)
 TINY = Path(__file__).with_name("tiny_server.py")
 
 
@@ -60,7 +63,10 @@ class Kept:
             return self.reported[-1]
 
         options = AgentOptions(
-            picker="127.0.0.1:1", advertise=Advertise.parse(str(target.address), 1), name=name
+            picker="127.0.0.1:1",
+            advertise=Advertise.parse(str(target.address), 1),
+            name=name,
+            scraper=ScraperOptions(timeouts=SHORT_TIMEOUTS),
         )
         return Agent(target, options, lambda: grpc.aio.insecure_channel("127.0.0.1:1"), edit=noted)
 

@@ -15,6 +15,7 @@ from extproc.core.outliers.outlier_detection import OutlierOptions
 from extproc.core.placement.swaps import PlacementOptions
 from extproc.core.queue.queue_order import Discipline, QueueOrder
 from extproc.core.scaling.wanted import ScaleOptions, ServerBounds
+from extproc.core.scheduler.context_fit import ContextFit
 from extproc.core.scheduler.dispatcher import DispatcherOptions
 from extproc.core.slots.ledger import DrainingCaps
 from extproc.security.address_policy import AddressPolicy
@@ -57,6 +58,7 @@ def dispatcher_options(settings: Settings) -> DispatcherOptions:
             max_overtaken_s=settings.queue.max_overtaken_s,
         ),
         scale=_scale_options(settings),
+        context_fit=ContextFit(settings.routing.context_fit),
     )
 
 

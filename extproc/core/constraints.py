@@ -22,7 +22,8 @@ class Constraints(NamedTuple):
     """The endpoints that serve `model` with `adapter` and are `allowed`; None: no constraint.
 
     `model_name_on_wire` is the name that the server will read, if that is a different one.
-    `adapter_numbers` are adapters that the request names by number.
+    `adapter_numbers` are adapters that the request names by number. `context_tokens` is the context
+    that a slot must have; 0 for any.
     """
 
     model: str | None = None
@@ -30,6 +31,7 @@ class Constraints(NamedTuple):
     allowed: frozenset[Address] | None = None
     model_name_on_wire: str | None = None
     adapter_numbers: frozenset[int] = NO_NUMBERS
+    context_tokens: int = 0
 
     def index_keys(self) -> Iterable[IndexKey]:
         """The keys of its queue: each allowed address, else its model, else None for any."""

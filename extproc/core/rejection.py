@@ -21,6 +21,7 @@ class Reason(Enum):
     INTERNAL_ERROR = "internal-error"
     POISON_REQUEST = "poison-request"
     RATE_LIMITED = "rate-limited"
+    CONTEXT_LENGTH_EXCEEDED = "context-length-exceeded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,7 @@ class Request:
     queued. `traits` are what a server may fail at while it serves other requests: the path, a
     grammar, images. `fingerprint` is equal for equal bodies, 0 if none was read; only this process
     can compute it. `is_partial`: the rest of its body comes only once it has a slot.
+    `prompt_chars` are characters of text that are certainly in its prompt, 0 if that is not known.
     """
 
     id: str
@@ -68,6 +69,7 @@ class Request:
     traits: str = ""
     fingerprint: int = 0
     is_partial: bool = False
+    prompt_chars: int = 0
 
     def __post_init__(self) -> None:
         if self.weight_slots < 1:

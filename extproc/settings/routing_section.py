@@ -44,6 +44,10 @@ class RoutingSettings(Section):
     body_errors: Literal["lenient", "strict"] = "lenient"
     """How to handle a body that cannot be parsed: `lenient` routes the request without the missing
     information, `strict` rejects it with 400."""
+    context_fit: Literal["reject", "route", "off"] = "reject"
+    """How to handle prompts that are longer than the context of a server's slots, by an estimate:
+    `reject` sends them to servers with a longer context, and rejects with 400 what certainly fits
+    none; `route` rejects none: use it if servers run with --context-shift; `off` does neither."""
     path_prefix: PathPrefix = ""
     """A path prefix below which clients find the API besides the root, such as `/llama`. Set it if
     servers have scraper.path_prefix, or if a gateway removes a prefix after the picker. The picker

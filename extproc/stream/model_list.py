@@ -19,7 +19,8 @@ def model_list(
 ) -> bytes | None:
     """OpenAI's list as JSON, None while no endpoint has reported a model. O(models of the fleet).
 
-    `loadable` are models that keepers can load.
+    `meta.n_ctx` is the longest context of a slot, in tokens. `loadable` are models that keepers can
+    load.
     `names` are those that the settings give to models or to a choice of them; `created_at` is
     the Unix time to show, which no server reports.
     """
@@ -30,6 +31,9 @@ def model_list(
             entry["aliases"] = sorted({*entry["aliases"], *model.aliases})
             if model.is_loaded or "status" not in entry:
                 entry["status"] = {"value": "loaded" if model.is_loaded else "unloaded"}
+            if endpoint.context_tokens and not endpoint.is_router:
+                known = entry.get("meta", {}).get("n_ctx", 0)
+                entry["meta"] = {"n_ctx": max(known, endpoint.context_tokens)}
             for adapter in endpoint.adapter_ids:
                 name = f"{model.name}:{adapter}"
                 found.setdefault(name, _entry(name, SERVERS, created_at))

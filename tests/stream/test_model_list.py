@@ -11,7 +11,9 @@ from extproc.core.observation import AdapterReading, ModelReading, Observation, 
 from extproc.stream.model_list import model_list
 
 
-def endpoint(*models: ModelReading, adapters: tuple[str, ...] = ()) -> Endpoint:
+def endpoint(
+    *models: ModelReading, adapters: tuple[str, ...] = (), context_tokens: int | None = None
+) -> Endpoint:
     address = Address("10.0.0.1", 8000)
     found = Endpoint(EndpointSpec(address=address))
     found.observe(
@@ -21,6 +23,7 @@ def endpoint(*models: ModelReading, adapters: tuple[str, ...] = ()) -> Endpoint:
             answered_at=1.0,
             status=ScrapeStatus.READY,
             models=models,
+            context_tokens=context_tokens,
             adapters=tuple(AdapterReading(id=n, name=name) for n, name in enumerate(adapters)),
         ),
         3,
@@ -84,3 +87,15 @@ def test_what_a_keeper_can_load_is_listed() -> None:
     loaded = endpoint(ModelReading(name="a"))
     (both,) = json.loads(model_list([loaded], (), 7, readings) or b"{}")["data"]
     assert both["status"]["value"] == "loaded" and both["aliases"] == ["x"]
+
+
+def test_the_longest_context_is_listed_as_llama_server_does() -> None:
+    """Absent where no server reports it, and for a router, whose models may differ."""
+    tiny, large = ModelReading(name="tiny"), ModelReading(name="large")
+    found = listed(
+        endpoint(tiny, context_tokens=8192), endpoint(tiny, context_tokens=512), endpoint(large)
+    )
+    assert found["tiny"]["meta"] == {"n_ctx": 8192} and "meta" not in found["large"]
+    models = (ModelReading(name=name, slots=2) for name in ("tiny", "large"))
+    routed = listed(endpoint(*models, context_tokens=4096))
+    assert "meta" not in routed["tiny"]

@@ -21,7 +21,15 @@ def is_eligible(constraints: Constraints, endpoint: Endpoint) -> bool:
         return False
     if constraints.adapter_numbers and not endpoint.has_adapters(constraints.adapter_numbers):
         return False
+    if constraints.context_tokens and not has_context(constraints, endpoint):
+        return False
     return constraints.adapter is None or constraints.adapter in endpoint.adapter_ids
+
+
+def has_context(constraints: Constraints, endpoint: Endpoint) -> bool:
+    """Whether its slots hold the prompt; assumed where their context is not known."""
+    tokens = endpoint.context_tokens
+    return tokens is None or tokens >= constraints.context_tokens
 
 
 def why_not(constraints: Constraints, endpoint: Endpoint) -> Iterator[str]:
@@ -41,3 +49,8 @@ def why_not(constraints: Constraints, endpoint: Endpoint) -> Iterator[str]:
     if not endpoint.has_adapters(constraints.adapter_numbers):
         numbers = ", ".join(map(str, sorted(constraints.adapter_numbers)))
         yield f"it lacks some of the adapters {numbers}"
+    if not has_context(constraints, endpoint):
+        yield (
+            f"the prompt needs a longer context than its {endpoint.context_tokens} tokens; another "
+            f"endpoint has {constraints.context_tokens}"
+        )

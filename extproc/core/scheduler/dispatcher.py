@@ -16,6 +16,7 @@ if the call itself raises, all derived state is derived again from the leases an
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from random import Random
 
 from extproc.core.address import Address
 from extproc.core.constraints import UNCONSTRAINED, Constraints
@@ -34,6 +35,7 @@ from extproc.core.request import Request
 from extproc.core.resolved_request import ResolvedRequest
 from extproc.core.scheduler.admission import Preview
 from extproc.core.scheduler.blame import blame, conclude, credit
+from extproc.core.scheduler.context_fit import fit_context
 from extproc.core.scheduler.decision import Decision, Picked, Queued
 from extproc.core.scheduler.feedback import (
     on_completion,
@@ -74,7 +76,7 @@ class Dispatcher(FleetUpdates):
                 return self._allocator.rejected(Reason.SHUTTING_DOWN, 0.0)
             if self.state.poison.is_poison(request.fingerprint, now):
                 return self._allocator.rejected(Reason.POISON_REQUEST, 0.0)
-            resolved = self.state.resolver.resolve(request)
+            resolved = self.resolve(request)
             if isinstance(resolved, Reason):
                 return self._allocator.rejected(resolved, 0.0)
             self._scale.arrived(resolved, now)
@@ -97,6 +99,14 @@ class Dispatcher(FleetUpdates):
                 assert settlement is not None
                 return settlement
             return Queued(ticket=ticket)
+
+    def resolve(self, request: Request, random: Random | None = None) -> ResolvedRequest | Reason:
+        """What the request means and needs, or why nothing can ever serve it. A dry run passes its
+        own `random`."""
+        resolved = self.state.resolver.resolve(request, random)
+        if isinstance(resolved, Reason):
+            return resolved
+        return fit_context(self.state, self.options.context_fit, resolved, request)
 
     def _why_rejected(
         self, request: Request, objective: Objective, now: float, *, may_queue: bool
@@ -291,7 +301,7 @@ class Dispatcher(FleetUpdates):
         with self._call:
             if self._is_closed:
                 return self._allocator.rejected(Reason.SHUTTING_DOWN, 0.0)
-            resolved = self.state.resolver.resolve(request)
+            resolved = self.resolve(request)
             if isinstance(resolved, Reason):
                 return self._allocator.rejected(resolved, now - place.entered_at)
             request = self.state.resolver.apply(request, resolved)

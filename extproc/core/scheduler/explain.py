@@ -70,7 +70,7 @@ def explain(dispatcher: Dispatcher, request: Request, now: float | None = None) 
     one of its models is drawn as an example.
     """
     now = dispatcher.last_event_at if now is None else now
-    resolved = dispatcher.state.resolver.resolve(request, Random(0))
+    resolved = dispatcher.resolve(request, Random(0))
     if isinstance(resolved, Reason):
         return Explanation(candidates=(), reason=resolved, resolved=_request_details(request))
     request = dispatcher.state.resolver.apply(request, resolved)
@@ -118,6 +118,8 @@ def _resolution_details(
     details = {"criticality": objective.criticality.label}
     if resolved.model is not None and resolved.model != request.model:
         details["resolved_model"] = resolved.model
+    if resolved.constraints.context_tokens:
+        details["needed_context_tokens"] = str(resolved.constraints.context_tokens)
     if objective.name:
         details["objective"] = objective.name
     if objective.has_slo:

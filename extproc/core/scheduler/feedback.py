@@ -26,7 +26,7 @@ from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.observation import Observation, SlotReading
 from extproc.core.prediction.generation_progress import GenerationProgress
 from extproc.core.prediction.latency import EndpointLatency, LatencyEstimate, Task, task_of
-from extproc.core.prompt_blocks import BLOCK_TOKENS
+from extproc.core.prompt_blocks import BLOCK_TOKENS, CHARS_PER_TOKEN
 from extproc.core.request import Kind
 from extproc.core.scheduler.in_flight import InFlightRequest
 from extproc.core.scheduler.slo import evaluate_observation
@@ -129,6 +129,7 @@ def on_observation(state: State, endpoint: Endpoint, observation: Observation) -
         lease, run = runs.get(task_of(reading), (None, None))
         if run is not None and lease is not None:
             _record_cache(state, address, run, reading)
+            _record_prompt_size(state, endpoint, lease, run, reading)
             if reading.decoded_tokens and reading.remaining_tokens is not None:
                 left_s = reading.remaining_tokens * estimate.token_s(len(readings))
                 run.ends_by = answered_at + left_s
@@ -265,6 +266,23 @@ def _record_cache(
         chain = run.request.prompt_blocks
         memory.correct(chain, run.remembered, found_blocks, is_learned=is_learned)
     run.remembered = ()  # once for each request
+
+
+def _record_prompt_size(
+    state: State, endpoint: Endpoint, lease: Lease, run: InFlightRequest, reading: SlotReading
+) -> None:
+    """A scrape shows the real length of a prompt whose text was read completely."""
+    real_tokens, estimated = reading.whole_prompt_tokens, run.request.prompt_tokens
+    if not real_tokens or run.is_prompt_sized or estimated is None:
+        return
+    if reading.processed_tokens is None or reading.cached_tokens is None:
+        return  # what the slot holds may be a part of the prompt, or a part of the response
+    if estimated != run.request.prompt_chars // CHARS_PER_TOKEN:
+        return
+    run.is_prompt_sized = True
+    model = lease.model or (endpoint.models[0].name if len(endpoint.models) == 1 else "")
+    name = state.resolver.names.catalog.canonical_name(model) if model else ""
+    state.prompt_sizes.record(name, real_tokens, estimated)
 
 
 def _task_id(reading: SlotReading) -> int:

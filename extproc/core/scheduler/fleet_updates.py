@@ -26,6 +26,7 @@ from extproc.core.scaling.wanted import ScaleOptions
 from extproc.core.scheduler.admission import Admission, QueueLimits
 from extproc.core.scheduler.audit import faults, rebuild
 from extproc.core.scheduler.blame import seen
+from extproc.core.scheduler.context_fit import ContextFit
 from extproc.core.scheduler.events import CallScope, Event, Outbox
 from extproc.core.scheduler.feedback import (
     on_observation,
@@ -57,6 +58,7 @@ class DispatcherOptions:
     outliers: OutlierOptions = field(default_factory=OutlierOptions)
     order: QueueOrder = ARRIVAL_ORDER
     scale: ScaleOptions = field(default_factory=ScaleOptions)
+    context_fit: ContextFit = ContextFit.REJECT
 
     @property
     def queue_limits(self) -> QueueLimits:
@@ -155,6 +157,7 @@ class FleetUpdates:
             endpoint.replaced()
         seen(self.state, observation, now, is_replaced=is_replaced)
         endpoint.observe(observation, self.options.failures_to_down)
+        self.state.contexts.report(endpoint.address, endpoint.context_tokens)
         self.ledger.observe(observation, now)
         if endpoint_slots.next_recheck is not None or endpoint_slots.has_draining:
             self._wake()

@@ -222,6 +222,7 @@ class Forecast:
         found = [
             ticket.constraint_queue,
             queue.constraint_queue(ticket.resolved.constraints),
+            queue.constraint_queue(ticket.resolved.constraints._replace(context_tokens=0)),
             queue.constraint_queue(UNCONSTRAINED),
         ]
         return list({id(one): one for one in found if one is not None}.values())

@@ -33,6 +33,7 @@ class InFlightRequest:
         "is_cold",
         "is_error",
         "is_header_timing_recorded",
+        "is_prompt_sized",
         "is_sampled",
         "is_slo_recorded",
         "is_stream",
@@ -78,6 +79,8 @@ class InFlightRequest:
         model had to be loaded first."""
         self.is_sampled = False
         """Whether its time to first token was recorded."""
+        self.is_prompt_sized = False
+        """Whether the real length of its prompt was recorded."""
         self.is_header_timing_recorded = False
         """Whether it was recorded that its headers came with, or before, its first token."""
         self.is_slo_recorded = False

@@ -349,6 +349,7 @@ class SlotAllocator(Settlements):
         state.ledger.remove_endpoint(address)
         state.fleet.drop(address)
         state.outliers.forget(address)
+        state.contexts.forget(address)
         state.poison.forget(address)
         state.latency.forget(address)
         state.prefix_caches.forget(address)

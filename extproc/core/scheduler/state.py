@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from random import Random
 
+from extproc.core.fleet.context_sizes import ContextSizes
 from extproc.core.fleet.membership import Fleet
 from extproc.core.fleet.resolver import RequestResolver, ResolverOptions
 from extproc.core.fleet.subset_hints import SubsetHints
@@ -12,6 +13,7 @@ from extproc.core.outliers.poison_requests import PoisonGuard
 from extproc.core.placement.model_load import ModelLoad
 from extproc.core.prediction.latency import LatencyModel
 from extproc.core.prediction.prefix_cache import PrefixIndex
+from extproc.core.prediction.prompt_sizes import PromptSizes
 from extproc.core.prediction.sessions import Sessions
 from extproc.core.queue.affinity_wait import AffinityWaits
 from extproc.core.queue.fair_queueing import FairQueueing
@@ -63,6 +65,8 @@ class State:
         self.use_by_criticality = {criticality: UsageShare() for criticality in Criticality}
         self.uploads = Uploads()
         self.traffic = Traffic()
+        self.contexts = ContextSizes()
+        self.prompt_sizes = PromptSizes()
         self.subset_hints = SubsetHints(self.fleet)
         self.loads: Mapping[str, ModelLoad] = {}
         """What requests wait for, by all names of the models that keepers could load."""

@@ -51,7 +51,8 @@ class Selection(NamedTuple):
 
 
 class ScoredSelection(NamedTuple):
-    """A candidate with its cost."""
+    """A candidate with its cost. `is_late`: its first token comes too late, or its answer may be
+    cut off."""
 
     is_late: bool
     cost_s: float
@@ -126,10 +127,20 @@ class EndpointPicker:
                 continue  # no cache is worth loading a model for
             cost = self._cost(address, pool, request, ranking, now)
             is_late = ttft_s is not None and cost.first_token_s > ttft_s
+            is_late = is_late or self._cuts_answer(request, address)
             scored.append(ScoredSelection(is_late, cost.total_s, Selection(address, cost)))
         if not scored:
             return Selection(best)
         return self._session_selection(scored, request) or _least_loaded_of_the_cheapest(scored)
+
+    def _cuts_answer(self, request: Request, address: Address) -> bool:
+        """Whether the answer may be cut off there because the context ends: a worse endpoint, like
+        one whose first token comes too late."""
+        if request.prompt_tokens is None or request.max_tokens is None:
+            return False
+        endpoint = self._fleet.get(address)
+        context = None if endpoint is None else endpoint.context_tokens
+        return context is not None and request.prompt_tokens + request.max_tokens > context
 
     def _session_selection(
         self, scored: list[ScoredSelection], request: Request

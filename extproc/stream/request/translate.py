@@ -161,6 +161,7 @@ def request_of(
         traits=_traits(head.path, body.has_grammar, body.has_tools, body.has_media),
         fingerprint=fingerprint,
         is_partial=is_partial,
+        prompt_chars=0 if body.has_media or body.has_tools else len(body.text),
     )
 
 

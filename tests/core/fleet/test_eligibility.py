@@ -31,6 +31,7 @@ demands = st.builds(
     adapter_numbers=st.sampled_from(
         [NO_NUMBERS, frozenset({0}), frozenset({0, 1}), frozenset({7})]
     ),
+    context_tokens=st.sampled_from([0, 4096, 32_768]),
 )
 
 
@@ -49,6 +50,7 @@ def endpoints(draw: st.DrawFn) -> Endpoint:
             ModelReading(name=name, aliases=(f"{name}-alias",), slots=1 if is_router else None)
             for name in models
         ),
+        context_tokens=draw(st.sampled_from([None, 2048, 4096, 131_072])),
         adapters=tuple(AdapterReading(id=id_, name=name) for id_, name in enumerate(adapters)),
     )
     endpoint.observe(observation, failures_to_down=3)

@@ -41,6 +41,7 @@ _STATUS: Final = {
     Reason.INTERNAL_ERROR: 500,
     Reason.POISON_REQUEST: 502,
     Reason.RATE_LIMITED: 429,
+    Reason.CONTEXT_LENGTH_EXCEEDED: 400,
 }
 _TEXT: Final = {
     Reason.QUEUE_FULL: "All slots are busy and the queue is full.",
@@ -57,12 +58,15 @@ _TEXT: Final = {
     Reason.POISON_REQUEST: "Two servers died while they processed this request, so it is "
     "rejected for some minutes. Change it before you try again.",
     Reason.RATE_LIMITED: "The limit of this API key is reached.",
+    Reason.CONTEXT_LENGTH_EXCEEDED: "The messages are longer than the context of every server of "
+    "this model. Please reduce their length.",
 }
 _FINAL: Final = frozenset(
     {
         Reason.BAD_REQUEST,
         Reason.BLOCKED_PATH,
         Reason.CANCELLED,
+        Reason.CONTEXT_LENGTH_EXCEEDED,
         Reason.MODEL_NOT_FOUND,
         Reason.POISON_REQUEST,
         Reason.UPLOAD_STALLED,
@@ -75,6 +79,9 @@ _ERROR_TYPE: Final = {
     408: "invalid_request_error",
     429: "rate_limit_error",
 }
+
+_OPENAI_CONTEXT: Final = {"code": "context_length_exceeded", "param": "messages"}
+"""The words by which OpenAI's clients know that a prompt is too long."""
 
 
 def destination(
@@ -219,6 +226,8 @@ def rejection(
         "type": _ERROR_TYPE.get(status, "server_error"),
         "code": reason.value,
     }
+    if reason is Reason.CONTEXT_LENGTH_EXCEEDED:
+        error |= _OPENAI_CONTEXT
     immediate.body = json.dumps({"error": error}).encode()
     _set(immediate.headers, "content-type", "application/json")
     _set(immediate.headers, "x-coxswain-reason", reason.value)

@@ -120,3 +120,16 @@ def test_added_response_headers() -> None:
     assert (
         mutation.set_headers[0].append_action == mutation.set_headers[0].OVERWRITE_IF_EXISTS_OR_ADD
     )
+
+
+def test_a_prompt_that_is_too_long_is_rejected_in_openais_words() -> None:
+    """Its clients shorten a conversation by them."""
+    answer = codec.rejection(Reason.CONTEXT_LENGTH_EXCEEDED, 2.1)
+    immediate = answer.immediate_response
+    error = json.loads(immediate.body)["error"]
+    assert immediate.status.code == 400
+    assert error["code"] == "context_length_exceeded" and error["param"] == "messages"
+    assert error["type"] == "invalid_request_error" and "context" in error["message"]
+    headers = {one.header.key: one.header.raw_value for one in immediate.headers.set_headers}
+    assert headers["x-coxswain-reason"] == b"context-length-exceeded"
+    assert "retry-after" not in headers

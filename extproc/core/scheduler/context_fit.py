@@ -1,0 +1,81 @@
+"""Keeps requests from endpoints whose slots' context is too short for their prompts.
+
+A prompt that probably does not fit an endpoint goes only to endpoints with a longer context, if
+there are any that can serve it. The needed length is one of those in the fleet, so that there are
+few different constraints. A request whose prompt certainly fits nowhere is rejected; everything
+else is left to the servers, which answer in words. The length of the answer rejects nothing:
+llama-server cuts answers off, and most are far shorter than `max_tokens`.
+"""
+
+from enum import Enum
+from typing import Final
+
+from extproc.core.constraints import UNRESOLVED, Constraints
+from extproc.core.fleet.eligibility import is_eligible
+from extproc.core.prompt_blocks import CHARS_PER_TOKEN
+from extproc.core.rejection import Reason
+from extproc.core.request import Kind, Request
+from extproc.core.resolved_request import ResolvedRequest
+from extproc.core.scheduler.state import State
+
+MOST_RATIO: Final = 8.0
+"""More tokens for each estimated one than any prompt has: shorter ones are not checked at all."""
+
+
+class ContextFit(Enum):
+    """What is done about prompts that are too long for some endpoints."""
+
+    REJECT = "reject"
+    ROUTE = "route"  # as REJECT, but what fits nowhere goes to the longest context
+    OFF = "off"
+
+
+def fit_context(
+    state: State, mode: ContextFit, resolved: ResolvedRequest, request: Request
+) -> ResolvedRequest | Reason:
+    """The request with the context that it needs, or why it is rejected. O(1) for a prompt that is
+    short for all endpoints, else O(endpoints)."""
+    estimated = request.prompt_tokens
+    if estimated is None or mode is ContextFit.OFF:
+        return resolved
+    if estimated * MOST_RATIO <= state.contexts.least or not state.contexts.least:
+        return resolved
+    if request.kind is not Kind.GENERATION or request.weight_slots > 1:
+        return resolved  # several prompts: each slot gets a part
+    constraints = resolved.constraints
+    if constraints == UNRESOLVED:
+        return resolved
+    catalog = state.resolver.names.catalog
+    model = catalog.canonical_name(constraints.model) if constraints.model else ""
+    sizes = _sizes(state, constraints)
+    known = [tokens for tokens in sizes if tokens is not None]
+    if not known:
+        return resolved
+    longest = max(known)
+    is_known = len(known) == len(sizes) and not _can_be_loaded(state, constraints)
+    if mode is ContextFit.REJECT and is_known and request.prompt_chars:
+        surely = state.prompt_sizes.at_least(model, request.prompt_chars // CHARS_PER_TOKEN)
+        if surely > longest:
+            return Reason.CONTEXT_LENGTH_EXCEEDED
+    likely = state.prompt_sizes.likely(model, estimated)
+    needed = min((tokens for tokens in known if tokens > likely), default=longest)
+    if needed == min(known):
+        return resolved
+    return resolved._replace(constraints=constraints._replace(context_tokens=needed))
+
+
+def _sizes(state: State, constraints: Constraints) -> set[int | None]:
+    """The contexts of the endpoints that can serve it, None for one that is not known."""
+    return {
+        endpoint.context_tokens
+        for endpoint in state.fleet
+        if not endpoint.is_removed and is_eligible(constraints, endpoint)
+    }
+
+
+def _can_be_loaded(state: State, constraints: Constraints) -> bool:
+    """Whether a server that does not run yet could serve it, with whatever context."""
+    return any(
+        constraints.model is None or constraints.model in readings
+        for readings in state.resolver.names.loadable.values()
+    )

@@ -1,0 +1,50 @@
+"""Claims about extproc/core/prediction/prompt_sizes.py."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extproc.core.prediction.prompt_sizes import ALL, MAX_MODELS, UNKNOWN_LEAST, PromptSizes
+
+
+def test_before_anything_was_seen_the_bound_is_far_below() -> None:
+    sizes = PromptSizes()
+    assert sizes.likely("m", 1000) == 1000
+    assert sizes.at_least("m", 1000) == 1000 * UNKNOWN_LEAST
+
+
+def test_models_differ_and_requests_without_a_model_know_all() -> None:
+    sizes = PromptSizes()
+    for _ in range(50):
+        sizes.record("chinese", 4000, 1000)
+        sizes.record("english", 950, 1000)
+    assert sizes.likely("chinese", 100) == pytest.approx(400, rel=0.2)
+    assert sizes.likely("english", 100) == pytest.approx(95, rel=0.1)
+    assert sizes.at_least("chinese", 100) == pytest.approx(200, rel=0.01)
+    assert sizes.at_least(ALL, 100) == sizes.at_least("unknown", 100)
+    assert sizes.at_least(ALL, 100) == pytest.approx(47.5, rel=0.1)
+
+
+@given(st.lists(st.floats(0.1, 8.0), min_size=1, max_size=100))
+def test_the_bound_is_half_of_the_least_ratio_or_less(ratios: list[float]) -> None:
+    """Of all that were seen lately, as long as they are few."""
+    sizes = PromptSizes()
+    for ratio in ratios:
+        sizes.record("m", round(1000 * ratio), 1000)
+    seen = min(round(1000 * ratio) / 1000 for ratio in ratios)
+    grown = 1.005 ** len(ratios)
+    assert sizes.at_least("m", 1000) <= 500 * seen * grown + 1e-6
+    assert sizes.at_least("m", 1000) <= sizes.likely("m", 1000) * grown or sizes.likely("m", 1000)
+
+
+def test_short_prompts_show_nothing_and_models_are_bounded() -> None:
+    """Of a short prompt most is the chat template."""
+    sizes = PromptSizes()
+    sizes.record("m", 80, 10)
+    sizes.record("m", 0, 1000)
+    assert sizes.likely("m", 1000) == 1000
+    for number in range(2 * MAX_MODELS):
+        sizes.record(f"m{number}", 1000, 1000)
+    assert len(sizes._ratios) <= MAX_MODELS

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from extproc.core.placement.demand import ModelDemand, ModelUse
 from extproc.core.placement.machine import KeptMachine, KeptState
-from extproc.core.placement.placer import PlacementError, Placer
+from extproc.core.placement.placer import LEAST_LEFT_S, PlacementError, Placer
 from extproc.core.placement.swaps import PlacementOptions, do_fit
 from tests.core.placement.simulated import STEP_S, Simulation, machine, set_state
 
@@ -270,3 +270,30 @@ def test_random_traffic_over_two_machines(seed: int, load_s: float, rate: float)
         run.step()
         assert run.now < 1500, "somebody starves"
     assert len(run.waits) == arrived
+
+
+def test_the_load_that_is_ready_first_is_the_one_to_wait_for() -> None:
+    """What took long is expected to take a little longer; a loaded model is no load."""
+    here, there = (machine(name, 15, **ONE_AT_A_TIME) for name in ("m", "n"))
+    machines = {"m": here, "n": there}
+    placer = Placer()
+    assert placer.load_of("a", machines, 1.0) is None, "nobody loads it"
+    for one in machines.values():
+        placer.load(one, "a", {}, unused, 1.0)
+    set_state(here, "a", KeptState.LOADING, 1.0, load_s=20.0)
+    set_state(there, "a", KeptState.WAITING, 1.0, load_s=5.0)
+    first = placer.load_of("a", machines, 2.0)
+    assert first is not None and (first.where, first.ready_at) == ("n", 7.0)
+    late = placer.load_of("a", {"m": here}, 30.0)
+    assert late is not None and late.ready_at == 30.0 + LEAST_LEFT_S
+    set_state(there, "a", KeptState.LOADED, 9.0)
+    assert placer.load_of("a", machines, 9.0) is None
+
+
+def test_a_machine_that_is_gone_wants_nothing_and_keeps_its_pins() -> None:
+    placer, one = Placer(), machine("m", 15, **ONE_AT_A_TIME)
+    placer.pin(one, "a", is_pinned=True)
+    placer.step({"m": one}, {}, unused, 1.0)
+    assert placer.wanted("m") == ("a",)
+    placer.forget("m")
+    assert placer.wanted("m") == () and placer.pinned("m") == {"a"}

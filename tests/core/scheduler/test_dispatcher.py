@@ -314,3 +314,40 @@ def test_a_critical_arrival_evicts_only_where_it_finds_no_slot() -> None:
     assert fleet.is_waiting(ticket)
     fleet.queue(objective="gold")
     assert not fleet.is_waiting(ticket)
+
+
+def test_demands_are_counted_by_model() -> None:
+    """Requests that name none count by themselves; constraints of one model are added up."""
+    fleet = SteeredFleet()
+    address = fleet.add(1, models=["m", "n"])
+    fleet.pick(model="m")
+    fleet.queue(model="m")
+    fleet.now += 2.0
+    fleet.queue(model="m", allowed=frozenset({address}))
+    fleet.queue(model="n")
+    fleet.queue()
+    fleet.now += 1.0
+    demands = fleet.dispatcher.demands(fleet.now)
+    assert {name: one.waiting for name, one in demands.items()} == {"m": 2, "n": 1, None: 1}
+    assert demands["m"].longest_wait_s == 3.0 and demands["m"].waited_s == 4.0
+    assert demands["n"].longest_wait_s == demands["n"].waited_s == 1.0
+
+
+def test_what_was_learned_of_an_endpoint_has_a_weight() -> None:
+    fleet = SteeredFleet()
+    address = fleet.add(1, models=["m"])
+    assert fleet.dispatcher.latency_at(address, fleet.now)[1] == 0.0
+    assert fleet.dispatcher.canonical_model("m") == "m"
+    assert fleet.dispatcher.canonical_model("unknown") == "unknown"
+    assert fleet.dispatcher.slo_totals() == {}
+
+
+def test_positions_are_those_of_each_ticket() -> None:
+    fleet = SteeredFleet()
+    fleet.add(1)
+    fleet.pick()
+    tickets = [fleet.queue() for _ in range(3)]
+    dispatcher = fleet.dispatcher
+    together = list(dispatcher.positions_of(tickets, fleet.now))
+    assert together == [dispatcher.position_of(ticket, fleet.now) for ticket in tickets]
+    assert [one.position for one in together] == [1, 2, 3]

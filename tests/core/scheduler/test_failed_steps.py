@@ -13,10 +13,12 @@ import pytest
 
 from extproc.core.objective import Objective
 from extproc.core.rejection import Rejected
+from extproc.core.request import Request
 from extproc.core.scheduler import dispatcher as dispatcher_module
 from extproc.core.scheduler import fleet_updates, settlements
 from extproc.core.scheduler.decision import Picked
 from extproc.core.scheduler.events import Event, Settled, StepFailed
+from extproc.core.scheduler.takeover import HeldLease
 from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.lease import LeaseEnd, LeaseState
 from tests.fakes.steered_fleet import SteeredFleet
@@ -285,3 +287,21 @@ def test_after_a_repair_everybody_is_served(monkeypatch: pytest.MonkeyPatch) -> 
     assert isinstance(picked, Picked)
     fleet.finish(picked.lease)
     assert isinstance(fleet.settled()[tickets[1].id], Picked)
+
+
+def test_an_adopted_lease_counts_whatever_cannot_be_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its end is no sample then, and frees its slot all the same."""
+    fleet = Broken(monkeypatch, 1)
+    [address] = fleet.addresses
+    fleet.break_(fleet.dispatcher.state.in_flight, "begin")
+    held = HeldLease(address, 1, 1, None, opened_at=90.0, waited_s=2.0)
+    picked = fleet.dispatcher.adopt(held, Request(id="r", timeout_s=60.0), fleet.now)
+    assert picked is not None and fleet.failed_steps == ["adopting a lease"]
+    waiting = fleet.queue()
+    fleet.repair()
+    fleet.assert_consistent()
+    fleet.dispatcher.release(picked.lease, LeaseEnd.SERVED, fleet.now)
+    assert isinstance(fleet.settled()[waiting.id], Picked)
+    fleet.assert_consistent()

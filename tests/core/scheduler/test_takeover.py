@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from extproc.core.address import Address
+from extproc.core.fleet.aliases import ModelMatch
+from extproc.core.rejection import Reason, Rejected
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked, Queued
 from extproc.core.scheduler.takeover import HeldLease, Place
 from extproc.core.slots.lease import LeaseEnd
 from tests.fakes.small_fleet import SmallFleet
+from tests.fakes.steered_fleet import SteeredFleet
 
 
 def held(address: Address, slots: int = 1) -> HeldLease:
@@ -78,3 +81,16 @@ def test_a_lease_is_adopted_whether_its_slot_is_free_or_not() -> None:
 def test_a_lease_at_an_unknown_endpoint_is_not_adopted() -> None:
     fleet = SmallFleet(1)
     assert fleet.dispatcher.adopt(held(Address("10.9.9.9", 1)), request("r"), 100.0) is None
+
+
+def test_a_place_may_be_refused_like_any_request() -> None:
+    """Its wait is counted from when it was queued first."""
+    fleet = SteeredFleet(match=ModelMatch.STRICT)
+    fleet.add(1, models=["m"])
+    unknown = Request(id="r", timeout_s=60.0, model="nobody has it")
+    refused = fleet.dispatcher.place(unknown, Place(4, fleet.now - 9.0), fleet.now)
+    assert isinstance(refused, Rejected)
+    assert (refused.reason, refused.waited_s) == (Reason.MODEL_NOT_FOUND, 9.0)
+    fleet.dispatcher.close(fleet.now)
+    refused = fleet.dispatcher.place(request("r"), Place(5, fleet.now), fleet.now)
+    assert isinstance(refused, Rejected) and refused.reason is Reason.SHUTTING_DOWN

@@ -23,8 +23,9 @@ from extproc.core.observation import Observation
 from extproc.keeper.link import KeeperLink, LinkOptions
 from extproc.keeper.machine import Machine
 from extproc.keeper.model_server import ModelServer, agent_options, endpoint_name
-from extproc.keeper.models_file import ModelsFile, read_models
+from extproc.keeper.models_file import ModelEntry, ModelsFile, read_models
 from extproc.keeper.slot_store import SlotStore, StoreError
+from extproc.settings import SettingsError
 from scraper.agent import Agent, AgentOptions
 from scraper.agent.advertise import Advertise, AdvertiseError
 from scraper.options import ScraperOptions
@@ -78,37 +79,70 @@ async def run_keeper(plan: KeeperPlan, connect: Callable[[], grpc.aio.Channel]) 
             advertise=Advertise.parse(str(target.address), target.address.port),
             version=own_version(),
             metadata=metadata,
-            kept_models=len(file.models),
+            kept_models=len(machine.servers),
             scraper=scraping,
         )
         return Agent(target, agent_options(options, name), connect, lost_s=lag.lost_s, edit=edit)
 
-    _add_servers(machine, file, host, make_agent, _slot_store(machine, file))
-    await _keep(machine, link, lag, plan, file)
+    slot_store = _slot_store(machine, file)
 
-
-def _add_servers(
-    machine: Machine,
-    file: ModelsFile,
-    host: str,
-    make_agent: Callable[
-        [EndpointTarget, str, Callable[[Observation], Observation]],
-        Agent,
-    ],
-    slot_store: SlotStore | None,
-) -> None:
-    ports = file.ports()
-    for name, entry in file.models.items():
-        server = ModelServer(
+    def make_server(name: str, entry: ModelEntry, port: int) -> ModelServer:
+        return ModelServer(
             name,
             entry,
-            Address.of(host, ports[name]),
+            Address.of(host, port),
             endpoint_name=endpoint_name(machine.name, name),
             make_agent=make_agent,
             changed=machine.changed,
             slot_store=slot_store,
         )
-        machine.add(server)
+
+    models = KeptModels(machine, link.models_changed, make_server)
+    models.take(file)
+    await _keep(machine, link, lag, plan, models)
+
+
+class KeptModels:
+    """The models of the file, as the machine has them."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        changed: Callable[[], None],
+        make_server: Callable[[str, ModelEntry, int], ModelServer],
+    ) -> None:
+        self._machine = machine
+        self._changed = changed
+        self._make_server = make_server
+        self._ports: dict[str, int] = {}
+
+    def take(self, file: ModelsFile) -> None:
+        """These are the models now. One whose entry is the same runs on; one that is new or differs
+        is a new server, loaded when it is wanted."""
+        machine = self._machine
+        ports = file.ports(self._ports)
+        servers = {}
+        for name, entry in file.models.items():
+            known = machine.servers.get(name)
+            if known is None or known.entry != entry or known.address.port != ports[name]:
+                known = self._make_server(name, entry, ports[name])
+            servers[name] = known
+        self._ports |= ports
+        machine.update(file.memory_mb, servers)
+        self._changed()
+
+    async def reload(self, path: Path) -> None:
+        """Read the file again; a mistake in it changes nothing."""
+        try:
+            file = await asyncio.to_thread(read_models, path)
+        except SettingsError as error:
+            log.error("the models are unchanged: %s", error)
+            return
+        before = dict(self._machine.servers)
+        self.take(file)
+        after = self._machine.servers
+        changed = sorted(name for name in before | after if before.get(name) is not after.get(name))
+        log.info("%s was read again; changed models: %s", path, ", ".join(changed) or "none")
 
 
 def _slot_store(machine: Machine, file: ModelsFile) -> SlotStore | None:
@@ -123,7 +157,7 @@ def _slot_store(machine: Machine, file: ModelsFile) -> SlotStore | None:
 
 
 async def _keep(
-    machine: Machine, link: KeeperLink, lag: LoopLag, plan: KeeperPlan, file: ModelsFile
+    machine: Machine, link: KeeperLink, lag: LoopLag, plan: KeeperPlan, models: KeptModels
 ) -> None:
     manager = ServiceManager(os.environ)
     stopping = asyncio.Event()
@@ -143,11 +177,22 @@ async def _keep(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+    reload_due = asyncio.Event()
+
+    async def reload() -> None:
+        while True:
+            await reload_due.wait()
+            reload_due.clear()
+            await models.reload(plan.models)
+
+    loop.add_signal_handler(signal.SIGHUP, reload_due.set)
+    reloading = asyncio.create_task(reload(), name="read the models again")
     lag.start()
     reporting = asyncio.create_task(link.run(), name="report to the picker")
-    log.info("keeping %d models as %s, in %d MiB", len(file.models), machine.name, file.memory_mb)
-    machine.want(name for name, entry in file.models.items() if entry.preload)
-    manager.ready(f"keeping {len(file.models)} models for {plan.picker}")
+    count = len(machine.servers)
+    log.info("keeping %d models as %s, in %d MiB", count, machine.name, machine.memory_mb)
+    machine.want(name for name, server in machine.servers.items() if server.entry.preload)
+    manager.ready(f"keeping {count} models for {plan.picker}")
     try:
         await stopping.wait()
         log.info("stopping; running requests may end within %g s", plan.drain_timeout_s)
@@ -156,9 +201,11 @@ async def _keep(
         if not signals:
             raise
     finally:
+        loop.remove_signal_handler(signal.SIGHUP)
+        reloading.cancel()
         await machine.stop(0.0)
         reporting.cancel()
-        await asyncio.gather(reporting, return_exceptions=True)
+        await asyncio.gather(reporting, reloading, return_exceptions=True)
         lag.stop()
         manager.close()
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, Final
 
 from extproc.core.address import Address
 from extproc.core.observation import ModelReading
 from extproc.core.placement.demand import NO_DEMAND, ModelDemand, ModelUse
+from extproc.core.placement.load_record import LoadRecord, LoadWatch
 from extproc.core.placement.machine import KeptMachine, KeptModel, KeptState
 from extproc.core.placement.model_load import ModelLoad, any_of
 from extproc.core.placement.placer import Change, Placer
@@ -25,8 +26,9 @@ INTERVAL_S: Final = 0.25
 
 log = logging.getLogger("coxswain.placement")
 
-Want = Callable[[str, Iterable[str], Iterable[str]], None]
-"""Sends a keeper the models that should be loaded, and the failed ones to try again."""
+Want = Callable[[str, Iterable[str], Iterable[str], Iterable[str]], None]
+"""Sends a keeper the models that should be loaded, the failed ones to try again, and the pinned
+ones."""
 
 
 class Placement:
@@ -38,8 +40,12 @@ class Placement:
         want: Want,
         clock: Callable[[], float],
         options: PlacementOptions,
+        loaded: Callable[[LoadRecord], None] = lambda _: None,
     ) -> None:
+        """`loaded` is called with each load that ended."""
         self.placer = Placer(options)
+        self._watch = LoadWatch()
+        self._loaded = loaded
         self.machines: dict[str, KeptMachine] = {}
         self._dispatcher = dispatcher
         self._want = want
@@ -56,6 +62,8 @@ class Placement:
 
     def changed(self, machine: KeptMachine) -> None:
         """A machine attached, left, or the state of a model changed."""
+        for record in self._watch.observed(machine):
+            self._loaded(record)
         if self.machines.get(machine.name) is not machine:
             self.machines[machine.name] = machine
             self._dispatcher.set_loadable(machine.name, _readings(machine), self._clock())
@@ -65,6 +73,7 @@ class Placement:
         """A machine is gone for good."""
         if self.machines.pop(machine.name, None) is not None:
             self.placer.forget(machine.name)
+            self._watch.forgotten(machine.name)
             self._dispatcher.set_loadable(machine.name, {}, self._clock())
 
     def load(self, machine: KeptMachine, model: str, *, is_pinned: bool) -> None:
@@ -177,7 +186,10 @@ class Placement:
         self._log(self.placer.step(self.machines, demands, self._use, now, elsewhere))
         for name, machine in self.machines.items():
             if machine.is_connected and machine.has_reported:
-                self._want(name, self.placer.wanted(name), self.placer.take_retried(name))
+                self._want(
+                    *(name, self.placer.wanted(name), self.placer.take_retried(name)),
+                    sorted(self.placer.pinned(name)),
+                )
         self._dispatcher.set_loads(self._loads(demands, elsewhere, now))
 
     def _demands(self, now: float) -> dict[str, ModelDemand]:
@@ -267,7 +279,8 @@ class Placement:
                 found.update(dict.fromkeys((name, *aliases), load))
         return found
 
-    def _log(self, changes: Iterable[Change]) -> None:
+    def _log(self, changes: Sequence[Change]) -> None:
+        self._watch.decided(changes)
         for change in changes:
             verb = "loading" if change.is_load else "unloading"
             log.info("%s: %s %s: %s", change.machine, verb, change.model, change.reason)

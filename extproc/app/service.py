@@ -155,6 +155,7 @@ class Service:
             self._keepers.want,
             time.monotonic,
             options.placement_options(settings),
+            lambda record: self._telemetry.record_load(record, time.monotonic()),
         )
         self._members = Discovery(
             settings, self._set_members, self._discovery.open, self._is_reported

@@ -81,11 +81,18 @@ class KeeperLink:
         self._is_status_due = True
         self._logs: dict[int, _Log] = {}
         self._problem: str | None = None
+        self._pinned: tuple[str, ...] = ()
+        """The models that the picker reported as pinned; the next picker gets them from here."""
+        self._renewed = asyncio.Event()
 
     def changed(self) -> None:
         """The state of a model changed: report it."""
         self._is_status_due = True
         self._due.set()
+
+    def models_changed(self) -> None:
+        """The models of the machine are others now: introduce it to the picker again."""
+        self._renewed.set()
 
     async def run(self) -> None:
         """Report and obey, over one stream after another."""
@@ -94,6 +101,7 @@ class KeeperLink:
             is_rejected = False
             try:
                 await self._attach()
+                continue
             except LinkError as error:
                 is_rejected = error.is_rejection
                 if str(error) != self._problem:
@@ -104,12 +112,15 @@ class KeeperLink:
             await asyncio.sleep(self._backoff.next_s(is_rejected=is_rejected))
 
     async def _attach(self) -> None:
+        """One stream. Returns when the machine has other models; raises `LinkError`."""
+        self._renewed.clear()
         channel = self._connect()
         try:
             call: Call = KeepersStub(channel).Attach(metadata=self.options.metadata)
             tasks = (
                 asyncio.create_task(self._read(call), name="read the picker's wishes"),
                 asyncio.create_task(self._write(call), name="report the models"),
+                asyncio.create_task(self._wait_renewed(), name="wait for other models"),
             )
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -130,9 +141,13 @@ class KeeperLink:
                     outcome, asyncio.InvalidStateError | grpc.aio.UsageError
                 ):
                     raise outcome
-            raise LinkError("the picker ended the stream")
+            if not self._renewed.is_set():
+                raise LinkError("the picker ended the stream")
         finally:
             await channel.close()
+
+    async def _wait_renewed(self) -> None:
+        await self._renewed.wait()
 
     # From the picker
 
@@ -153,6 +168,7 @@ class KeeperLink:
 
     def _obey(self, command: pb.KeeperCommand) -> None:
         if command.HasField("wanted"):
+            self._pinned = tuple(command.wanted.pinned)
             self._machine.want(command.wanted.models, command.wanted.retried)
         for request in command.logs:
             self._open(request)
@@ -170,7 +186,9 @@ class KeeperLink:
         self._due.set()
 
     def _leave(self, one: _Log) -> None:
-        self._machine.servers[one.model].log.leave(one.reader)
+        server = self._machine.servers.get(one.model)
+        if server is not None:
+            server.log.leave(one.reader)
 
     # To the picker
 
@@ -208,6 +226,7 @@ class KeeperLink:
             keeper_id=self._id,
             version=self.options.version,
             memory_mb=machine.memory_mb,
+            pinned=self._pinned,
             models=[
                 pb.KeptModel(
                     name=name,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from extproc.keeper.model_server import ModelServer, ModelState
@@ -29,6 +29,8 @@ class Machine:
         self._changed = changed
         self._wanted: tuple[str, ...] = ()
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[str, ModelServer] = {}
+        """By the names in `_tasks`. Those that were removed or replaced since are leaving."""
         self._is_stopping = False
         self._due: asyncio.Handle | None = None
 
@@ -36,18 +38,26 @@ class Machine:
         """Add a model, before the first `want`."""
         self.servers[server.name] = server
 
+    def update(self, memory_mb: int, servers: Mapping[str, ModelServer]) -> None:
+        """These are the models from now on. Those that are the same objects as before run on; the
+        servers of all others are unloaded after their requests, and start again where wanted."""
+        self.memory_mb = memory_mb
+        self.servers = dict(servers)
+        self._wanted = tuple(name for name in self._wanted if name in self.servers)
+        self.reconcile()
+
     @property
     def used_mb(self) -> int:
         """The memory of the models that hold some."""
-        return sum(self.servers[name].entry.memory_mb for name in self._tasks)
+        return sum(server.entry.memory_mb for server in self._running.values())
 
     @property
     def waiting(self) -> Sequence[str]:
-        """The wanted models that wait for memory."""
+        """The wanted models that wait for memory, or for the end of the server before."""
         return [
             name
             for name in self._wanted
-            if name not in self._tasks
+            if self._running.get(name) is not self.servers[name]
             and self.servers[name].status.state is not ModelState.FAILED
             and not self._is_stopping
         ]
@@ -76,23 +86,23 @@ class Machine:
         if self._is_stopping:
             return
         wanted = set(self._wanted)
-        for name in self._tasks:
-            if name not in wanted:
-                self.servers[name].leave()
+        for name, server in self._running.items():
+            if name not in wanted or self.servers.get(name) is not server:
+                server.leave()
         assigned_mb = self.used_mb
         for name in self.waiting:
             server = self.servers[name]
             assigned_mb += server.entry.memory_mb  # also of one that waits: it is not overtaken
-            if assigned_mb <= self.memory_mb and not self._is_excluded(name):
+            is_free = name not in self._tasks and not self._is_excluded(name)
+            if is_free and assigned_mb <= self.memory_mb:
                 self._start(server)
         self._changed()
 
     def excluded_by(self, name: str) -> set[str]:
         """The models that must not be loaded together with this one."""
         own = set(self.servers[name].entry.exclusive_with)
-        return own | {
-            other for other, server in self.servers.items() if name in server.entry.exclusive_with
-        }
+        servers = (*self.servers.items(), *self._running.items())
+        return own | {other for other, server in servers if name in server.entry.exclusive_with}
 
     def _is_excluded(self, name: str) -> bool:
         return not self.excluded_by(name).isdisjoint(self._tasks)
@@ -100,10 +110,12 @@ class Machine:
     def _start(self, server: ModelServer) -> None:
         task = asyncio.create_task(server.run(), name=f"keep {server.name}")
         self._tasks[server.name] = task
+        self._running[server.name] = server
         task.add_done_callback(lambda done: self._ended(server.name, done))
 
     def _ended(self, name: str, task: asyncio.Task[None]) -> None:
         self._tasks.pop(name, None)
+        self._running.pop(name, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("keeping %s failed", name, exc_info=error)
         self.changed()
@@ -114,8 +126,8 @@ class Machine:
         if self._due is not None:
             self._due.cancel()
         tasks = list(self._tasks.values())
-        for name in self._tasks:
-            self.servers[name].leave()
+        for server in self._running.values():
+            server.leave()
         try:
             if tasks:
                 await asyncio.wait(tasks, timeout=drain_s)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
@@ -103,15 +105,20 @@ class ModelsFile(Section):
     models: dict[Name, ModelEntry] = Field(min_length=1, max_length=MAX_MODELS)
     """The models by name."""
 
-    def ports(self) -> dict[str, int]:
-        """The port of each model. One model keeps its port over reloads, so what is known about
-        an address is about one model."""
+    def ports(self, before: Mapping[str, int] = MappingProxyType({})) -> dict[str, int]:
+        """The port of each model. One model keeps its port of `before`, and no other gets it while
+        the keeper runs, so what is known about an address is about one model."""
         taken = {entry.port for entry in self.models.values() if entry.port is not None}
+        kept = {name: port for name, port in before.items() if port not in taken}
+        taken |= set(before.values())
         ports: dict[str, int] = {}
         following = self.first_port
         for name, entry in self.models.items():
             if entry.port is not None:
                 ports[name] = entry.port
+                continue
+            if name in kept:
+                ports[name] = kept[name]
                 continue
             while following in taken:
                 following += 1

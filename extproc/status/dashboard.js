@@ -162,10 +162,10 @@ function processesInWords({ members, takeovers, last_takeover: last }) {
   return `${roles.join(", ")}; calls of each front: ${calls || "none"}; ${counted(takeovers, "takeover", "takeovers")}${took}`;
 }
 
-function showQueue(queue) {
+function showQueue(queue, scale) {
   byId("idle-note").hidden = !queue.idle_note;
   write(byId("idle-note"), clipped(queue.idle_note));
-  showModels(queue.by_model);
+  showModels(queue.by_model, scale || {});
   write(byId("longest"), seconds(queue.longest_wait_s));
   write(byId("expected"), queue.queued && queue.expected_s === null ? "not known yet" : seconds(queue.expected_s));
   byId("order-note").hidden = !queue.order;
@@ -173,12 +173,14 @@ function showQueue(queue) {
   write(byId("max"), whole.format(queue.max_requests));
 }
 
-function showModels(models) {
+function showModels(models, scale) {
   const names = Object.keys(models).sort((a, b) => models[b].queued - models[a].queued || byName.compare(a, b));
   byId("models-table").hidden = !names.length;
   const rows = names.slice(0, MAX_ROWS).map((name) => {
     const { queued, by_reason: reasons, idle_slots: idle } = models[name];
     const why = Object.entries(reasons).map(([reason, count]) => `${whole.format(count)} ${waitInWords(reason)}`);
+    const need = scale[name];
+    if (need && need.wanted !== need.servers) why.push(`${counted(need.servers, "server", "servers")}, needs ${whole.format(need.wanted)}`);
     return {
       key: name,
       cells: [name ? clipped(name, MAX_NAME_CHARS) : "no model named", why.join(", "), whole.format(queued), whole.format(idle)],
@@ -579,7 +581,7 @@ function show(status, activity, name) {
     showGlance(status, endpoints);
     showHistory(activity.history);
     showEndpoints(endpoints);
-    showQueue(status.queue);
+    showQueue(status.queue, status.scale);
     showEnded(status.outcomes, status.uptime_s);
   }
   showMachines(name ? [] : status.machines || []);

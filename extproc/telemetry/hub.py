@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.observation import Observation
+from extproc.core.placement.load_record import LoadRecord
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.telemetry.endpoint_counts import HELD_SLOT, model_of
 from extproc.telemetry.environment import OtlpOptions
@@ -94,6 +95,17 @@ class Telemetry:
                 self._otlp.record(record, trace_id, parent, time.time_ns(), self._server(record))
                 return trace_id
         return parent.trace_id if parent is not None else ""
+
+    def record_load(self, record: LoadRecord, now: float) -> None:
+        """Record a load of a model that ended at `record.ended_at`, in monotonic seconds as
+        `now`."""
+        if not self.takes_spans:
+            return
+        trace_id = self._sampler.decide(None)
+        if trace_id is not None:
+            assert self._otlp is not None
+            ago_ns = int(max(0.0, now - record.ended_at) * 1e9)
+            self._otlp.record_load(record, trace_id, time.time_ns() - ago_ns)
 
     def _server(self, record: ExchangeRecord) -> Server:
         """The server of an ended exchange, for its span."""

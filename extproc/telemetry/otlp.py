@@ -13,12 +13,13 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.sdk.resources import Resource as SdkResource
 
 from extproc.core.exchange_record import ExchangeRecord
+from extproc.core.placement.load_record import LoadRecord
 from extproc.telemetry.batcher import Batcher, BatcherOptions
 from extproc.telemetry.environment import OtlpOptions
 from extproc.telemetry.otlp_metrics import metrics_request
 from extproc.telemetry.reading import Reading
 from extproc.telemetry.senders import Sender, metric_sender, span_sender
-from extproc.telemetry.spans import SCHEMA_URL, Server, exchange_spans
+from extproc.telemetry.spans import SCHEMA_URL, Server, exchange_spans, load_spans
 from extproc.telemetry.trace_context import TraceParent
 
 if TYPE_CHECKING:
@@ -84,6 +85,12 @@ class OtlpExport:
             return
         for span in exchange_spans(record, trace_id, parent, ended_at_ns, self._random, server):
             self._spans.put(span)
+
+    def record_load(self, record: LoadRecord, trace_id: str, ended_at_ns: int) -> None:
+        """Send the spans of a load that ended."""
+        if self._spans is not None:
+            for span in load_spans(record, trace_id, ended_at_ns, self._random):
+                self._spans.put(span)
 
     def send(self, reading: Reading) -> None:
         """Send all metrics, or drop them when the last ones are still on their way."""

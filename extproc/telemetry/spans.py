@@ -4,6 +4,9 @@
       coxswain.pick               the decision, once enough of the request had come
       coxswain.queue              its wait, if it waited
 
+    coxswain.model.load           from the decision to load a model on a machine to its end
+      coxswain.model.drain        the time until others had left memory for it
+
 Names of attributes are those of OpenTelemetry's semantic conventions 1.44.0: HTTP server spans
 (stable) and GenAI (in development); `coxswain.*` are ours.
 
@@ -18,6 +21,7 @@ from typing import Final, NamedTuple
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from extproc.core.exchange_record import ExchangeRecord, Outcome
+from extproc.core.placement.load_record import LoadRecord
 from extproc.telemetry.metrics import outcome
 from extproc.telemetry.trace_context import TraceParent
 
@@ -104,6 +108,37 @@ def exchange_spans(
         _put_text(queue, "coxswain.criticality", record.criticality)
         spans.append(queue)
     return spans
+
+
+def load_spans(
+    record: LoadRecord, trace_id: str, ended_at_ns: int, random: Random
+) -> list[trace_pb2.Span]:
+    """The spans of a load that ended at `ended_at_ns` (Unix time), the load first."""
+    began_at_ns = ended_at_ns - int((record.ended_at - record.decided_at) * _NS)
+    root = trace_pb2.Span(
+        trace_id=bytes.fromhex(trace_id),
+        span_id=_span_id(random),
+        name="coxswain.model.load",
+        kind=trace_pb2.Span.SPAN_KIND_INTERNAL,
+        start_time_unix_nano=began_at_ns,
+        end_time_unix_nano=ended_at_ns,
+        flags=_SAMPLED | _LOCAL_PARENT,
+    )
+    if record.problem:
+        root.status.code = trace_pb2.Status.STATUS_CODE_ERROR
+        root.status.message = record.problem[:MAX_CHARS]
+        _put_text(root, "error.type", "load-failed")
+    _put_text(root, "coxswain.model", record.model)
+    _put_text(root, "coxswain.machine", record.machine)
+    _put_text(root, "coxswain.load.reason", record.reason)
+    _put_float(root, "coxswain.load.drain_s", record.drain_s)
+    _put_float(root, "coxswain.load.load_s", record.load_s)
+    if record.displaced:
+        _put_text(root, "coxswain.load.displaced", ", ".join(record.displaced))
+    if record.drain_s <= 0.0:
+        return [root]
+    drained_at_ns = began_at_ns + int(record.drain_s * _NS)
+    return [root, _child(root, "coxswain.model.drain", began_at_ns, drained_at_ns, random)]
 
 
 def _child(

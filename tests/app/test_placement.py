@@ -38,6 +38,7 @@ class Kit:
         self.dispatcher = Dispatcher(Random(1), options)
         self.wanted: dict[str, tuple[str, ...]] = {}
         self.retried: list[str] = []
+        self.pinned: tuple[str, ...] = ()
         self.placement = Placement(
             self.dispatcher, self._want, lambda: self.now, PlacementOptions()
         )
@@ -46,8 +47,15 @@ class Kit:
         models["a"] = replace(models["a"], aliases=("chat",))
         self.machine = replace(one, models=models)
 
-    def _want(self, machine: str, models: Iterable[str], retried: Iterable[str]) -> None:
+    def _want(
+        self,
+        machine: str,
+        models: Iterable[str],
+        retried: Iterable[str],
+        pinned: Iterable[str],
+    ) -> None:
         self.wanted[machine] = tuple(models)
+        self.pinned = tuple(pinned)
         self.retried += retried
 
     def attach(self) -> KeptMachine:

@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import grpc
@@ -138,3 +139,42 @@ async def test_a_keeper_comes_back_to_its_picker(kit: Kit) -> None:
             await until(lambda: picker.keepers.machines["gpu-1"].has_reported)
             assert states(picker)["qwen"] == "loaded"
             assert kit.machine.servers["qwen"].pid == pid
+
+
+def has_reported(picker: FakePicker) -> bool:
+    machine = picker.keepers.machines.get("gpu-1")
+    return machine is not None and machine.has_reported
+
+
+def is_pinned(picker: FakePicker) -> bool:
+    is_loaded = states(picker)["qwen"] == "loaded"
+    return is_loaded and picker.placement.placer.pinned("gpu-1") == {"qwen"}
+
+
+async def test_a_pin_outlives_the_picker(kit: Kit) -> None:
+    """The next picker gets it from the keeper."""
+    ports: list[int] = []
+    link = KeeperLink(
+        kit.machine,
+        LinkOptions(picker="the picker", version="1.2.3"),
+        lambda: grpc.aio.insecure_channel(
+            f"127.0.0.1:{ports[-1]}", options=[("grpc.use_local_subchannel_pool", 1)]
+        ),
+    )
+    kit.on_change = link.changed
+    task: asyncio.Task[None] | None = None
+    try:
+        for number in range(2):
+            async with running_picker(places_models=True) as picker:
+                ports.append(picker.port)
+                task = task or asyncio.create_task(link.run())
+                await until(partial(has_reported, picker))
+                if number == 0:
+                    await picker.admin.LoadModel(pb.LoadModelRequest(model="qwen", pin=True))
+                await until(partial(is_pinned, picker))
+                await until(lambda: link._pinned == ("qwen",))
+                picker.keepers.close()
+    finally:
+        assert task is not None
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

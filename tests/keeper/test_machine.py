@@ -148,3 +148,22 @@ async def test_a_stop_leaves_no_server(kit: Kit, drain_s: float) -> None:
     kit.machine.want(["a"])
     kit.machine.reconcile()
     assert kit.machine.used_mb == 0, "it has stopped for good"
+
+
+async def test_an_update_leaves_what_is_the_same(kit: Kit) -> None:
+    """What differs is started anew when its old server has ended; what is gone is unloaded."""
+    for name in ("a", "b", "c"):
+        kit.add(name, 30)
+    kit.machine.want(["a", "b", "c"])
+    await kit.until_loaded("a", "b", "c")
+    before = {name: one.pid for name, one in kit.machine.servers.items()}
+    old = dict(kit.machine.servers)
+    kit.add("b", 40)
+    replaced = kit.machine.servers["b"]
+    kit.machine.servers = old
+    kit.machine.update(80, {"a": old["a"], "b": replaced})
+    assert kit.machine.waiting == ["b"], "as the picker is to see it"
+    await until(lambda: replaced.status.state is ModelState.LOADED and old["c"].pid is None)
+    assert old["b"].pid is None and kit.states == {"a": "loaded", "b": "loaded"}
+    assert kit.machine.servers["a"].pid == before["a"] and replaced.pid != before["b"]
+    assert kit.machine.used_mb == 70

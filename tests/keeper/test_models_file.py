@@ -49,6 +49,9 @@ def test_each_model_has_a_port_of_its_own() -> None:
     """Those without one get the next that nobody has."""
     found = parse_models(GOOD.encode(), "models.yaml")
     assert found.ports() == {"qwen": 6001, "coder": 6000, "small": 6002}
+    before = {"small": 6001, "gone": 6002}
+    assert found.ports(before) == {"qwen": 6003, "coder": 6000, "small": 6001}, "over a reload"
+    assert found.ports({"small": 6000})["small"] == 6002, "another one has it by its entry now"
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from extproc.core.address import Address
 from extproc.core.exchange_record import Outcome
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.health import Health
+from extproc.core.observation import ModelReading
 from extproc.core.placement.swaps import PlacementOptions
 from extproc.core.queue.queue_order import Discipline, QueueOrder
 from extproc.core.rejection import Reason
@@ -132,6 +133,7 @@ def test_each_field_that_the_script_reads_is_reported() -> None:
         },  # by app/pages
         **machine_fields(),
         "queue": set(tree["queue"]),
+        "need": scale_fields(),
         "endpoint": {*endpoint, "address"},
         "slots": set(endpoint["slots"]),
         "issue": {"code", "message", "remedy"},
@@ -141,6 +143,14 @@ def test_each_field_that_the_script_reads_is_reported() -> None:
         read = set(re.findall(rf"(?<![\w.]){name}\.(\w+)", SCRIPT))
         assert read, name
         assert read <= fields, name
+
+
+def scale_fields() -> set[str]:
+    """What `/status` reports of the servers that a model needs."""
+    dispatcher = listen(Dispatcher(Random(1)), RecordingListener())
+    dispatcher.set_loadable("test", {"a": ModelReading(name="a", is_loaded=False)}, 0.0)
+    tree = status_json(dispatcher, exchanges=0, envoys=(), outcomes={}, now=1.0)
+    return set(tree["scale"]["a"])
 
 
 def machine_fields() -> dict[str, set[str]]:

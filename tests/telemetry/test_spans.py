@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -14,6 +15,7 @@ from opentelemetry.semconv.attributes import error_attributes, server_attributes
 from opentelemetry.semconv.schemas import Schemas
 
 from extproc.core.exchange_record import ExchangeRecord, Outcome
+from extproc.core.placement.load_record import LoadRecord
 from extproc.core.rejection import Reason
 from extproc.telemetry.spans import (
     MAX_CHARS,
@@ -21,6 +23,7 @@ from extproc.telemetry.spans import (
     UNKNOWN_SERVER,
     Server,
     exchange_spans,
+    load_spans,
 )
 from extproc.telemetry.trace_context import TraceParent
 from tests.fakes.otlp_receiver import text_attributes
@@ -164,3 +167,41 @@ def test_the_type_of_an_error(changes: dict[str, Any], error: str | None) -> Non
     root = spans_of(record(**changes))[0]
     assert text_attributes(root).get("error.type") == error
     assert (root.status.code == Status.STATUS_CODE_ERROR) is (error is not None)
+
+
+LOAD = LoadRecord(
+    machine="gpu-1",
+    model="qwen",
+    displaced=("coder", "tiny"),
+    reason="2 requests waited",
+    decided_at=10.0,
+    began_at=13.0,
+    ended_at=20.0,
+)
+
+
+def test_a_load_with_the_drain_before_it() -> None:
+    load, drain = load_spans(LOAD, TRACE_ID, ENDED_AT_NS, Random(1))
+    assert (load.name, drain.name) == ("coxswain.model.load", "coxswain.model.drain")
+    assert load.end_time_unix_nano == ENDED_AT_NS and not load.parent_span_id
+    assert load.end_time_unix_nano - load.start_time_unix_nano == 10_000_000_000
+    assert drain.parent_span_id == load.span_id and drain.trace_id == load.trace_id
+    assert drain.start_time_unix_nano == load.start_time_unix_nano
+    assert drain.end_time_unix_nano - drain.start_time_unix_nano == 3_000_000_000
+    assert text_attributes(load) == {
+        "coxswain.model": "qwen",
+        "coxswain.machine": "gpu-1",
+        "coxswain.load.reason": "2 requests waited",
+        "coxswain.load.displaced": "coder, tiny",
+        "coxswain.load.drain_s": "3.0",
+        "coxswain.load.load_s": "7.0",
+    }
+
+
+def test_a_load_that_failed_is_an_error() -> None:
+    """Without a drain there is one span."""
+    failed = replace(LOAD, began_at=10.0, displaced=(), problem="exit status 3" * 100)
+    (load,) = load_spans(failed, TRACE_ID, ENDED_AT_NS, Random(1))
+    assert load.status.code == Status.STATUS_CODE_ERROR
+    assert load.status.message.startswith("exit status 3") and len(load.status.message) == MAX_CHARS
+    assert text_attributes(load)["error.type"] == "load-failed"

@@ -54,6 +54,7 @@ def read_hello(hello: pb.KeeperHello) -> KeptMachine:
         memory_mb=hello.memory_mb,
         models=models,
         version=hello.version[:MAX_ID_CHARS],
+        pinned=frozenset(names.intersection(hello.pinned)),
     )
 
 

@@ -61,6 +61,7 @@ class _Stream:
     heard_at: float
     machine: KeptMachine | None = None
     wanted: tuple[str, ...] | None = None
+    pinned: tuple[str, ...] = ()
     retried: tuple[str, ...] = ()
     opened: list[pb.LogRequest] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
@@ -97,12 +98,21 @@ class KeepersService:
         """Add the service to this server."""
         server.add_generic_rpc_handlers((handlers_of(DESCRIPTOR, self),))
 
-    def want(self, machine: str, models: Iterable[str], retried: Iterable[str] = ()) -> None:
-        """Say which models should be loaded there. Without a connected keeper nothing is sent."""
+    def want(
+        self,
+        machine: str,
+        models: Iterable[str],
+        retried: Iterable[str] = (),
+        pinned: Iterable[str] = (),
+    ) -> None:
+        """Say which models should be loaded there, and which of all are pinned. Without a connected
+        keeper nothing is sent."""
         stream = self._streams.get(machine)
-        wanted, again = tuple(models), tuple(retried)
-        if stream is not None and (wanted != stream.wanted or again):
-            stream.wanted = wanted
+        wanted, again, kept = tuple(models), tuple(retried), tuple(pinned)
+        if stream is None:
+            return
+        if wanted != stream.wanted or again or kept != stream.pinned:
+            stream.wanted, stream.pinned = wanted, kept
             stream.retried += again
             stream.is_wanted_due = True
             stream.due.set()
@@ -245,7 +255,9 @@ class KeepersService:
             if stream.is_wanted_due:
                 stream.is_wanted_due = False
                 command.wanted.CopyFrom(
-                    pb.Wanted(models=stream.wanted or (), retried=stream.retried)
+                    pb.Wanted(
+                        models=stream.wanted or (), retried=stream.retried, pinned=stream.pinned
+                    )
                 )
                 stream.retried = ()
             await context.write(command)

@@ -56,7 +56,8 @@ async def keeper(
 
     The file names the models, the command of each and the memory that they take. Each loaded model
     is an endpoint of the picker, as with `coxswain agent`. No llama-server outlives the keeper,
-    even if it is killed. docs/models.md describes the file.
+    even if it is killed. SIGHUP makes it read the file again: models whose entry is the same serve
+    on. docs/models.md describes the file.
 
     \b
     Examples:

@@ -130,7 +130,9 @@ async def pin(
     ] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Load a model and keep it loaded, until the picker restarts or `--off`.
+    """Load a model and keep it loaded, until `--off`.
+
+    The keeper remembers it while it runs, so a restart of the picker changes nothing.
 
     \b
     Examples:

@@ -64,6 +64,8 @@ class KeptMachine:
     is_connected: bool = True
     has_reported: bool = False
     """Whether its keeper has reported the states of its models since it attached."""
+    pinned: frozenset[str] = frozenset()
+    """The models that its keeper remembers as pinned, from when it attached."""
     statuses: dict[str, KeptStatus] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

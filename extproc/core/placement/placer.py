@@ -186,6 +186,10 @@ class Placer:
         if self._adopted.get(machine.name) is machine:
             return True
         self._adopted[machine.name] = machine
+        if machine.name not in self._pinned:  # the pins of a picker before this one
+            pinned = [name for name in sorted(machine.pinned) if name in machine.models]
+            if pinned and do_fit(machine, pinned):
+                self._pinned[machine.name] = frozenset(pinned)
         wanted: list[str] = []
         states = {name: machine.statuses[name].state for name in machine.models}
         holding = [

@@ -297,3 +297,19 @@ def test_a_machine_that_is_gone_wants_nothing_and_keeps_its_pins() -> None:
     assert placer.wanted("m") == ("a",)
     placer.forget("m")
     assert placer.wanted("m") == () and placer.pinned("m") == {"a"}
+
+
+def test_pins_outlive_the_picker() -> None:
+    """The keeper remembers them; what an operator of this picker decided goes first."""
+    one = replace(machine("m", 25, **ONE_AT_A_TIME), pinned=frozenset({"b", "gone"}))
+    placer = Placer()
+    changes = placer.step({"m": one}, {}, unused, 1.0)
+    assert placer.pinned("m") == {"b"} and [c.model for c in changes] == ["b"]
+    placer.pin(one, "b", is_pinned=False)
+    again = replace(one, statuses=dict(one.statuses))
+    placer.step({"m": again}, {}, unused, 2.0)
+    assert placer.pinned("m") == frozenset()
+    full = replace(machine("m", 15, **ONE_AT_A_TIME), pinned=frozenset({"a", "b"}))
+    small = Placer()
+    small.step({"m": full}, {}, unused, 1.0)
+    assert small.pinned("m") == frozenset(), "they do not fit any more"

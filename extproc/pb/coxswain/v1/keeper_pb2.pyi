@@ -19,18 +19,20 @@ class KeeperMessage(_message.Message):
     def __init__(self, hello: _Optional[_Union[KeeperHello, _Mapping]] = ..., status: _Optional[_Union[KeeperStatus, _Mapping]] = ..., log: _Optional[_Union[LogLines, _Mapping]] = ...) -> None: ...
 
 class KeeperHello(_message.Message):
-    __slots__ = ("machine", "keeper_id", "version", "memory_mb", "models")
+    __slots__ = ("machine", "keeper_id", "version", "memory_mb", "models", "pinned")
     MACHINE_FIELD_NUMBER: _ClassVar[int]
     KEEPER_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MEMORY_MB_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
+    PINNED_FIELD_NUMBER: _ClassVar[int]
     machine: str
     keeper_id: str
     version: str
     memory_mb: int
     models: _containers.RepeatedCompositeFieldContainer[KeptModel]
-    def __init__(self, machine: _Optional[str] = ..., keeper_id: _Optional[str] = ..., version: _Optional[str] = ..., memory_mb: _Optional[int] = ..., models: _Optional[_Iterable[_Union[KeptModel, _Mapping]]] = ...) -> None: ...
+    pinned: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, machine: _Optional[str] = ..., keeper_id: _Optional[str] = ..., version: _Optional[str] = ..., memory_mb: _Optional[int] = ..., models: _Optional[_Iterable[_Union[KeptModel, _Mapping]]] = ..., pinned: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class KeptModel(_message.Message):
     __slots__ = ("name", "aliases", "slots", "context_tokens", "memory_mb", "ttl_s", "exclusive_with", "address", "is_preloaded")
@@ -118,12 +120,14 @@ class KeeperCommand(_message.Message):
     def __init__(self, wanted: _Optional[_Union[Wanted, _Mapping]] = ..., logs: _Optional[_Iterable[_Union[LogRequest, _Mapping]]] = ..., ended_logs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Wanted(_message.Message):
-    __slots__ = ("models", "retried")
+    __slots__ = ("models", "retried", "pinned")
     MODELS_FIELD_NUMBER: _ClassVar[int]
     RETRIED_FIELD_NUMBER: _ClassVar[int]
+    PINNED_FIELD_NUMBER: _ClassVar[int]
     models: _containers.RepeatedScalarFieldContainer[str]
     retried: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, models: _Optional[_Iterable[str]] = ..., retried: _Optional[_Iterable[str]] = ...) -> None: ...
+    pinned: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, models: _Optional[_Iterable[str]] = ..., retried: _Optional[_Iterable[str]] = ..., pinned: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LogRequest(_message.Message):
     __slots__ = ("id", "model", "lines", "is_followed")

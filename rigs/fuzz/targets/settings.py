@@ -29,7 +29,8 @@ def check(data: bytes) -> None:
             parse_endpoints(content, "endpoints")
         elif which == 2:
             FILE.write_bytes(content)
-            assert read_client_keys(FILE)
+            for entry in read_client_keys(FILE):  # none where all were revoked
+                assert entry.name and len(entry.digest) == 64
         else:
             _use(load_settings(environ=_environment(Reader(content))))
     except SettingsError as error:

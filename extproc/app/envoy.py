@@ -54,6 +54,7 @@ def envoy_options(settings: Settings) -> EnvoyOptions:
         status=_status_address(settings) if envoy.countdown else None,
         message_timeout_s=_message_timeout_s(settings),
         has_fronts=bool(settings.fronts),
+        sends_bodies=bool(settings.fronts) and settings.routing.read_body != "never",
         max_message_timeout_s=envoy.max_message_timeout_s,
         access_log_stream=envoy.access_log_stream,
         reads_usage=settings.usage.path is not None,

@@ -121,6 +121,7 @@ def _processor(options: EnvoyOptions) -> ExternalProcessor:
         status_on_error=None if fails_open else HttpStatus(code=StatusCode.ServiceUnavailable),
         processing_mode=_processing_mode(options),
         allow_mode_override=options.mode is not Mode.GATEWAY,
+        send_body_without_waiting_for_header_response=_sends_early(options),
         message_timeout=seconds(options.message_timeout_s),
         max_message_timeout=seconds(options.max_message_timeout_s),
         # Routes are chosen before the picker is asked and stay: it cannot be
@@ -168,20 +169,27 @@ def _forwarded_namespaces(options: EnvoyOptions) -> list[str]:
     return [names.SUBSET_NAMESPACE]
 
 
+def _sends_early(options: EnvoyOptions) -> bool:
+    """Whether bodies are sent without being asked for. The request for a body is an answer, after
+    which a stream cannot be opened again at another front. Envoy keeps each part until the picker
+    has answered it, so it can still go on without the picker."""
+    return options.sends_bodies and options.mode is not Mode.GATEWAY
+
+
 def _processing_mode(options: EnvoyOptions) -> ProcessingMode:
     is_gateway = options.mode is Mode.GATEWAY
-    bodies = (
-        ProcessingModeBodySendMode.FULL_DUPLEX_STREAMED
-        if is_gateway
-        else ProcessingModeBodySendMode.NONE
-    )
+    request = response = ProcessingModeBodySendMode.NONE
+    if is_gateway:
+        request = response = ProcessingModeBodySendMode.FULL_DUPLEX_STREAMED
+    elif _sends_early(options):
+        request = ProcessingModeBodySendMode.STREAMED
     send, skip = ProcessingModeHeaderSendMode.SEND, ProcessingModeHeaderSendMode.SKIP
     return ProcessingMode(
         request_header_mode=send,
         response_header_mode=send,
-        request_body_mode=bodies,
-        response_body_mode=bodies,
-        request_trailer_mode=send if is_gateway else skip,
+        request_body_mode=request,
+        response_body_mode=response,
+        request_trailer_mode=skip if request is ProcessingModeBodySendMode.NONE else send,
         response_trailer_mode=send,
     )
 

@@ -75,6 +75,7 @@ class EnvoyOptions:
     message_timeout_s: float = 1.0  # a picker silent for this long is passed over
     max_message_timeout_s: float = 3600.0  # the longest time in the queue
     has_fronts: bool = False  # several fronts behind the picker's port: streams are opened again
+    sends_bodies: bool = False  # with fronts: each body is sent with its headers
     access_log_stream: bool = (
         True  # report broken responses to the picker, and which side ended them
     )

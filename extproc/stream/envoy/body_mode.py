@@ -2,12 +2,15 @@
 
     headers only      the reply to the headers
     body requested    Envoy holds the headers; the reply to the body
+    sent early        Envoy keeps the headers and each part until they are answered, and sends
+                      the body without waiting for that: the reply to the headers is deferred,
+                      the received part is copied, all is answered together, then each part
     full duplex       no message waits for a reply: the reply to the headers is deferred, the
                       received part of the body is held, both are sent together, the rest flows
     not declared      a gateway that is not Envoy: as full duplex. It may half-close at once, uses
                       only the first address, and need not report the response
 
-In the last three the body can be replaced while all of it is held.
+In the last four the body can be replaced while all of it is held.
 
 Trailers are rejected. Envoy 1.40 releases a body that arrived in pieces, keeps it for a retry, and
 releases all of it again after a reply about the trailers: the server would get it twice. A body
@@ -18,6 +21,7 @@ from extproc.core.address import Address
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy import codec
 from extproc.stream.envoy.duplex_body import DuplexBody
+from extproc.stream.envoy.early_body import EarlyBody
 
 
 class BodyMode:
@@ -57,6 +61,9 @@ class BodyMode:
         self._can_ask = mode in codec.READABLE_MODES
         if mode == codec.FULL_DUPLEX:
             self._upload = DuplexBody("request_body")
+        elif mode == codec.STREAMED and _is_sent_early(message):
+            self._can_ask = True
+            self._upload = EarlyBody()
 
     @property
     def can_bring_body(self) -> bool:
@@ -105,6 +112,8 @@ class BodyMode:
     def forget_body(self) -> None:
         """Free the body that has been read: a thousand queued requests would hold gigabytes."""
         self.body = b""
+        if self._upload is not None:
+            self._upload.free()
 
     def pass_on(self, part: pb.HttpBody) -> list[pb.ProcessingResponse]:
         """Pass through a part of the body after the decision."""
@@ -142,3 +151,7 @@ class BodyMode:
             codec.replace_body(decision, new_body)
         self.body = b""
         return replies
+
+
+def _is_sent_early(message: pb.ProcessingRequest) -> bool:
+    return message.protocol_config.send_body_without_waiting_for_header_response

@@ -56,6 +56,13 @@ class DuplexBody:
         self._held = [body]
         self.held_bytes = len(body)
 
+    def free(self) -> None:
+        """Free what Envoy holds too: nothing in this mode."""
+
+    def _drop(self) -> None:
+        self._held.clear()
+        self.held_bytes = 0
+
     def open(self) -> list[pb.ProcessingResponse]:
         """Pass on the held and all later chunks."""
         self.is_open = True
@@ -69,8 +76,7 @@ class DuplexBody:
             for body in self._held
             for start in range(0, len(body), MAX_CHUNK_BYTES)
         ]
-        self._held.clear()
-        self.held_bytes = 0
+        self._drop()
         self._is_over = self.has_end
         if self.has_end and not pieces:
             pieces.append(b"")

@@ -156,7 +156,7 @@ class RequestReader:
 
     def take(self, part: pb.HttpBody) -> ReadResult | None:
         """Read a part of the body; None if that is not enough yet."""
-        is_enough = self.body_mode.take(part, enough_bytes=self._options.reading.limit_bytes)
+        is_enough = self.body_mode.take(part, enough_bytes=self._options.reading.enough_bytes)
         return self._read() if is_enough else None
 
     def read_what_came(self) -> ReadResult:

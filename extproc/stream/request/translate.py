@@ -38,6 +38,12 @@ class ReadingOptions:
         if self.limit_bytes < 1:
             raise ValueError(f"limit_bytes must be greater than 0, not {self.limit_bytes}")
 
+    @property
+    def enough_bytes(self) -> int:
+        """How much of a body that comes in parts is waited for: Envoy sends no more than it
+        keeps."""
+        return min(self.limit_bytes, self.kept_bytes)
+
     def wants_body(self, head: RequestHead) -> bool:
         """Whether to request the body of a request that takes a slot.
 

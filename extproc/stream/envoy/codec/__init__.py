@@ -19,6 +19,7 @@ from extproc.stream.envoy.codec.names import (
     RESPONSE_HEADERS,
     SERVED,
     SESSION,
+    STREAMED,
     TRACE_PARENT,
     UPLOAD,
 )
@@ -32,6 +33,7 @@ from extproc.stream.envoy.codec.replies import (
     name_exchange,
     rejection,
     replace_body,
+    replaced_part,
     routing_headers,
     status_of,
     unchanged,

@@ -32,10 +32,13 @@ CONTROL_HEADERS: Final = frozenset(
     {QUEUE_TIMEOUT, ADAPTER, *TTFT, *OBJECTIVE, *FAIRNESS_ID, *UNUSED}
 )
 """Control headers, which are removed before the server."""
+STREAMED: Final = 1
+"""`ProcessingMode.BodySendMode`: each chunk waits in Envoy for its answer."""
 FULL_DUPLEX: Final = 4
 """`ProcessingMode.BodySendMode`: chunks flow both ways, and nobody waits for an answer."""
 READABLE_MODES: Final = frozenset({0, 2, 3, FULL_DUPLEX})
-"""Not streamed chunk by chunk: then the destination would be due before the first chunk."""
+"""Not streamed chunk by chunk: then the destination would be due before the first chunk, unless
+Envoy sends the body without waiting."""
 REQUEST_HEADERS: Final = CONTROL_HEADERS | {
     *(":method", ":path", "x-request-id", TRACE_PARENT, SESSION, MODEL, CLIENT),
     *CREDENTIALS,

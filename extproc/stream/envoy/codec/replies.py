@@ -139,6 +139,17 @@ def replace_body(response: pb.ProcessingResponse, body: bytes) -> None:
     common.body_mutation.body = body
 
 
+def replaced_part(body: bytes) -> pb.ProcessingResponse:
+    """Replace a part of a body that Envoy sends without waiting; an empty one is left out."""
+    response = pb.ProcessingResponse()
+    mutation = response.request_body.response.body_mutation
+    if body:
+        mutation.body = body
+    else:
+        mutation.clear_body = True
+    return response
+
+
 def immediate_json(body: bytes) -> pb.ProcessingResponse:
     """Answer 200 with JSON instead of a server."""
     response = pb.ProcessingResponse()

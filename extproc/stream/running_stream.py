@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from extproc.core.slots.lease import Lease
     from extproc.stream.exchange import Exchange
     from extproc.transport import Call
+    from extproc.transport.call import Metadata
 
 NO_MESSAGE: Final = "not a valid message"
 
@@ -166,6 +167,11 @@ class RunningStream:
 
     def snapshot(self, now: float) -> ExchangeSnapshot:
         return self.exchange.snapshot(now)
+
+    @property
+    def metadata(self) -> Metadata:
+        """The headers of its call."""
+        return self._call.metadata
 
     @property
     def lease(self) -> Lease | None:

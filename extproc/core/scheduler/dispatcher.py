@@ -82,6 +82,8 @@ class Dispatcher(FleetUpdates):
             self._scale.arrived(resolved, now)
             request = self.state.resolver.apply(request, resolved)
             address, target = self._admission.goal(resolved, request, self._limits, now)
+            if address is not None and self._must_wait_for_others(request):
+                return Queued(ticket=self._allocator.enqueue(resolved, request, None, now))
             if address is None:
                 reason = self._why_rejected(request, resolved.objective, now, may_queue=may_queue)
                 if reason is not None:
@@ -122,6 +124,11 @@ class Dispatcher(FleetUpdates):
             return reason
         self._allocator.evict(victim, now)
         return None
+
+    def _must_wait_for_others(self, request: Request) -> bool:
+        """Whether requests with earlier places come back first, until `assign`."""
+        is_room = len(self.queue) < self._limits.requests
+        return self._allocator.is_held and request.timeout_s > 0.0 and is_room
 
     def withdraw(self, ticket: Ticket, now: float) -> None:
         """The client of a queued request left; no error if it was settled already."""
@@ -269,7 +276,7 @@ class Dispatcher(FleetUpdates):
     # Requests of another process: see `takeover`
 
     def hold(self) -> None:
-        """Assign no slot to queued requests until `assign`."""
+        """Assign no slot until `assign`. A new request is queued, if it may be."""
         self._allocator.is_held = True
 
     def adopt(self, held: HeldLease, request: Request, now: float) -> Picked | None:

@@ -71,7 +71,7 @@ class SlotAllocator(Settlements):
         try:
             if target is not None:
                 self._pin(ticket, target, now)
-            elif request.weight_slots > 1:
+            elif request.weight_slots > 1 and not self.is_held:
                 self.find_capacity(ticket, now)
         except Exception as error:  # noqa: BLE001 - it is queued, wherever it may go
             self._outbox.step_failed("placing a queued request", error)

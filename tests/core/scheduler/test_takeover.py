@@ -94,3 +94,29 @@ def test_a_place_may_be_refused_like_any_request() -> None:
     fleet.dispatcher.close(fleet.now)
     refused = fleet.dispatcher.place(request("r"), Place(5, fleet.now), fleet.now)
     assert isinstance(refused, Rejected) and refused.reason is Reason.SHUTTING_DOWN
+
+
+def test_a_new_request_waits_for_places_that_come_back() -> None:
+    """Until then a free slot is given to nobody, but to who cannot wait."""
+    fleet = SmallFleet(2)
+    dispatcher = fleet.dispatcher
+    dispatcher.hold()
+    new = dispatcher.submit(request("new"), fleet.now)
+    assert isinstance(new, Queued)
+    hurried = Request(id="hurried", timeout_s=0.0)
+    assert isinstance(dispatcher.submit(hurried, fleet.now), Picked)
+    heavy = Request(id="heavy", timeout_s=60.0, weight_slots=2)
+    assert isinstance(dispatcher.submit(heavy, fleet.now), Queued)
+    back = dispatcher.place(request("back"), Place(0, 95.0), fleet.now)
+    assert isinstance(back, Queued)
+    assert not dispatcher.faults(fleet.now)
+    dispatcher.assign(fleet.now)
+    assert back.ticket.id in fleet.listener.settlements
+    assert [ticket.request.id for ticket in dispatcher.queue] == ["new", "heavy"]
+    assert not dispatcher.faults(fleet.now)
+
+
+def test_a_full_queue_takes_nobody_who_could_be_served() -> None:
+    fleet = SmallFleet(2, queue_max_requests=0)
+    fleet.dispatcher.hold()
+    assert isinstance(fleet.dispatcher.submit(request("a"), fleet.now), Picked)

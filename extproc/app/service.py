@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from extproc.core.fleet.endpoint import EndpointSpec
     from extproc.core.observation import Observation
     from extproc.core.processes import Processes
+    from extproc.fronts.held_responses import ReadResponse
     from extproc.settings import Settings
     from extproc.transport import ServiceTable
 
@@ -155,7 +156,7 @@ class Service:
             self._keepers.want,
             time.monotonic,
             options.placement_options(settings),
-            lambda record: self._telemetry.record_load(record, time.monotonic()),
+            lambda record: self.telemetry.record_load(record, time.monotonic()),
         )
         self._members = Discovery(
             settings, self._set_members, self._discovery.open, self._is_reported
@@ -163,9 +164,9 @@ class Service:
         self._watched = ScrapeTargets(
             self.dispatcher.fleet, self._members, self._scraper, served_cluster
         )
-        self._added = AddedEndpoints(self._members.publish, lambda: self.settings.present.admin)
+        self.added = AddedEndpoints(self._members.publish, lambda: self.settings.present.admin)
         self._secret_watch = SecretReloader(
-            lambda: self._members.secrets | self._added.secrets, self.settings.refresh
+            lambda: self._members.secrets | self.added.secrets, self.settings.refresh
         )
         self.processor = ExternalProcessor(
             self.dispatcher,
@@ -177,7 +178,7 @@ class Service:
             self._wants_traces,
         )
         self._health = Health()
-        self._telemetry = Telemetry(
+        self.telemetry = Telemetry(
             self.dispatcher,
             TelemetrySources(
                 running=lambda: len(self._registry) - len(self.dispatcher.queue),
@@ -200,13 +201,13 @@ class Service:
             dispatcher=self.dispatcher,
             registry=self._registry,
             settings=self.settings,
-            added=self._added,
+            added=self.added,
             exchange_options=lambda: self.processor.options,
             discovery=self._discovery,
             health=self._health,
             not_ready_reason=lambda: "; ".join(self._pages.obstacles()),
             problems=self._problems,
-            outcomes=self._telemetry.outcomes,
+            outcomes=self.telemetry.outcomes,
             agents=self._agents,
             keepers=self._keepers,
             placement=self._placement,
@@ -220,7 +221,7 @@ class Service:
             self.dispatcher,
             self._registry,
             time.monotonic,
-            generated_tokens=self._telemetry.generated_tokens,
+            generated_tokens=self.telemetry.generated_tokens,
             bypassed=lambda: self._bypasses.total,
         )
         self._actions = Actions(self._admin_port.service)
@@ -228,7 +229,7 @@ class Service:
             self.dispatcher,
             self._registry,
             self._discovery,
-            self._telemetry,
+            self.telemetry,
             QueuePositions(self.dispatcher, self._pending_streams).find,
             self._problems,
             options.page_hosts(settings),
@@ -279,7 +280,7 @@ class Service:
             await self._keda_port.stop()
             await self._pages.stop()
             raise
-        self._telemetry.start()
+        self.telemetry.start()
         await self._server.start()
         self._members.start()
         self._secret_watch.start()
@@ -294,6 +295,11 @@ class Service:
         self._health.set_ready(True)
         self._pages.is_serving = True
         log.info("serving Envoy on %s, operators on %s", listen.grpc, listen.admin)
+
+    def take_response(self, response: ReadResponse) -> None:
+        """A front has read a response, for the count of usage."""
+        if self._usage is not None:
+            self._usage.take_response(response)
 
     def data_plane_table(self) -> ServiceTable:
         """What serves Envoy's calls, by method."""
@@ -348,7 +354,7 @@ class Service:
         await self._pages.stop()
         if self._usage is not None:
             await self._usage.aclose()
-        await self._telemetry.aclose()
+        await self.telemetry.aclose()
         log.info("stopped")
 
     async def _drain(self, timeout_s: float) -> None:
@@ -362,7 +368,7 @@ class Service:
     async def _apply(self, settings: Settings) -> Sequence[str]:
         """Take over what `live_settings.HOT` names; raises `SettingsError` before any of it."""
         news = await self._members.renew(settings)
-        await self._added.refresh()
+        await self.added.refresh()
         self.dispatcher.renew(options.dispatcher_options(settings))
         self._limits.renew(options.client_limits(settings), time.monotonic())
         self.processor.options = options.exchange_options(
@@ -378,7 +384,7 @@ class Service:
 
     async def _reread(self) -> Sequence[str]:
         """Reload the files with keys and CAs."""
-        await self._added.refresh()
+        await self.added.refresh()
         return await self._members.refresh()
 
     # The world's news, brought to the core
@@ -430,7 +436,7 @@ class Service:
         return endpoint is not None and self._members.target(endpoint.spec) is not None
 
     def _observe(self, observation: Observation) -> None:
-        self._telemetry.scraped(observation)
+        self.telemetry.scraped(observation)
         self.dispatcher.observe(observation, time.monotonic())
         if self._usage is not None:
             self._usage.observe(observation)
@@ -445,7 +451,7 @@ class Service:
         return {criticality.label: line.count_of(criticality) for criticality in Criticality}
 
     def _source_problems(self) -> tuple[str, ...]:
-        return (*self._members.problems, *self._added.problems, *self._client_keys.problems())
+        return (*self._members.problems, *self.added.problems, *self._client_keys.problems())
 
     def _problems(self) -> tuple[str, ...]:
         return (
@@ -458,13 +464,13 @@ class Service:
         )
 
     def _wants_traces(self) -> bool:
-        return self._telemetry.takes_spans or is_logged()
+        return self.telemetry.takes_spans or is_logged()
 
     def _record(self, record: ExchangeRecord) -> None:
         self._activity.ended(record)
         if self._usage is not None:
             self._usage.record(record)
-        log_request(record, self._telemetry.record(record))
+        log_request(record, self.telemetry.record(record))
 
 
 def _usage(

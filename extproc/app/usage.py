@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from extproc.core.exchange_record import ExchangeRecord
 from extproc.settings import Problem, SettingsError
 from extproc.telemetry.endpoint_counts import model_of
+from extproc.usage.answer_tail import AnswerTail, TokenUsage
 from extproc.usage.meter import UsageMeter
 from extproc.usage.response_stream import with_responses
 from extproc.usage.store import UsageError, UsageRow, UsageStore
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from extproc.core.observation import Observation
     from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.core.scheduler.exchange_registry import ExchangeRegistry
+    from extproc.fronts.held_responses import ReadResponse
     from extproc.transport.call import ServeCall
     from extproc.usage.counts import UsageCounts, UsageKey
 
@@ -92,6 +94,16 @@ class Usage:
     def serve(self, serve: ServeCall) -> ServeCall:
         """Serve the streams of responses beside those of `serve`."""
         return with_responses(serve, self.meter, self._is_known)
+
+    def take_response(self, response: ReadResponse) -> None:
+        """A front has read a response. Never raises."""
+        exchange_id, is_whole, events, *counts = response
+        try:
+            if self._is_known(exchange_id):
+                tail = AnswerTail(TokenUsage(*counts), events)
+                self.meter.add_read(exchange_id, tail, is_whole=is_whole)
+        except Exception:
+            log.exception("counting the response of exchange %s failed", exchange_id)
 
     def record(self, record: ExchangeRecord) -> None:
         """An exchange ended. Never raises."""

@@ -150,6 +150,8 @@ class CoreCalls:
         """Of the fronts that are to be continued."""
         self.on_change: Callable[[], None] | None = None
         """Called when a front says hello or is lost."""
+        self.on_response: Callable[[Any], None] | None = None
+        """Called with the counts of a response that a front has read."""
         self._table = table
         self._port = port
         self._fleet: tuple[Any, ...] = ()
@@ -359,6 +361,11 @@ class CoreCalls:
             call = front.calls.pop(number, None)
             if call is not None:
                 call.lose()
+            front.link.say((frames.ENDED, number))
+        elif kind == frames.READ:
+            if self.on_response is not None:
+                self.on_response(frame[1:])
+            front.link.say((frames.TAKEN, number))
         elif kind == frames.CLOSED:
             call = front.calls.get(number)
             if call is not None:

@@ -6,7 +6,9 @@
     OPEN     call, path, metadata, exchange, began_at           replies
     MESSAGE  call, message                             FINISH   call, status, text
     CLOSED   call: its client sends no more            FLEET    endpoints
-    GONE     call: it ended before it was finished     OPENED   the core decides
+    GONE     call: it ended before it was finished     ENDED    call: its end was heard
+    READ     the counts of a response                  TAKEN    exchange: its counts were heard
+                                                       OPENED   the core decides
 
 Everything that is said in one turn of the event loop is one batch, which is read as a whole or not
 at all. The processes are of one machine and one installation, so batches are written with
@@ -28,8 +30,11 @@ REPLIES: Final = 5
 FINISH: Final = 6
 FLEET: Final = 7
 OPENED: Final = 8
+ENDED: Final = 9
+READ: Final = 10
+TAKEN: Final = 11
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the messages: a front and a core of different versions do not talk."""
 
 Frame: TypeAlias = tuple[Any, ...]

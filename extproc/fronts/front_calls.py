@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from extproc.fronts import frames
 from extproc.fronts.held_call import HeldCall
+from extproc.fronts.held_responses import HeldResponses
 from extproc.transport.status import OK, UNAVAILABLE
 
 if TYPE_CHECKING:
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from extproc.fronts.frames import Frame
+    from extproc.fronts.held_responses import ReadResponse
     from extproc.fronts.link import Link
     from extproc.transport.call import Call, CallHandler, ServiceTable
 
 SILENT_S: Final = 0.25
 """After so long without a reply of the core, Envoy is asked to wait."""
 CHECK_S: Final = 0.1
+MAX_ENDED: Final = 20_000
 
 log = logging.getLogger("coxswain.front")
 
@@ -69,6 +72,9 @@ class FrontCalls:
         self._clock = clock
         self._numbers = itertools.count(1)
         self._calls: dict[int, HeldCall] = {}
+        self._ended: OrderedDict[int, HeldCall] = OrderedDict()
+        """Those that had a server, and of whose end no core has heard."""
+        self.responses = HeldResponses(self._say_read)
         self._due: OrderedDict[int, float] = OrderedDict()
         """The calls with messages that no core has taken, and since when."""
         self._throttled: set[HeldCall] = set()
@@ -103,8 +109,12 @@ class FrontCalls:
         if old is not None:
             old.close()
             self._forget_core()
-        calls = [held.as_plain() for held in self._calls.values()]
+        held = (*self._ended.values(), *self._calls.values())
+        calls = [each.as_plain() for each in held]
         link.say((frames.HELLO, self.name, frames.VERSION, self._fleet, calls))
+        for number in self._ended:
+            link.say((frames.GONE, number))
+        self.responses.say_again()
 
     # What the calls say
 
@@ -139,8 +149,13 @@ class FrontCalls:
             self._link.say((frames.CLOSED, held.number))
 
     def gone(self, held: HeldCall) -> None:
-        """The call ended by its client."""
+        """The call ended by its client. One with a server is reported until a core has heard of
+        it: its slot is free, and it counts."""
         self._drop(held)
+        if held.path == self._options.restored and self._has_server(held):
+            self._ended[held.number] = held
+            if len(self._ended) > MAX_ENDED:
+                self._ended.popitem(last=False)
         if self._link is not None:
             self._link.say((frames.GONE, held.number))
 
@@ -159,6 +174,10 @@ class FrontCalls:
                 if held is not None:
                     self._drop(held)
                     held.call.finish(frame[2], frame[3])
+            elif kind == frames.ENDED:
+                self._ended.pop(frame[1], None)
+            elif kind == frames.TAKEN:
+                self.responses.taken(frame[1])
             elif kind == frames.FLEET:
                 self._fleet = frame[1]
             elif kind == frames.OPENED and self.on_opened is not None:
@@ -200,6 +219,16 @@ class FrontCalls:
             held.call.send(reply)
 
     # Itself
+
+    def _has_server(self, held: HeldCall) -> bool:
+        """Whether it was sent to one."""
+        state = held.state
+        options = self._options
+        return state is not None and state[0] in options.finals and state[0] != options.over
+
+    def _say_read(self, read: ReadResponse) -> None:
+        if self._link is not None:
+            self._link.say((frames.READ, *read))
 
     def _drop(self, held: HeldCall) -> None:
         self._calls.pop(held.number, None)

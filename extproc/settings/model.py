@@ -123,10 +123,6 @@ class Settings(BaseSettings):
             raise PydanticCustomError(
                 "together", "fronts need listen.transport: builtin; remove one of them"
             )
-        if self.fronts and self.usage.path is not None:
-            raise PydanticCustomError(
-                "together", "fronts cannot count usage yet; remove fronts or usage.path"
-            )
         return self
 
     @model_validator(mode="after")

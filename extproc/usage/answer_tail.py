@@ -38,12 +38,14 @@ NO_USAGE: Final = TokenUsage()
 class AnswerTail:
     """The two ends of one response body, and the number of its events if it is a stream."""
 
-    __slots__ = ("_head", "_tail", "events")
+    __slots__ = ("_head", "_known", "_tail", "events")
 
-    def __init__(self) -> None:
+    def __init__(self, known: TokenUsage | None = None, events: int = 0) -> None:
+        """`known` are the counts if another process has read the body, with its `events`."""
+        self._known = known
         self._head = b""
         self._tail = b""
-        self.events = 0
+        self.events = events
         """At most one for each token that was sent, and few besides."""
 
     def add(self, part: bytes) -> None:
@@ -55,6 +57,8 @@ class AnswerTail:
 
     def usage(self) -> TokenUsage:
         """The counts, of which the last ones are those of the whole response."""
+        if self._known is not None:
+            return self._known
         found: dict[bytes, int] = {}
         for name, count in _COUNT.findall(self._head) + _COUNT.findall(self._tail):
             found[name] = int(count)

@@ -76,6 +76,12 @@ class UsageMeter:
         response.has_begun = True
         return response
 
+    def add_read(self, exchange_id: str, tail: AnswerTail, *, is_whole: bool) -> None:
+        """A response that another process has read."""
+        response = self.open(exchange_id)
+        response.tail = tail
+        self.close(response, is_whole=is_whole)
+
     def is_awaited(self, exchange_id: str) -> bool:
         """Whether its exchange has ended, and its response not."""
         return exchange_id in self._responses
@@ -121,8 +127,9 @@ class UsageMeter:
             self._count_response(response, record)
 
     def _count_response(self, response: Response, record: ExchangeRecord) -> None:
-        if self._responses.pop(response.exchange_id, None) is None:
+        if self._responses.get(response.exchange_id) is not response:
             return  # counted before
+        del self._responses[response.exchange_id]
         if response.is_whole:
             self._count(record, response.tail.usage())
         else:

@@ -7,7 +7,7 @@ and nothing is said on it: Envoy waits for no reply.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from extproc.transport import Call, CallHandler
     from extproc.transport.call import ServeCall
-    from extproc.usage.meter import Response, UsageMeter
+    from extproc.usage.meter import Response
 
 USAGE: Final = "x-coxswain-usage"
 """The header of the call with the id of the exchange."""
@@ -28,8 +28,18 @@ NO_MESSAGE: Final = "not a valid message"
 log = logging.getLogger("coxswain.usage")
 
 
+class Responses(Protocol):
+    """What takes the responses: a `UsageMeter`, or a front, which passes their counts on."""
+
+    def open(self, exchange_id: str) -> Response:
+        """A response begins."""
+
+    def close(self, response: Response, *, is_whole: bool) -> None:
+        """No more of it comes; `is_whole`: that was all of it."""
+
+
 def with_responses(
-    serve: ServeCall, meter: UsageMeter, is_known: Callable[[str], bool]
+    serve: ServeCall, meter: Responses, is_known: Callable[[str], bool]
 ) -> ServeCall:
     """Serve calls with `serve`, but those of responses with `meter`. `is_known` says whether an
     exchange is one of this picker's."""
@@ -47,7 +57,7 @@ class ResponseStream:
     """One response. It is ended when all of it has come, or at once if nobody knows its exchange:
     a rejection of the picker's, or one of a picker that is gone."""
 
-    def __init__(self, call: Call, meter: UsageMeter, exchange_id: str, *, is_known: bool) -> None:
+    def __init__(self, call: Call, meter: Responses, exchange_id: str, *, is_known: bool) -> None:
         self._call = call
         self._meter = meter
         self._response: Response | None = None

@@ -41,6 +41,8 @@ class FakeCore:
         self.others: list[bytes] = []
         self.rig.table[OTHER] = self._serve_other
         self.calls = CoreCalls(self.rig.table, self.continuer, 0)
+        self.responses: list[object] = []
+        self.calls.on_response = self.responses.append
         self.links: list[Link] = []
 
     def lead(self, **busy: int) -> int:

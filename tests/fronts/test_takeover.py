@@ -6,7 +6,12 @@ from random import Random
 
 import pytest
 
+from extproc.core.exchange_record import Outcome
 from extproc.core.slots.lease import LeaseState
+from extproc.pb import external_processor_pb2 as pb
+from extproc.stream.servicer import PROCESS
+from extproc.transport.patience import LONG, PATIENCE
+from extproc.usage.response_stream import USAGE, with_responses
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandCall, eventually
 from tests.fakes.fronts import OTHER, FakeCore, FakeFront, sent_to, settle
@@ -164,8 +169,10 @@ async def test_what_a_core_answered_is_not_answered_again() -> None:
     assert not second.dispatcher.faults(second.rig.fleet.now)
 
 
-async def test_an_end_without_a_core_gives_the_slot_back() -> None:
-    """Nobody tells the next core of it, so there is nothing to adopt."""
+@pytest.mark.parametrize("is_answered", [False, True])
+async def test_the_next_core_hears_of_an_end_without_a_core(is_answered: bool) -> None:
+    """It counts, and the slot is given back as ever: at once behind an answer, and with the word
+    of the server where the client left."""
     front, first = FakeFront(), FakeCore(1)
     await front.follow(first)
     first.lead()
@@ -173,11 +180,47 @@ async def test_an_end_without_a_core_gives_the_slot_back() -> None:
     await eventually(lambda: sent_to(call))
     first.die()
     await settle()
+    if is_answered:
+        call.say(envoy.response_headers(body_bytes=10, served=str(sent_to(call))))
     call.reset()
     second = FakeCore(1)
     await front.follow(second)
     second.lead()
-    assert second.leased() == [0]
+    [record] = second.rig.records
+    assert record.outcome is (Outcome.SERVED if is_answered else Outcome.BROKEN)
+    [address] = second.rig.fleet.addresses
+    assert second.rig.fleet.account(address).has_draining is not is_answered
+    await eventually(lambda: not front.calls._ended)
+    third = FakeCore(1)
+    second.die()
+    await settle()
+    await front.follow(third)
+    third.lead()
+    assert not third.rig.records, "it is told once"
+
+
+async def test_the_counts_of_a_response_outlive_a_core() -> None:
+    """They are told until a core has heard of them, each once."""
+    front = FakeFront()
+    serve = with_responses(front.table[PROCESS], front.calls.responses, lambda _: True)
+    call = HandCall()
+    call.metadata = ((USAGE, "exchange-1"),)
+    call.open(serve)
+    body = b'{"usage":{"prompt_tokens":5,"completion_tokens":7}}'
+    message = pb.ProcessingRequest()
+    message.response_body.body = body
+    message.response_body.end_of_stream = True
+    call.say(message)
+    assert len(front.calls.responses) == 1
+    for is_first in (True, False):
+        core = FakeCore(1)
+        await front.follow(core)
+        core.lead()
+        await settle()
+        assert core.responses == ([("exchange-1", True, 0, 5, 7, None)] if is_first else [])
+        assert not len(front.calls.responses)
+        core.die()
+        await settle()
 
 
 async def test_a_lease_at_an_unknown_endpoint_is_left_to_the_scrapes() -> None:
@@ -218,6 +261,38 @@ async def test_the_place_of_a_request_outlives_its_front() -> None:
     running.say(envoy.response_headers(body_bytes=10, served=str(sent_to(running))))
     await eventually(lambda: sent_to(again))
     assert sent_to(later) is None
+
+
+async def test_slots_wait_for_those_that_come_back_from_a_lost_front() -> None:
+    """New requests do not pass them, and who has left is not waited for for long."""
+    front, other, core = FakeFront("a"), FakeFront("b"), FakeCore(1)
+    await front.follow(core)
+    await other.follow(core)
+    core.lead()
+    running = other.ask("running")
+    await eventually(lambda: sent_to(running))
+    lost = []
+    for name in ("first", "second", "left"):
+        call = HandCall()
+        call.metadata = ((PATIENCE, LONG),)
+        call.open(front.table[PROCESS])
+        call.say(envoy.request_headers(x_request_id=name))
+        lost.append(call)
+    await eventually(lambda: core.queued() == ["first", "second", "left"])
+    front.die()
+    await eventually(lambda: not core.queued())
+    running.say(envoy.response_headers(body_bytes=10, served=str(sent_to(running))))
+    await eventually(lambda: core.leased() == [0])
+    new = other.ask("new")
+    second = other.ask("second")
+    await eventually(lambda: core.queued() == ["second", "new"])
+    first = other.ask("first")
+    await eventually(lambda: core.queued() == ["first", "second", "new"])
+    assert core.leased() == [0]
+    core.rig.fleet.now += 10.0  # of the third there is no more to be heard
+    await eventually(lambda: sent_to(first))
+    assert sent_to(second) is None and sent_to(new) is None
+    assert not core.dispatcher.faults(core.rig.fleet.now)
 
 
 async def test_what_runs_at_a_lost_front_drains() -> None:

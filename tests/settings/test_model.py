@@ -274,12 +274,6 @@ def test_fronts_need_our_own_transport() -> None:
         load_settings(None, environ={}, flags=flags)
 
 
-def test_fronts_and_a_count_of_usage_are_not_possible_together() -> None:
-    flags = {"fronts": "2", "usage.path": "/tmp/usage.db"}
-    with pytest.raises(SettingsError, match="usage"):
-        load_settings(None, environ={}, flags=flags)
-
-
 @pytest.mark.parametrize(
     ("values", "problem"),
     [

@@ -197,3 +197,18 @@ def test_servers_that_left_are_forgotten_when_nobody_waits(metered: Metered) -> 
     metered.meter.advance(is_last=True)
     metered.meter.keep_servers(frozenset())
     assert not metered.meter._servers
+
+
+def test_a_response_that_is_read_again_counts_once(metered: Metered) -> None:
+    """The first one was given up, and ends after all."""
+    response = metered.meter.open("e1")
+    metered.ended()
+    metered.now += WAIT_S + 1.0
+    metered.meter.advance()
+    metered.now += UNSHOWN_S + 1.0
+    metered.meter.advance()
+    before = metered.counts()
+    assert before is not None and before.requests == 1
+    metered.meter.open("e1")
+    metered.meter.close(response, is_whole=True)
+    assert metered.counts() == before

@@ -122,7 +122,9 @@ class Core:
     def _make_calls(self) -> CoreCalls:
         service = self._service
         continuer = ExchangeContinuer(service.processor, service.dispatcher, time.monotonic)
-        return CoreCalls(service.data_plane_table(), continuer, self._port)
+        calls = CoreCalls(service.data_plane_table(), continuer, self._port)
+        calls.on_response = service.take_response
+        return calls
 
     def _data_plane(
         self,

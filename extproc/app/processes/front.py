@@ -23,6 +23,7 @@ from extproc.stream.held_state import FINAL, OVER, QUEUED
 from extproc.stream.servicer import PROCESS
 from extproc.transport.health import Health
 from extproc.transport.patience import is_patient
+from extproc.usage.response_stream import with_responses
 from extproc.xds.clusters import STREAM_CLUSTERS
 from extproc.xds.filters import STREAM_FILTERS
 from extproc.xds.service import STREAM_ENDPOINTS
@@ -76,6 +77,10 @@ class Front:
         table: ServiceTable = {}
         self._health.add_to(table)
         self._calls.add_to(table, HELD)
+        if settings.usage.path is not None:
+            # Whose exchange it was knows the core, and it may be at another front.
+            responses = self._calls.responses
+            table[PROCESS] = with_responses(table[PROCESS], responses, lambda _: True)
         self._server = http2_server(settings, table, time.monotonic)
         self._link_number = 0
         self._leaving = asyncio.Event()

@@ -1,0 +1,34 @@
+"""Claims about extproc/fronts/held_responses.py: counts are kept until they are taken."""
+
+from __future__ import annotations
+
+import pytest
+
+from extproc.fronts import held_responses
+from extproc.fronts.held_responses import HeldResponses, ReadResponse
+
+
+def read(responses: HeldResponses, exchange_id: str, *, is_whole: bool = True) -> None:
+    response = responses.open(exchange_id)
+    response.tail.add(b'data: {"usage":{"input_tokens":3,"output_tokens":4}}')
+    responses.close(response, is_whole=is_whole)
+
+
+def test_counts_are_said_at_once_and_again_until_they_are_taken() -> None:
+    said: list[ReadResponse] = []
+    responses = HeldResponses(said.append)
+    read(responses, "a")
+    read(responses, "b", is_whole=False)
+    assert said == [("a", True, 1, 3, 4, None), ("b", False, 1, 3, 4, None)]
+    responses.taken("a")
+    responses.taken("unknown")
+    responses.say_again()
+    assert said[2:] == [("b", False, 1, 3, 4, None)]
+
+
+def test_a_bounded_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_responses, "MAX_KEPT", 3)
+    responses = HeldResponses(lambda _: None)
+    for number in range(10):
+        read(responses, str(number))
+    assert len(responses) == 3

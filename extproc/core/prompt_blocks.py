@@ -1,8 +1,8 @@
 """A prompt as a chain of block hashes: two prompts share blocks as far as they share text.
 
 The hash of a block covers its own text and all text before it, so equal hashes mean equal
-beginnings. The hashes are specific to this process (Python's keyed hash): they cannot be forged
-from outside, and mean nothing elsewhere.
+beginnings. The hashes are specific to this process and those with the same key (Python's keyed
+hash): they cannot be forged from outside, and mean nothing elsewhere.
 """
 
 from typing import Final
@@ -21,7 +21,7 @@ def chain(seed: Seed, text: str) -> tuple[int, ...]:
 
     O(length of `text`), about 0.4 us a block.
     """
-    salt = hash(seed)
+    salt = _salt(seed)
     link = 0
     links = []
     for start in range(0, len(text) - BLOCK_CHARS + 1, BLOCK_CHARS):
@@ -32,5 +32,10 @@ def chain(seed: Seed, text: str) -> tuple[int, ...]:
 
 def reseeded(links: tuple[int, ...], before: Seed, after: Seed) -> tuple[int, ...]:
     """The chain of the same text with another seed. O(blocks)."""
-    change = hash(before) ^ hash(after)
+    change = _salt(before) ^ _salt(after)
     return tuple(link ^ change for link in links) if change else links
+
+
+def _salt(seed: Seed) -> int:
+    """Its hash, without that of None: in Python 3.11 that is an address in memory."""
+    return hash(tuple(["\0" if part is None else part for part in seed]))

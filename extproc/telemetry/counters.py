@@ -40,6 +40,17 @@ class Histogram:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._total += value
 
+    def as_plain(self) -> tuple[list[int], float]:
+        """For `add_plain`."""
+        return list(self._counts), self._total
+
+    def add_plain(self, plain: tuple[list[int], float]) -> None:
+        """Go on from the values of another one. One with other bounds is ignored."""
+        counts, total = plain
+        if len(counts) == len(self._counts):
+            self._counts = [one + more for one, more in zip(self._counts, counts, strict=True)]
+            self._total += total
+
     def read(self) -> Distribution:
         return Distribution(self._bounds, tuple(self._counts), self._total)
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.observation import Observation
@@ -118,6 +118,14 @@ class Telemetry:
     def scraped(self, observation: Observation) -> None:
         """Record a scrape of an endpoint."""
         self._metrics.scraped(observation)
+
+    def counters(self) -> tuple[Any, ...]:
+        """The fleet's counters, for `restore`."""
+        return self._metrics.as_plain()
+
+    def restore(self, counters: tuple[Any, ...]) -> None:
+        """Go on from the counters of another process; see `Metrics.restore`."""
+        self._metrics.restore(counters)
 
     def outcomes(self) -> dict[str, int]:
         """The number of ended requests by outcome since the start."""

@@ -4,7 +4,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from extproc.core.address import Address
 from extproc.core.exchange_record import ExchangeRecord, Outcome
@@ -97,6 +97,25 @@ class Metrics:
         if record.first_token_s is not None:
             self._first_token.observe(record.first_token_s)
         self._endpoint_counts.record(record)
+
+    def as_plain(self) -> tuple[Any, ...]:
+        """The fleet's counters, for `restore`."""
+        return (
+            [(labels, count) for labels, count in self._requests.read().items()],
+            [each.as_plain() for each in self._histograms()],
+        )
+
+    def restore(self, plain: tuple[Any, ...]) -> None:
+        """Go on from the counters of another process. Raises `ValueError` or `TypeError` for what
+        is not from `as_plain`."""
+        requests, histograms = plain
+        for labels, count in requests:
+            self._requests.add(*labels, count=count)
+        for histogram, counts in zip(self._histograms(), histograms, strict=True):
+            histogram.add_plain(counts)
+
+    def _histograms(self) -> tuple[Histogram, ...]:
+        return (self._queue_wait, self._pick, self._first_token)
 
     def scraped(self, observation: Observation) -> None:
         """Record a scrape of an endpoint."""

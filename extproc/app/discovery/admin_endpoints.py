@@ -5,8 +5,10 @@ keys than the operator. So only keys that the settings list for this can be name
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -28,9 +30,14 @@ class AddedEndpoints:
     ) -> None:
         self._publish = publish
         self._rules = rules
+        self._arrivals: dict[Address, NewEndpoint] = {}
         self._sections: dict[Address, EndpointSettings] = {}
         self._discovered: dict[Address, DiscoveredEndpoint] = {}
         self._problems: dict[Address, str] = {}
+
+    def present(self) -> tuple[NewEndpoint, ...]:
+        """What operators added and did not remove."""
+        return tuple(self._arrivals.values())
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -47,12 +54,14 @@ class AddedEndpoints:
         section = _section(arrival)
         await asyncio.to_thread(_check_key, section, self._rules())
         discovered = await _read(section, arrival.address)
+        self._arrivals[arrival.address] = arrival
         self._sections[arrival.address] = section
         self._discovered[arrival.address] = discovered
         self._publish_all()
 
     def remove(self, address: Address) -> None:
         """Remove it; an unknown one is no error."""
+        self._arrivals.pop(address, None)
         self._sections.pop(address, None)
         self._problems.pop(address, None)
         if self._discovered.pop(address, None) is not None:
@@ -77,6 +86,17 @@ class AddedEndpoints:
 
     def _publish_all(self) -> None:
         self._publish(ADDED, tuple(self._discovered.values()), True)
+
+
+def plain_of(arrival: NewEndpoint) -> dict[str, object]:
+    """An added endpoint as plain values, for another process."""
+    plain = {each.name: getattr(arrival, each.name) for each in fields(arrival)}
+    return {**plain, "address": str(arrival.address)}
+
+
+def arrival_of(plain: Mapping[str, Any]) -> NewEndpoint:
+    """The endpoint of `plain_of`. Raises `TypeError` and `AddressError` for what is none."""
+    return NewEndpoint(**{**plain, "address": Address.parse(plain["address"])})
 
 
 def _check_key(section: EndpointSettings, rules: AdminSettings) -> None:

@@ -10,10 +10,12 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from extproc.admin.dependencies import ReloadError
+from extproc.admin.dependencies import NewEndpointError, ReloadError
+from extproc.app.discovery.admin_endpoints import arrival_of, plain_of
 from extproc.app.poller import start_poller
 from extproc.app.processes.child import Child, Identity
 from extproc.app.processes.continuer import ExchangeContinuer
+from extproc.app.processes.memory_feed import FEED_S, KEEP_S, Memory, MemoryFeed
 from extproc.app.processes.process_report import read_report
 from extproc.app.service import Service
 from extproc.core.address import Address
@@ -39,6 +41,7 @@ SCRAPE_S: Final = 1.0
 """How long it waits for the servers' own word about their slots."""
 POLL_S: Final = 0.005
 FLEET_INTERVAL_S: Final = 0.5
+LEARN_PAUSE_S: Final = 0.2
 
 log = logging.getLogger("coxswain.core")
 
@@ -72,6 +75,8 @@ class Core:
         self._service = Service(
             settings, self._load_again, file, data_plane=self._data_plane, processes=self._describe
         )
+        self._memory = Memory()
+        self._feed = MemoryFeed(self._service.dispatcher, self._service.telemetry.counters)
         self._child = Child(identity, self._hear)
 
     async def run(self) -> int:
@@ -85,7 +90,9 @@ class Core:
         finally:
             if self._calls is not None:
                 self._calls.close()
-                await asyncio.sleep(0)  # uvloop does not end while a link is open
+            for link in self._links:
+                link.close()
+            await asyncio.sleep(0)  # uvloop does not end while a link is open
 
     def _load_again(self) -> Settings:
         """Read the settings for a reload, in a thread; a spare with the new ones is started."""
@@ -99,6 +106,10 @@ class Core:
         match message["do"]:
             case "link":
                 self._spawn(self._attach(str(message["front"]), sockets[0]), self._linking)
+            case "feed":
+                self._spawn(self._open_feed(str(message["spare"]), sockets[0]), self._tasks)
+            case "learn":
+                self._spawn(self._learn(sockets[0]), self._tasks)
             case "lead":
                 self._port = int(message["port"])
                 self._spawn(self._lead(set(message["fronts"]), message["since"]), self._tasks)
@@ -117,7 +128,30 @@ class Core:
             self._calls = self._make_calls()
         link = Link(self._calls, self._loop, front)
         self._calls.attach(link)
+        await self._connect(link, end)
+
+    async def _connect(self, link: Link, end: socket.socket) -> None:
         await self._loop.connect_accepted_socket(lambda: cast("asyncio.Protocol", link), end)
+
+    async def _open_feed(self, spare: str, end: socket.socket) -> None:
+        link = Link(self._feed, self._loop, spare)
+        await self._connect(link, end)
+        self._feed.attach(link)
+        self._links = [*(each for each in self._links if each.is_open), link]
+
+    async def _learn(self, end: socket.socket) -> None:
+        link = Link(self._memory, self._loop)
+        await self._connect(link, end)
+        self._links = [link]
+
+    def _feed_spares(self) -> None:
+        self._loop.call_later(FEED_S, self._feed_spares)
+        self._feed.feed()
+
+    def _learn_the_rest(self, until: float) -> None:
+        """What of the core before this one is left to learn, between requests."""
+        if self._memory.go_on(self._service.dispatcher) and time.monotonic() < until:
+            self._loop.call_later(LEARN_PAUSE_S, self._learn_the_rest, until)
 
     def _make_calls(self) -> CoreCalls:
         service = self._service
@@ -154,10 +188,14 @@ class Core:
         await service.start()
         await self._until(lambda: fronts <= calls.greeted(), HELLO_S)
         leased, fleet = calls.held_addresses()
+        for _, _, added in fleet.values():
+            await self._restore_added(added)
         wanted = {Address.parse(each) for each in leased | fleet.keys()}
         await self._until(lambda: all(each in dispatcher.fleet for each in wanted), FLEET_S)
-        for address, intent in fleet.values():
+        for address, intent, _ in fleet.values():
             self._restore_intent(Address.parse(address), Intent(intent))
+        self._memory.relearn(dispatcher, service.telemetry.restore)
+        self._learn_the_rest(began + KEEP_S)
         adopted = calls.adopt()
         if fleet:
             adopted_at = time.monotonic()
@@ -165,6 +203,7 @@ class Core:
             await self._until(lambda: self._is_observed_since(adopted_at), SCRAPE_S)
         placed = calls.open()
         self._publish_fleet()
+        self._feed_spares()
         took_s = time.monotonic() - began
         if since is not None:
             self._takeover = Takeover(
@@ -178,6 +217,15 @@ class Core:
                 *(took_s, len(calls.greeted()), adopted, placed),
             )
         self._child.report("leads", seconds=took_s)
+
+    async def _restore_added(self, plain: dict[str, Any] | None) -> None:
+        """An operator added it to the core before this one. Its key is read again."""
+        if plain is None:
+            return
+        try:
+            await self._service.added.add(arrival_of(plain))
+        except (NewEndpointError, TypeError, ValueError) as error:
+            log.error("an endpoint that was added is lost: %s", error)
 
     def _restore_intent(self, address: Address, intent: Intent) -> None:
         """What operators asked of the core before this one holds on."""
@@ -202,12 +250,17 @@ class Core:
         """Let the fronts keep what the next core must know of the fleet."""
         self._loop.call_later(FLEET_INTERVAL_S, self._publish_fleet)
         assert self._calls is not None
+        added = {each.address: plain_of(each) for each in self._service.added.present()}
         self._calls.publish_fleet(
             tuple(
-                (str(endpoint.address), endpoint.intent.value)
+                (str(endpoint.address), endpoint.intent.value, added.get(endpoint.address))
                 for endpoint in self._service.dispatcher.fleet
                 if not endpoint.is_removed
-                and (endpoint.is_serving or endpoint.intent is not Intent.ACTIVE)
+                and (
+                    endpoint.is_serving
+                    or endpoint.intent is not Intent.ACTIVE
+                    or endpoint.address in added
+                )
             )
         )
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 import signal
 import socket
 import time
@@ -45,6 +46,7 @@ STEADY_S: Final = 10.0
 """A process that ends sooner than this is started again with a delay."""
 RELINK_S: Final = 0.05
 STOP_MARGIN_S: Final = 5.0
+MAX_HASH_SEED: Final = 2**32 - 1
 OWN_VARIABLES: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 """What systemd sets for the supervisor is not for its processes."""
 
@@ -106,7 +108,9 @@ class Supervisor:
         self._manager = ServiceManager(os.environ)
         self._checked_at = self._published_at = time.monotonic()
         self._environment = {
-            key: value for key, value in os.environ.items() if key not in OWN_VARIABLES
+            # Of the hashes of prompts, which a core hands on to its spare.
+            "PYTHONHASHSEED": str(1 + secrets.randbelow(MAX_HASH_SEED)),
+            **{key: value for key, value in os.environ.items() if key not in OWN_VARIABLES},
         }
 
     async def run(self) -> int:
@@ -215,6 +219,15 @@ class Supervisor:
         core.order("link", ours, front=front.name)
         front.order("link", theirs, number=front.link)
 
+    def _feed(self, spare: Member) -> None:
+        """Let the core send a spare what it learns."""
+        core = self._core
+        if core is None or spare is core or not spare.has_started:
+            return
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        core.order("feed", ours, spare=spare.name)
+        spare.order("learn", theirs)
+
     # What they say
 
     def _heard(self, member: Member, message: Message) -> None:
@@ -227,9 +240,13 @@ class Supervisor:
                 member.has_started = True
                 if member.role is Role.FRONT:
                     self._link(member)
+                elif self._core is not None and self._core.is_ready:
+                    self._feed(member)
                 self._reconcile()
             case "leads":
                 member.is_ready = True
+                for spare in self._spares():
+                    self._feed(spare)
                 self._led()
             case "opened":
                 if not member.is_ready:

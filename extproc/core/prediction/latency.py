@@ -70,6 +70,7 @@ class EndpointLatency:
         "_size",
         "_slot",
         "_tasks",
+        "samples",
     )
 
     def __init__(self, answer: DecayingMean) -> None:
@@ -84,6 +85,8 @@ class EndpointLatency:
         self._observed_at = float("-inf")
         self._ends = 0
         self._ends_since = float("-inf")
+        self.samples = 0
+        """How many requests have ended here."""
 
     @property
     def weight(self) -> float:
@@ -130,6 +133,7 @@ class EndpointLatency:
     def ended(self, slot_s: float) -> None:
         """A request used its slot for this time."""
         self._slot.add(slot_s)
+        self.samples += 1
 
     def observe_slots(
         self, readings: Iterable[SlotReading], busy_slots: int, began_at: float, answered_at: float
@@ -154,6 +158,25 @@ class EndpointLatency:
                 self._answer.add(decoded)
         self._tasks, self._observed_at = tasks, answered_at
         return tasks
+
+    def as_plain(self) -> tuple[tuple[float, ...], ...]:
+        """What it knows, for `restore`; not the tasks that run."""
+        return (
+            self._first.as_plain(),
+            self._decode.as_plain(),
+            self._slot.as_plain(),
+            self._size.as_plain(),
+            self._headers.as_plain(),
+        )
+
+    def restore(self, plain: tuple[tuple[float, ...], ...]) -> None:
+        """Know what another one knew."""
+        first, decode, slot, size, headers = plain
+        self._first.restore(first)
+        self._decode.restore(decode)
+        self._slot.restore((slot[0], slot[1]))
+        self._size.restore((size[0], size[1]))
+        self._headers.restore((headers[0], headers[1]))
 
     def replaced(self) -> None:
         """A new process numbers its tasks from the start; it is assumed to be as fast."""
@@ -202,6 +225,25 @@ class LatencyModel:
         if endpoint is None:
             endpoint = self._endpoints[address] = EndpointLatency(self._answer)
         return endpoint
+
+    def samples_of(self, address: Address) -> int:
+        """How many requests have ended at an endpoint."""
+        endpoint = self._endpoints.get(address)
+        return 0 if endpoint is None else endpoint.samples
+
+    def answers(self) -> tuple[float, float]:
+        """The lengths of the fleet's answers, for `restore_answers`."""
+        return self._answer.as_plain()
+
+    def restore_answers(self, plain: tuple[float, float]) -> None:
+        """Know the lengths that another one knew."""
+        self._answer.restore(plain)
+        self._fresh_until = float("-inf")
+
+    def restore(self, address: Address, plain: tuple[tuple[float, ...], ...]) -> None:
+        """Know of an endpoint what another one knew."""
+        self.endpoint(address).restore(plain)
+        self._fresh_until = float("-inf")
 
     def forget(self, address: Address) -> None:
         """The endpoint left the fleet. A new server at its address begins with the fleet's

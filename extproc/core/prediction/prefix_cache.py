@@ -166,6 +166,24 @@ class PrefixIndex:
         while len(blocks) > bound:
             self._drop(blocks.popitem(last=False)[0], address)
 
+    def restore(
+        self,
+        address: Address,
+        capacity: float,
+        read: int,
+        blocks: Sequence[int],
+        read_at: Sequence[int],
+    ) -> None:
+        """Know the cache of an endpoint as another process knew it: `blocks` were used in this
+        order, and each was processed at that `read_at` of the clock of ages. O(blocks)."""
+        self.forget(address)
+        memory = self._memories[address] = PrefixCacheModel(capacity)
+        memory.read = read
+        known = memory.blocks
+        for block, at in zip(blocks, read_at, strict=True):
+            known[block] = at
+            self._hold(block, address)
+
     def forget(self, address: Address) -> None:
         """Its server was restarted or is gone, and its cache with it."""
         memory = self._memories.pop(address, None)

@@ -20,7 +20,7 @@ class Sessions:
 
     def __init__(self) -> None:
         self._seen: OrderedDict[str, Seen] = OrderedDict()
-        self._at: dict[Address, set[str]] = {}
+        self._at: dict[Address, dict[str, None]] = {}
 
     def served(self, session: str, address: Address, tokens: int | None) -> None:
         """A request of the session was processed there."""
@@ -28,12 +28,17 @@ class Sessions:
         if before is None or before.address != address:
             if before is not None:
                 self._leave(session, before.address)
-            self._at.setdefault(address, set()).add(session)
+            self._at.setdefault(address, {})[session] = None
         self._seen[session] = Seen(address, UNKNOWN_TOKENS if tokens is None else float(tokens))
         self._seen.move_to_end(session)
         if len(self._seen) > MAX_SESSIONS:
             oldest, seen = self._seen.popitem(last=False)
             self._leave(oldest, seen.address)
+
+    def at(self, address: Address) -> list[tuple[str, float]]:
+        """The sessions of an endpoint with their tokens. O(its sessions)."""
+        seen = self._seen
+        return [(session, seen[session].tokens) for session in self._at.get(address, ())]
 
     def forget(self, address: Address) -> None:
         """Its server was restarted or is gone, and its cache with it. O(its sessions)."""
@@ -52,6 +57,6 @@ class Sessions:
 
     def _leave(self, session: str, address: Address) -> None:
         sessions = self._at[address]
-        sessions.discard(session)
+        sessions.pop(session, None)
         if not sessions:
             del self._at[address]

@@ -38,6 +38,14 @@ class DecayingMean:
         self._sum = self._sum * self._decay + value
         self.weight = self.weight * self._decay + 1.0
 
+    def as_plain(self) -> tuple[float, float]:
+        """What it knows, for `restore`."""
+        return (self._sum, self.weight)
+
+    def restore(self, plain: tuple[float, float]) -> None:
+        """Know what another one knew."""
+        self._sum, self.weight = plain
+
     def value(self, default: float, prior_weight: float = 0.0) -> float:
         """The mean; `default` counts as `prior_weight` values, and alone if there are none."""
         total = self.weight + prior_weight
@@ -82,6 +90,16 @@ class RobustLinearFit:
         self._y = self._y * decay + y
         self._xx = self._xx * decay + x * x
         self._xy = self._xy * decay + x * y
+
+    def as_plain(self) -> tuple[float, ...]:
+        """What it knows, for `restore`."""
+        sums = (self._n, self._x, self._y, self._xx, self._xy)
+        return (*sums, *self._spread.as_plain())
+
+    def restore(self, plain: tuple[float, ...]) -> None:
+        """Know what another one knew."""
+        self._n, self._x, self._y, self._xx, self._xy, total, weight = plain
+        self._spread.restore((total, weight))
 
     def coefficients(
         self, default: tuple[float, float], prior_weight: float = 2.0

@@ -1,0 +1,168 @@
+"""What the leading core has learned, at its spare: small snapshots, so that little of it is lost.
+
+    core: every `FEED_S`, of at most `BATCH` endpoints --frames--> spare: keeps the bytes
+                                                                   leads: learns them
+
+A snapshot is sent when something was learned since the last one. The spare does not read what it
+keeps before it leads; then it learns for `LEARN_S` at once, and the rest in steps between requests.
+"""
+
+from __future__ import annotations
+
+import logging
+import marshal
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from extproc.core.address import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from extproc.core.scheduler.dispatcher import Dispatcher
+    from extproc.fronts.frames import Frame
+    from extproc.fronts.link import Link
+
+FEED_S: Final = 0.25
+BATCH: Final = 16
+"""About 60 us each, with a full memory of prompts."""
+MAX_BYTES: Final = 64 << 20
+"""The most that a spare keeps: ten times what the memory of prompts may hold."""
+LEARN_S: Final = 0.05
+STEP_S: Final = 0.01
+KEEP_S: Final = 60.0
+"""How long a core keeps what it learned of an endpoint that it does not know yet: agents report."""
+
+ENDPOINT: Final = 0
+FLEET: Final = 1
+COUNTERS: Final = 2
+GONE: Final = 3
+"""The kinds of frames: `ENDPOINT`, address, data; `FLEET`, data; `COUNTERS`, data; `GONE`, address.
+"""
+
+log = logging.getLogger("coxswain.core")
+
+
+class MemoryFeed:
+    """The core's side. The owner of its links; belongs to one event loop."""
+
+    def __init__(self, dispatcher: Dispatcher, counters: Callable[[], tuple[Any, ...]]) -> None:
+        self._dispatcher = dispatcher
+        self._counters = counters
+        self._sent: dict[Link, dict[Address, tuple[float, ...]]] = {}
+        self._next = 0
+
+    def attach(self, link: Link) -> None:
+        """A spare, which knows nothing yet."""
+        self._sent[link] = {}
+
+    def feed(self) -> None:
+        """Send the next part of what is new. O(`BATCH` endpoints)."""
+        for link, sent in self._sent.items():
+            if link.is_open and not link.is_throttled:
+                self._feed(link, sent)
+
+    def _feed(self, link: Link, sent: dict[Address, tuple[float, ...]]) -> None:
+        dispatcher = self._dispatcher
+        addresses = [endpoint.address for endpoint in dispatcher.fleet if not endpoint.is_removed]
+        count, found = len(addresses), 0
+        for step in range(count):
+            if found == BATCH:
+                break
+            address = addresses[(self._next + step) % count]
+            version = dispatcher.learned_version(address)
+            if sent.get(address) != version:
+                sent[address] = version
+                found += 1
+                link.say((ENDPOINT, str(address), marshal.dumps(dispatcher.learned(address))))
+        self._next = (self._next + BATCH) % max(1, count)
+        if len(sent) > count:
+            here = set(addresses)
+            for address in [each for each in sent if each not in here]:
+                del sent[address]
+                link.say((GONE, str(address)))
+        link.say((FLEET, marshal.dumps(dispatcher.learned(None))))
+        link.say((COUNTERS, marshal.dumps(self._counters())))
+
+    # The owner of links
+
+    def heard(self, link: Link, batch: list[Frame]) -> None:
+        """A spare says nothing."""
+
+    def lost(self, link: Link) -> None:
+        self._sent.pop(link, None)
+
+    def throttled(self, link: Link, is_throttled: bool) -> None:
+        """It is asked when there is something to say."""
+
+
+class Memory:
+    """The spare's side. The owner of its link; belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._endpoints: dict[str, bytes] = {}
+        self._fleet = self._counters = b""
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        """The number of endpoints of which something is kept."""
+        return len(self._endpoints)
+
+    def relearn(
+        self, dispatcher: Dispatcher, restore_counters: Callable[[tuple[Any, ...]], None]
+    ) -> None:
+        """Learn what belongs to the fleet, and of endpoints for `LEARN_S`; `go_on` does the
+        rest."""
+        if self._fleet:
+            self._try(lambda: dispatcher.relearn(None, marshal.loads(self._fleet)))  # noqa: S302 - our own process wrote it
+        if self._counters:
+            self._try(lambda: restore_counters(marshal.loads(self._counters)))  # noqa: S302
+        self._fleet = self._counters = b""
+        self.go_on(dispatcher, LEARN_S)
+
+    def go_on(self, dispatcher: Dispatcher, limit_s: float = STEP_S) -> bool:
+        """Learn of more endpoints that are in the fleet; returns whether any are left."""
+        end = time.monotonic() + limit_s
+        for text in list(self._endpoints):
+            address = Address.parse(text)
+            if address not in dispatcher.fleet:
+                continue
+            data = self._endpoints.pop(text)
+            self._try(lambda: dispatcher.relearn(address, marshal.loads(data)))  # noqa: S302, B023 - called at once
+            if time.monotonic() >= end:
+                break
+        return bool(self._endpoints)
+
+    def _try(self, learn: Callable[[], None]) -> None:
+        """What cannot be read is learned again."""
+        try:
+            learn()
+        except (ValueError, TypeError, EOFError):
+            log.exception("what the core before this one had learned cannot be read")
+
+    # The owner of the link
+
+    def heard(self, link: Link, batch: list[Frame]) -> None:  # noqa: ARG002
+        for frame in batch:
+            kind = frame[0]
+            if kind == ENDPOINT:
+                self._put(frame[1], frame[2])
+            elif kind == FLEET:
+                self._fleet = frame[1]
+            elif kind == COUNTERS:
+                self._counters = frame[1]
+            elif kind == GONE:
+                self._bytes -= len(self._endpoints.pop(frame[1], b""))
+
+    def _put(self, address: str, data: bytes) -> None:
+        self._bytes += len(data) - len(self._endpoints.pop(address, b""))
+        self._endpoints[address] = data
+        while self._bytes > MAX_BYTES:
+            oldest = next(iter(self._endpoints))
+            self._bytes -= len(self._endpoints.pop(oldest))
+
+    def lost(self, link: Link) -> None:
+        """The core is gone: what it said is kept."""
+
+    def throttled(self, link: Link, is_throttled: bool) -> None:
+        """Nothing is said."""

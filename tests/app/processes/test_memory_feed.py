@@ -1,0 +1,101 @@
+"""Claims about extproc/app/processes/memory_feed.py: what a core learned is at its spare."""
+
+from __future__ import annotations
+
+import asyncio
+import marshal
+import socket
+from functools import partial
+from random import Random
+from typing import Any, cast
+
+from extproc.app.processes import memory_feed
+from extproc.app.processes.memory_feed import COUNTERS, ENDPOINT, Memory, MemoryFeed
+from extproc.fronts.link import Link
+from tests.core.scheduler.test_learned import work
+from tests.fakes.envoy_stream import eventually
+from tests.fakes.small_fleet import SmallFleet
+
+
+async def connected(feed: MemoryFeed, memory: Memory) -> tuple[Link, Link]:
+    loop = asyncio.get_running_loop()
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    links = Link(feed, loop), Link(memory, loop)
+    for link, end in zip(links, ends, strict=True):
+        await loop.connect_accepted_socket(partial(cast, "asyncio.Protocol", link), end)
+    feed.attach(links[0])
+    return links
+
+
+def has(batches: list[list[str]], count: int) -> bool:
+    return len(batches) == count
+
+
+def restored(into: list[Any]) -> Any:
+    return into.append
+
+
+async def test_a_spare_knows_what_the_core_learned() -> None:
+    fleet, memory = SmallFleet(4, 4, 4), Memory()
+    work(fleet, Random(1), 100)
+    feed = MemoryFeed(fleet.dispatcher, lambda: (7,))
+    links = await connected(feed, memory)
+    feed.feed()
+    await eventually(lambda: len(memory) == 3)
+    other = SmallFleet(4, 4, 4)
+    counters: list[Any] = []
+    other.now = fleet.now
+    memory.relearn(other.dispatcher, restored(counters))
+    assert counters == [(7,)]
+    for address in fleet.addresses:
+        assert other.dispatcher.learned(address) == fleet.dispatcher.learned(address)
+    for link in links:
+        link.close()
+    await eventually(lambda: not feed._sent)
+
+
+async def test_only_what_is_new_is_sent_and_a_part_at_a_time() -> None:
+    class Recorder(Memory):
+        def __init__(self) -> None:
+            super().__init__()
+            self.batches: list[list[str]] = []
+
+        def heard(self, link: Link, batch: list[Any]) -> None:
+            super().heard(link, batch)
+            if any(frame[0] == COUNTERS for frame in batch):
+                self.batches.append([frame[1] for frame in batch if frame[0] == ENDPOINT])
+
+    fleet, memory = SmallFleet(*[1] * (memory_feed.BATCH + 4)), Recorder()
+    feed = MemoryFeed(fleet.dispatcher, tuple)
+    links = await connected(feed, memory)
+    for number in range(1, 4):
+        feed.feed()
+        await eventually(partial(has, memory.batches, number))
+    assert [len(batch) for batch in memory.batches] == [memory_feed.BATCH, 4, 0]
+    assert len(set(memory.batches[0]) | set(memory.batches[1])) == memory_feed.BATCH + 4
+    fleet.name(*fleet.addresses[1:])
+    feed.feed()
+    await eventually(lambda: len(memory) == memory_feed.BATCH + 3)
+    for link in links:
+        link.close()
+
+
+def test_an_endpoint_that_is_known_later_is_learned_then() -> None:
+    fleet, memory = SmallFleet(4, 4), Memory()
+    link: Any = None
+    for address in fleet.addresses:
+        data = marshal.dumps(fleet.dispatcher.learned(address))
+        memory.heard(link, [(ENDPOINT, str(address), data)])
+    other = SmallFleet(4)
+    memory.relearn(other.dispatcher, restored([]))
+    assert len(memory) == 1
+    other.add(4)
+    assert not memory.go_on(other.dispatcher)
+
+
+def test_a_spare_keeps_a_bounded_part(monkeypatch: Any) -> None:
+    monkeypatch.setattr(memory_feed, "MAX_BYTES", 25)
+    memory = Memory()
+    for number in range(4):
+        memory.heard(cast("Any", None), [(ENDPOINT, f"10.0.0.1:{number}", b"x" * 10)])
+    assert len(memory) == 2

@@ -37,7 +37,8 @@ class RoutingSettings(Section):
     read_body: Literal["auto", "never"] = "auto"
     """Whether Coxswain reads the beginning of a body: model, prompt, n, adapter. `auto` reads it if
     it may be JSON and the request takes a slot; `never` uses only the headers, and every request
-    then counts as one slot. Envoy must allow mode overrides."""
+    then counts as one slot; only a tenant whose clients sent theirs too slowly is queued once its
+    bodies have come. Envoy must allow mode overrides."""
     body_limit_bytes: Whole = Field(default=65_536, ge=1, le=16 * 1024 * 1024)
     """The highest number of bytes that Coxswain reads from the beginning of a body. Of the rest it
     reads only the last 4 KiB, for the model, if Envoy has the whole body."""

@@ -414,7 +414,7 @@ class Exchange:
     def _begin(self, request: pb.ProcessingRequest, now: float) -> None:
         if self.stage is not Stage.NEW:
             raise ProtocolError("request headers arrived twice")
-        result = self._reader.begin(request)
+        result = self._reader.begin(request, now)
         self._start_download(request)
         if result is None:
             self.stage = Stage.READING

@@ -11,6 +11,7 @@ import pytest
 from tests.e2e.conftest import QUICK
 from tests.e2e.stack import Stack
 from tests.e2e.test_uploads import SOME_BYTES, Upload, large
+from tests.long_run import IS_LONG_RUN
 
 pytestmark = [pytest.mark.e2e]
 
@@ -68,5 +69,34 @@ async def test_slow_senders_cost_the_others_nothing(first_bytes: int, tmp_path: 
             else:
                 assert senders.outcomes["shed"] >= SENDERS - 10
                 assert senders.outcomes["upload-stalled"] <= 10
+        finally:
+            await senders.stop()
+
+
+async def test_slow_senders_cost_the_others_little_where_bodies_are_not_read(
+    tmp_path: Path,
+) -> None:
+    """Each gets a slot by its headers until some have wasted too much; from then on bodies are
+    waited for, and who is queued without one is sent away. An honest client that is among these
+    is served when it comes again."""
+    settings = {
+        **QUICK,
+        "routing": {"read_body": "never"},
+        "envoy": {"body_buffer_bytes": 65_536, "request_body_grace_s": 0.5},
+    }
+    async with Stack.running(tmp_path, slots=(2, 2), kind="simulator", settings=settings) as stack:
+        senders = SlowSenders(stack, 400 if IS_LONG_RUN else 100, 30_000)
+        while senders.begun < 100:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        try:
+            refused = 0
+            for _ in range(HONEST):
+                answer = await stack.ask()
+                while answer.status_code == 429:
+                    refused += 1
+                    answer = await stack.ask()
+                assert answer.status_code == 200
+            assert refused <= 2
+            assert senders.outcomes["upload-stalled"] <= 20
         finally:
             await senders.stop()

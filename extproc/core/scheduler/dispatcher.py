@@ -328,6 +328,10 @@ class Dispatcher(FleetUpdates):
             for endpoint in list(self.fleet):
                 self._allocator.after_capacity_change(endpoint.address, now)
 
+    def sends_slowly(self, tenant: str, now: float) -> bool:
+        """Whether a tenant's uploads wasted too many slot-seconds lately."""
+        return self.state.uploads.is_suspect_tenant(tenant, now)
+
     # What others see
 
     @property

@@ -74,9 +74,13 @@ class Uploads:
 
     def is_suspect(self, request: Request, now: float) -> bool:
         """Whether it is an upload of a suspect tenant."""
-        if not request.is_partial or not self._wastes:
+        return request.is_partial and self.is_suspect_tenant(request.tenant, now)
+
+    def is_suspect_tenant(self, tenant: str, now: float) -> bool:
+        """Whether its uploads wasted too much lately."""
+        if not self._wastes:
             return False
-        waste = self._wastes.get(request.tenant)
+        waste = self._wastes.get(tenant)
         return waste is not None and now < waste.suspect_until
 
     def may_begin(self, request: Request, now: float) -> bool:

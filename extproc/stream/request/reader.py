@@ -104,8 +104,9 @@ class RequestReader:
         self.body_mode = BodyMode()
         self.request: Request | None = None
 
-    def begin(self, message: pb.ProcessingRequest) -> ReadResult | None:
-        """Read the headers, the first message of a stream; None if the body is needed too."""
+    def begin(self, message: pb.ProcessingRequest, now: float) -> ReadResult | None:
+        """Read the headers, the first message of a stream; None if the body is needed too: to read
+        it, or because the clients of this tenant were too slow to send theirs."""
         self.body_mode.begin(message)
         try:
             head = self.head = codec.read_request_head(message.request_headers)
@@ -123,7 +124,10 @@ class RequestReader:
                 return InvalidRequest(Reason.BLOCKED_PATH)
             list_reply = self._models() if paths.asks_for_models(head.method, head.path) else None
             return list_reply or self._pass_on()
-        if self.body_mode.can_bring_body and self._options.reading.wants_body(head):
+        if self.body_mode.can_bring_body and (
+            self._options.reading.wants_body(head)
+            or (head.has_body and self._dispatcher.sends_slowly(head.tenant, now))
+        ):
             return None
         return self._needs_slot(NOT_READ)
 
@@ -205,7 +209,7 @@ class RequestReader:
     def _read(self) -> ReadResult:
         head, body_mode, reading = self.head, self.body_mode, self._options.reading
         assert head is not None and self._kind is not None
-        if not head.has_json:
+        if not (head.has_json and reading.reads_bodies):
             return self._needs_slot(NOT_READ)
         body = reading.read(self._kind, body_mode.body, is_whole=body_mode.is_whole)
         if reading.is_strict and body.problem is not None:
@@ -232,7 +236,7 @@ class RequestReader:
             kept_bytes=self._options.reading.kept_of(
                 head, len(body_mode.body), has_all=body_mode.has_all
             ),
-            is_partial=bool(body_mode.body) and not body_mode.has_all,
+            is_partial=self._is_partial(),
         )
         if isinstance(request, str):
             return InvalidRequest(Reason.BAD_REQUEST, request)
@@ -240,6 +244,12 @@ class RequestReader:
         if not self._may_be_reworded(request):
             body_mode.forget_body()
         return NeedsSlot(request)
+
+    def _is_partial(self) -> bool:
+        """Whether the rest of the body comes only with a slot. Where bodies are not read, nothing
+        of it may be here."""
+        is_begun = bool(self.body_mode.body) or not self._options.reading.reads_bodies
+        return is_begun and not self.body_mode.has_all
 
     def _may_be_reworded(self, request: Request) -> bool:
         """Whether the body may have to change for the picked server."""

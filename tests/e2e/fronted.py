@@ -59,8 +59,14 @@ class Fronted:
 
     async def busiest(self, role: str) -> int:
         """The process of this role with the most calls."""
-        members = (await self.processes()).get("members", [])
-        found = [member for member in members if member["role"] == role]
+        found: list[dict[str, Any]] = []
+
+        async def is_found() -> bool:
+            members = (await self.processes()).get("members", [])
+            found[:] = [member for member in members if member["role"] == role]
+            return bool(found)
+
+        await until(is_found)
         return int(max(found, key=lambda member: member["calls"])["pid"])
 
     async def run(

@@ -17,6 +17,8 @@ from aiohttp import web
 
 CHAT = "/v1/chat/completions"
 NUMBER, SERVICE = "x-test-number", "x-test-service-s"
+OBJECTIVE = "account"
+"""Of the load, where the settings have it."""
 LATE_S = 0.5
 """Envoys and a busy machine swap requests that come close together."""
 
@@ -156,7 +158,8 @@ class AccountingServer:
                 self._waiting.pop(0).set_result(None)
             else:
                 self._running -= 1
-        return web.json_response({"choices": [{"message": {"content": "on"}}]})
+        usage = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
+        return web.json_response({"choices": [{"message": {"content": "on"}}], "usage": usage})
 
 
 async def load(
@@ -192,7 +195,11 @@ async def load(
 
 async def _ask(client: httpx.AsyncClient, url: str, trace: Trace, service_s: float) -> None:
     trace.sent_at = time.monotonic()
-    headers = {NUMBER: str(trace.number), SERVICE: f"{service_s:.4f}"}
+    headers = {
+        NUMBER: str(trace.number),
+        SERVICE: f"{service_s:.4f}",
+        "x-gateway-inference-objective": OBJECTIVE,
+    }
     body = {"messages": [{"role": "user", "content": "row"}], "max_tokens": 1}
     try:
         answer = await client.post(url, json=body, headers=headers)

@@ -60,6 +60,7 @@ async def attack(folder: Path, script: Script, say: Callable[[str], None]) -> Ou
             security=security,
             settings=SETTINGS,
             tokens_per_s=TOKENS_PER_S,
+            fronts=script.fronts,
         )
         try:
             return await _attack(stage, script, say)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import httpx
 
-from extproc.demo.process import Child
 from rigs.books import open_books
 from rigs.chaos.launch import TASK
 from rigs.chaos.records import Leftover
@@ -50,10 +49,10 @@ class Footprint:
 
 
 async def footprint(stage: Stage) -> Footprint:
-    assert stage.picker is not None
+    pid = await stage.core_pid()
     return Footprint(
-        descriptors=descriptors(stage.picker),
-        resident_mib=resident_mib(stage.picker),
+        descriptors=descriptors(pid),
+        resident_mib=resident_mib(pid),
         tasks=Counter(
             {name: n for name, n in (await stage.census()).items() if name.startswith(TASK)}
         ),
@@ -112,13 +111,13 @@ def _grown(before: Footprint, after: Footprint) -> list[Leftover]:
     return left
 
 
-def descriptors(child: Child) -> int:
+def descriptors(pid: int) -> int:
     """How many files and sockets the process has open."""
-    return len(os.listdir(f"/proc/{child.pid}/fd"))
+    return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def resident_mib(child: Child) -> float:
-    for line in Path(f"/proc/{child.pid}/status").read_text().splitlines():
+def resident_mib(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
-    raise ValueError(f"process {child.pid} reports no VmRSS")
+    raise ValueError(f"process {pid} reports no VmRSS")

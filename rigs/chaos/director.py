@@ -6,18 +6,20 @@ import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import grpc
 
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from rigs.chaos.front import Fault
 from rigs.chaos.records import Window
-from rigs.chaos.script import Action, Kind
+from rigs.chaos.script import OF_PROCESSES, Action, Kind
 from rigs.chaos.stage import Server, Stage, freeze, thaw
 from rigs.chaos.windows import window
 
 STOP_GRACE_S = 10.0
+ACTIVATE_S = 60.0
 
 FAULTS = {
     Kind.SLOW_SERVER: Fault.SLOW,
@@ -27,6 +29,18 @@ FAULTS = {
     Kind.GARBAGE: Fault.GARBAGE,
     Kind.HALF_JSON: Fault.HALF_JSON,
     Kind.ENDLESS: Fault.ENDLESS,
+}
+
+
+PROCESSES = {
+    Kind.KILL_CORE: ("core", signal.SIGKILL),
+    Kind.FREEZE_CORE: ("core", signal.SIGSTOP),
+    Kind.RESTART_CORE: ("core", signal.SIGTERM),
+    Kind.KILL_SPARE: ("spare", signal.SIGKILL),
+    Kind.FREEZE_SPARE: ("spare", signal.SIGSTOP),
+    Kind.KILL_FRONT: ("front", signal.SIGKILL),
+    Kind.FREEZE_FRONT: ("front", signal.SIGSTOP),
+    Kind.RESTART_FRONT: ("front", signal.SIGTERM),
 }
 
 
@@ -51,6 +65,7 @@ class Director:
             Kind.FREEZE_PICKER: self._picker,
             Kind.RESTART_PICKER: self._picker,
             Kind.PICKER_CLOCK: self._picker,
+            **dict.fromkeys(OF_PROCESSES, self._process),
             Kind.KILL_ENVOY: self._envoy,
             Kind.RESTART_ENVOY: self._envoy,
         }
@@ -129,12 +144,27 @@ class Director:
                 async for _ in call:
                     pass
             await asyncio.sleep(action.lasts_s)
-            await admin.Activate(pb.ActivateRequest(address=server.address))
         except grpc.aio.AioRpcError as error:
-            # The picker was lost meanwhile, and with it that the server was taken out.
             self._say(f"        {action.kind.value}: {error.code().name}")
+        try:
+            await self._activate(admin, server)
         finally:
             await channel.close()
+
+    async def _activate(self, admin: AdminStub, server: Server) -> None:
+        """Put it back in. A picker that was lost meanwhile may have forgotten that it was out, and
+        with fronts it has not."""
+        give_up_at = time.monotonic() + ACTIVATE_S
+        while True:
+            try:
+                await admin.Activate(pb.ActivateRequest(address=server.address))
+            except grpc.aio.AioRpcError as error:
+                if time.monotonic() > give_up_at:
+                    raise
+                self._say(f"        activate a server: {error.code().name}")
+                await asyncio.sleep(0.5)
+            else:
+                return
 
     async def _add(self, action: Action) -> bool:
         self._say(str(action))
@@ -167,9 +197,9 @@ class Director:
                 await asyncio.sleep(action.lasts_s)
                 thaw(server.agent)
             else:
-                self._stage.move_clock(server.agent, action.seconds)
+                self._stage.move_clock(server.agent.pid, action.seconds)
                 await asyncio.sleep(action.lasts_s)
-                self._stage.move_clock(server.agent, 0.0)
+                self._stage.move_clock(server.agent.pid, 0.0)
         return True
 
     # The picker and Envoy, one after the other
@@ -180,7 +210,7 @@ class Director:
             stage, began_at = self._stage, time.monotonic()
             assert stage.picker is not None
             if action.kind is Kind.PICKER_CLOCK:
-                stage.move_clock(stage.picker, action.seconds)
+                stage.move_clock(await stage.core_pid(), action.seconds)
                 return True
             if action.kind is Kind.FREEZE_PICKER:
                 freeze(stage.picker)
@@ -196,6 +226,26 @@ class Director:
                 await stage.start_picker()
             await stage.until_known()
             self._say(f"        the picker is back after {time.monotonic() - began_at:.1f} s")
+            self._note(action, began_at)
+        return True
+
+    async def _process(self, action: Action) -> bool:
+        """One of the picker's processes. A stopped one goes on, unless it was replaced by then."""
+        role, number = PROCESSES[action.kind]
+        async with self._everybody:
+            stage, began_at = self._stage, time.monotonic()
+            found = await stage.pids(role)
+            if not found:
+                return False
+            pid = found[int(action.target * len(found))]
+            self._say(f"{action} (process {pid})")
+            os.kill(pid, number)
+            if number is signal.SIGSTOP:
+                await asyncio.sleep(action.lasts_s)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+            await stage.until_complete()
+            self._say(f"        all are there after {time.monotonic() - began_at:.1f} s")
             self._note(action, began_at)
         return True
 

@@ -15,6 +15,7 @@ import gc
 import json
 import os
 import signal
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -22,6 +23,8 @@ from pathlib import Path
 CLOCK = "CHAOS_CLOCK"
 CENSUS = "CHAOS_CENSUS"
 TASK = "task "
+PROCESS = "process"
+"""The first argument of the processes of `fronts`, which are started like the picker."""
 COUNTED = frozenset({"Exchange", "Lease", "Ticket"})
 """Classes of the product of which none may live on when no request does."""
 
@@ -56,13 +59,23 @@ def _read_clock(*_: object) -> None:
     _offset_s = float(Path(os.environ[CLOCK]).read_text())
 
 
+def _as_ourselves(name: str) -> list[str]:  # noqa: ARG001 - there is one kind of process
+    return [sys.executable, "-m", "rigs.chaos.launch", PROCESS]
+
+
 def main() -> None:
     time.time = lambda: _seconds() + _offset_s
     time.time_ns = lambda: _nanoseconds() + int(_offset_s * 1e9)
     signal.signal(signal.SIGUSR1, _write_census)
     signal.signal(signal.SIGUSR2, _read_clock)
-    from extproc.cli import main as run
+    if sys.argv[1:2] == [PROCESS]:
+        from extproc.cli.process import main as run_process
 
+        sys.exit(run_process(sys.argv[2:]))
+    from extproc.cli import main as run
+    from extproc.demo import own_module
+
+    own_module.own_module = _as_ourselves
     run()
 
 

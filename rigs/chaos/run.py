@@ -68,7 +68,9 @@ async def _run(given: argparse.Namespace, seed: int, folder: Path, total: report
         return verdict
     seconds = given.seconds or (SHORT_S if given.short else LONG_S)
     has_llama = find_llama_server() is not None and not given.simulators
-    script = draw_script(seed, seconds, mode=given.mode, has_llama=has_llama)
+    script = draw_script(
+        seed, seconds, mode=given.mode, has_llama=has_llama, has_fronts=given.fronts
+    )
     print(script, flush=True)
     outcome = await attack(folder, script, _say)
     total.add(outcome.verdict, outcome.done, time.monotonic() - began_at)
@@ -103,6 +105,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--seeds", type=int, help=f"how many runs, each with the next seed (default {LONG_SEEDS})")
     add("--seconds", type=float, help=f"of load in each run (default {LONG_S:g})")
     add("--mode", choices=MODES, help="of Envoy's configuration; by default the seed chooses")
+    add(
+        "--fronts",
+        action=argparse.BooleanOptionalAction,
+        help="several processes of the picker, or one; by default the seed chooses",
+    )
     add("--short", action="store_true", help=f"one run, {SHORT_S:g} s of load, smaller storms")
     add("--windows", action="store_true", help="print the windows and what they excuse")
     add("--simulators", action="store_true", help="no real llama-servers")

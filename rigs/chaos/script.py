@@ -35,6 +35,14 @@ class Kind(Enum):
     FREEZE_PICKER = "stop the picker (SIGSTOP)"
     RESTART_PICKER = "restart the picker (SIGTERM)"
     PICKER_CLOCK = "shift the picker's clock"
+    KILL_CORE = "kill the core"
+    FREEZE_CORE = "stop the core (SIGSTOP)"
+    RESTART_CORE = "restart the core (SIGTERM)"
+    KILL_SPARE = "kill the spare core"
+    FREEZE_SPARE = "stop the spare core (SIGSTOP)"
+    KILL_FRONT = "kill a front"
+    FREEZE_FRONT = "stop a front (SIGSTOP)"
+    RESTART_FRONT = "restart a front (SIGTERM)"
     KILL_ENVOY = "kill Envoy"
     RESTART_ENVOY = "restart Envoy (SIGTERM)"
 
@@ -43,8 +51,10 @@ OF_SERVERS = tuple(Kind)[: tuple(Kind).index(Kind.KILL_AGENT)]
 OF_AGENTS = (Kind.KILL_AGENT, Kind.RESTART_AGENT, Kind.FREEZE_AGENT)
 CLOCKS = (Kind.AGENT_CLOCK, Kind.PICKER_CLOCK)
 OF_PICKER = (Kind.KILL_PICKER, Kind.FREEZE_PICKER, Kind.RESTART_PICKER)
+OF_PROCESSES = tuple(Kind)[tuple(Kind).index(Kind.KILL_CORE) : tuple(Kind).index(Kind.KILL_ENVOY)]
+"""With fronts; then the picker is their supervisor."""
 OF_ENVOY = (Kind.KILL_ENVOY, Kind.RESTART_ENVOY)
-GLOBAL = frozenset({*OF_PICKER, *OF_ENVOY})
+GLOBAL = frozenset({*OF_PICKER, *OF_PROCESSES, *OF_ENVOY})
 """After which everybody has to find together again: nothing else happens meanwhile."""
 
 
@@ -79,6 +89,7 @@ class Script:
     seed: int
     mode: str
     is_secure: bool
+    fronts: int
     fleet: tuple[Stand, ...]
     actions: tuple[Action, ...]
     seconds: float
@@ -88,16 +99,24 @@ class Script:
         fleet = ", ".join(
             f"{one.kind} of {one.slots}{' with an agent' * one.has_agent}" for one in self.fleet
         )
-        head = f"seed {self.seed}: {self.mode}, {text}, {self.seconds:g} s; {fleet}"
+        processes = f", {self.fronts} fronts" if self.fronts else ""
+        head = f"seed {self.seed}: {self.mode}, {text}{processes}, {self.seconds:g} s; {fleet}"
         return "\n".join([head, *map(str, self.actions)])
 
 
 def draw_script(
-    seed: int, seconds: float, *, mode: str | None = None, has_llama: bool = True
+    seed: int,
+    seconds: float,
+    *,
+    mode: str | None = None,
+    has_llama: bool = True,
+    has_fronts: bool | None = None,
 ) -> Script:
-    """The script of a seed. Twenty seeds in a row run each mode with and without TLS and keys,
-    and do each kind of thing several times."""
+    """The script of a seed. Twenty seeds in a row run each mode with and without TLS and keys, and
+    with and without fronts, and do each kind of thing several times."""
     source = Random(seed)
+    if has_fronts is None:
+        has_fronts = seed // (2 * len(MODES)) % 2 == 0
     real = "llama" if has_llama else "simulator"
     fleet = (
         *(Stand(kind=real, slots=2) for _ in range(source.choice((1, 2)))),
@@ -109,13 +128,14 @@ def draw_script(
         seed=seed,
         mode=mode or MODES[seed % len(MODES)],
         is_secure=seed // len(MODES) % 2 == 0,
+        fronts=2 if has_fronts else 0,
         fleet=fleet,
-        actions=tuple(_actions(source, seconds)),
+        actions=tuple(_actions(source, seconds, OF_PROCESSES if has_fronts else ())),
         seconds=seconds,
     )
 
 
-def _actions(source: Random, seconds: float) -> list[Action]:
+def _actions(source: Random, seconds: float, of_processes: Sequence[Kind]) -> list[Action]:
     share = seconds / 60
     kinds = [
         *_some(source, OF_SERVERS, max(1, round(12 * share))),
@@ -124,6 +144,8 @@ def _actions(source: Random, seconds: float) -> list[Action]:
         *_some(source, OF_PICKER, max(1, round(share))),
         *_some(source, OF_ENVOY, max(1, round(share))),
     ]
+    if of_processes:
+        kinds += _some(source, of_processes, max(2, round(4 * share)))
     source.shuffle(kinds)
     # A start without trouble, and no trouble begins so late that its end is not seen.
     times = _times(source, kinds, 2.0, seconds - 6.0)

@@ -68,7 +68,9 @@ class Stage:
         security: Security | None = None,
         settings: dict[str, Any] | None = None,
         tokens_per_s: float = 60.0,
+        fronts: int = 0,
     ) -> None:
+        self.fronts = fronts
         self.folder = folder
         self.children = children
         self.mode = mode
@@ -205,6 +207,7 @@ class Stage:
             "discovery": {"file": str(self._fleet)},
             "log": {"format": "json"},
             **(secured.settings() if secured else {}),
+            **({"fronts": self.fronts} if self.fronts else {}),
         }
         for section, chosen in self._settings.items():
             if isinstance(chosen, dict):
@@ -283,7 +286,41 @@ class Stage:
         async with asyncio.timeout(READY_S):
             await until(is_known)
 
+    async def until_complete(self) -> None:
+        """Wait until all processes of the picker are there again."""
+
+        async def is_complete() -> bool:
+            try:
+                roles = [role for role, _ in await self._members()]
+            except (httpx.HTTPError, ValueError):
+                return False
+            return sorted(roles) == sorted(["core", "spare", *["front"] * self.fronts])
+
+        async with asyncio.timeout(READY_S):
+            await until(is_complete)
+
     # What can be seen
+
+    async def _members(self) -> list[tuple[str, int]]:
+        """The picker's processes: role and process id."""
+        processes = (await self.status()).get("processes") or {"members": []}
+        return [(one["role"], one["pid"]) for one in processes["members"]]
+
+    async def pids(self, role: str) -> list[int]:
+        """The picker's processes of this role; none while no core answers."""
+        try:
+            return [pid for one, pid in await self._members() if one == role]
+        except (httpx.HTTPError, ValueError):
+            return []
+
+    async def core_pid(self) -> int:
+        """The process that decides."""
+        assert self.picker is not None
+        if not self.fronts:
+            return self.picker.pid
+        await self.until_complete()
+        [pid] = await self.pids("core")
+        return pid
 
     async def status(self) -> dict[str, Any]:
         answer = await self.http.get(f"http://{HOST}:{self._status}/status")
@@ -307,9 +344,8 @@ class Stage:
 
     async def census(self) -> dict[str, int]:
         """What lives in the picker's process."""
-        assert self.picker is not None
         self._census.unlink(missing_ok=True)
-        os.kill(self.picker.pid, signal.SIGUSR1)
+        os.kill(await self.core_pid(), signal.SIGUSR1)
 
         async def is_written() -> bool:
             return self._census.exists()
@@ -336,10 +372,10 @@ class Stage:
             channel = grpc.aio.insecure_channel(address)
         return channel, AdminStub(channel)
 
-    def move_clock(self, child: Child, seconds: float) -> None:
+    def move_clock(self, pid: int, seconds: float) -> None:
         """Put the wall clock of a picker or an agent off by so much."""
         self._clock.write_text(str(seconds))
-        os.kill(child.pid, signal.SIGUSR2)
+        os.kill(pid, signal.SIGUSR2)
 
     async def stop(self) -> None:
         """End Envoy and the picker in peace, so that their logs are complete."""

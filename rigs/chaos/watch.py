@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 
@@ -41,14 +42,15 @@ class Watch:
                 corrections = await self._stage.metric(CORRECTIONS)
             except (httpx.HTTPError, ValueError):
                 status, corrections = None, None  # it is being restarted, or stopped
-            if status is not None and picker is not None and picker is self._stage.picker:
+            pid = None if status is None or picker is None else _decider(status, picker.pid)
+            if status is not None and pid is not None and picker is self._stage.picker:
                 out = {
                     address: why
                     for address, endpoint in status["endpoints"].items()
                     if (why := _why(endpoint))
                 }
-                self.samples.append(Sample(asked_at, time.monotonic(), picker.pid, out))
-                self.corrections[picker.pid] = corrections or 0.0
+                self.samples.append(Sample(asked_at, time.monotonic(), pid, out))
+                self.corrections[pid] = corrections or 0.0
             await asyncio.sleep(INTERVAL_S)
 
     def closed(self) -> list[Closed]:
@@ -75,6 +77,12 @@ def closed_between(samples: list[Sample]) -> Iterator[Closed]:
 
 def _closed(key: tuple[str, str], began_at: float, ended_at: float) -> Closed:
     return Closed(server=key[0], why=key[1], began_at=began_at, ended_at=ended_at)
+
+
+def _decider(status: dict[str, Any], picker: int) -> int:
+    """The process that answered: the core, or the picker itself."""
+    members = (status.get("processes") or {"members": []})["members"]
+    return next((int(one["pid"]) for one in members if one["role"] == "core"), picker)
 
 
 def _why(endpoint: dict[str, object]) -> str:

@@ -39,7 +39,26 @@ _ENVOY = Allowance(
     before_s=1.0,
 )
 
+_CORE = Allowance(
+    excuses=frozenset({"picker"}),
+    why="the end of a killed core's log may be lost",
+    before_s=0.25,
+)
+_FRONT = Allowance(
+    excuses=CUT | {"picker-lost", "picker"},
+    why="with full duplex, requests without an answer are refused; of others the core does not see "
+    "how they end",
+    before_s=0.25,
+    after_s=4.0,
+)
+
 ALLOWANCES = {
+    Kind.KILL_CORE: _CORE,
+    Kind.FREEZE_CORE: _CORE,
+    Kind.RESTART_CORE: _CORE,
+    Kind.KILL_FRONT: _FRONT,
+    Kind.FREEZE_FRONT: _FRONT,
+    Kind.RESTART_FRONT: _FRONT,
     Kind.KILL_SERVER: _SERVER,
     Kind.RESTART_SERVER: _SERVER,
     Kind.KILL_PICKER: _PICKER,

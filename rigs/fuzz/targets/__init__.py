@@ -14,6 +14,9 @@ TARGETS: Final = {
     "settings": "settings files, endpoints files, keys files and the environment",
     "agents": "agents' messages, up to the core's books",
     "admin": "operators' calls",
+    "keepers": "keepers' messages, up to the decision about models",
+    "fronts": "what fronts and cores say to each other while processes die",
+    "usage": "responses, records and scrapes in the count of usage",
     "http2": "connections to the data plane's port, as bytes and as frames",
 }
 

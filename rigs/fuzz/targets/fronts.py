@@ -1,0 +1,244 @@
+"""Fronts and cores: after any messages, in any batches, and any deaths, the books are right.
+
+The frames are real ones, over links in memory that hand them over in pieces. The processes of a
+machine trust each other, so no frame is forged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from extproc.app.processes.continuer import ExchangeContinuer
+from extproc.fronts.core_calls import CoreCalls
+from extproc.fronts.frames import BatchReader, Frame, encode
+from extproc.fronts.front_calls import FrontCalls, FrontOptions
+from extproc.stream.envoy import codec
+from extproc.stream.exchange import ExchangeOptions
+from extproc.stream.exchange_id import new_id
+from extproc.stream.held_state import FINAL, OVER, QUEUED
+from extproc.stream.servicer import PROCESS
+from extproc.usage.response_stream import USAGE, with_responses
+from rigs.fuzz.reader import Reader
+from tests.fakes import envoy_messages as envoy
+from tests.fakes.envoy_stream import HandCall, Rig
+from tests.fakes.small_fleet import SmallFleet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from extproc.fronts.link import Link, LinkOwner
+    from extproc.transport import ServiceTable
+
+SLOTS = (1, 2)
+MOST_STEPS = 60
+MOST_CALLS = 8
+
+
+class Pipe:
+    """One end of a link in memory."""
+
+    def __init__(self, owner: LinkOwner, name: str) -> None:
+        self.name = name
+        self.is_throttled = False
+        self.is_open = True
+        self.peer: Pipe | None = None
+        self._owner = owner
+        self._unsent: list[Frame] = []
+        self._reader = BatchReader()
+
+    def say(self, frame: Frame) -> None:
+        if self.is_open:
+            self._unsent.append(frame)
+
+    def flush(self) -> None:
+        """What was said leaves when the attempt says so."""
+
+    def close(self) -> None:
+        self.is_open = False
+
+    def move(self, reader: Reader) -> bool:
+        """Hand over what was said so far, in pieces; returns whether there was any."""
+        batch, self._unsent = self._unsent, []
+        if not batch or self.peer is None:
+            return False
+        data = encode(batch)
+        while data:
+            size = 1 + reader.number(256) if reader.flag() else len(data)
+            piece, data = data[:size], data[size:]
+            for each in self.peer._reader.feed(piece):
+                self.peer._owner.heard(cast("Link", self.peer), each)
+        return True
+
+    def lose(self) -> None:
+        self.is_open = False
+        self._owner.lost(cast("Link", self))
+
+
+class Front:
+    """A front whose Envoy is the bytes."""
+
+    def __init__(self, name: str, clock: Callable[[], float]) -> None:
+        self.calls = FrontCalls(
+            name,
+            FrontOptions(
+                restored=PROCESS,
+                extension=codec.extend_timeout(65).SerializeToString(),
+                is_patient=lambda _: False,
+                finals=FINAL,
+                queued=QUEUED,
+                over=OVER,
+                new_id=new_id,
+            ),
+            asyncio.get_running_loop(),
+            clock,
+        )
+        self.table: ServiceTable = {}
+        self.calls.add_to(self.table, (PROCESS,))
+        self.table[PROCESS] = with_responses(
+            self.table[PROCESS], self.calls.responses, lambda _: True
+        )
+        self.open: list[HandCall] = []
+        self.pipe: Pipe | None = None
+
+
+class Core:
+    """A core with endpoints of its own."""
+
+    def __init__(self, now: float) -> None:
+        self.rig = Rig(SmallFleet(*SLOTS), ExchangeOptions())
+        self.rig.fleet.now = now
+        continuer = ExchangeContinuer(
+            self.rig.processor, self.rig.fleet.dispatcher, lambda: self.rig.fleet.now
+        )
+        self.read: list[Any] = []
+        self.calls = CoreCalls(self.rig.table, continuer, 0)
+        self.calls.on_response = self.read.append
+
+    def lead(self) -> None:
+        fleet = self.rig.fleet
+        fleet.dispatcher.hold()
+        self.calls.adopt()
+        for address in fleet.addresses:
+            fleet.scrape(address, busy=fleet.account(address).leased_slots)
+        self.calls.open()
+
+
+class Attempt:
+    """Two fronts and one core after the other."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._now = 100.0
+        self._number = 0
+        self._core = Core(self._now)
+        self._fronts = [Front(f"front-{number}", lambda: self._now) for number in range(2)]
+
+    async def run(self) -> None:
+        await self._connect()
+        steps = (self._ask, self._say, self._reset, self._move, self._replace, self._response)
+        for _ in range(MOST_STEPS):
+            if not self._reader:
+                break
+            self._reader.choice(steps)()
+            await asyncio.sleep(0)
+            fleet = self._core.rig.fleet
+            assert not fleet.dispatcher.faults(fleet.now)
+        for front in self._fronts:
+            for call in front.open:
+                call.reset()
+        await self._settle()
+        fleet = self._core.rig.fleet
+        assert not fleet.dispatcher.faults(fleet.now)
+        assert not len(self._core.calls) and not len(fleet.dispatcher.queue)
+        leases = list(fleet.dispatcher.leases())
+        assert all(lease.state.name == "DRAINING" for lease in leases), leases
+        assert not any(front.calls._ended or len(front.calls.responses) for front in self._fronts)
+
+    async def _connect(self) -> None:
+        for front in self._fronts:
+            ours = front.pipe = Pipe(front.calls, "to the core")
+            theirs = Pipe(self._core.calls, front.calls.name)
+            ours.peer, theirs.peer = theirs, ours
+            self._core.calls.attach(cast("Link", theirs))
+            front.calls.follow(cast("Link", ours))
+            ours.move(self._reader)
+        self._core.lead()
+        await self._settle()
+
+    async def _settle(self) -> None:
+        """Until nobody has anything to say."""
+        while True:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            if not sum(self._move_of(front) for front in self._fronts):
+                return
+
+    def _move_of(self, front: Front) -> bool:
+        pipe = front.pipe
+        assert pipe is not None and pipe.peer is not None
+        return pipe.move(self._reader) | pipe.peer.move(self._reader)
+
+    def _move(self) -> None:
+        self._move_of(self._reader.choice(self._fronts))
+
+    def _ask(self) -> None:
+        front = self._reader.choice(self._fronts)
+        if len(front.open) < MOST_CALLS:
+            self._number += 1
+            call = HandCall().open(front.table[PROCESS])
+            front.open.append(call)
+            call.say(envoy.request_headers(x_request_id=f"r{self._number}"))
+
+    def _say(self) -> None:
+        front = self._reader.choice(self._fronts)
+        if front.open:
+            call = self._reader.choice(front.open)
+            if call.status is None:
+                served = self._reader.choice(("10.0.0.1:8000", "10.0.0.1:8001", ""))
+                call.say(envoy.response_headers(body_bytes=10, served=served))
+
+    def _reset(self) -> None:
+        front = self._reader.choice(self._fronts)
+        if front.open:
+            call = front.open.pop(self._reader.number(len(front.open)))
+            if self._reader.flag():
+                call.half_close()
+            call.reset()
+
+    def _response(self) -> None:
+        front = self._reader.choice(self._fronts)
+        call = HandCall()
+        call.metadata = ((USAGE, f"e{self._reader.number(4)}"),)
+        call.open(front.table[PROCESS])
+        call.reset()
+
+    def _replace(self) -> None:
+        """The core dies; what it said is heard, or not."""
+        now = self._core.rig.fleet.now + 1.0
+        for front in self._fronts:
+            pipe = front.pipe
+            assert pipe is not None and pipe.peer is not None
+            if self._reader.flag():
+                pipe.peer.move(self._reader)
+            pipe.lose()
+        self._core = Core(now)
+        for front in self._fronts:
+            ours = front.pipe = Pipe(front.calls, "to the core")
+            theirs = Pipe(self._core.calls, front.calls.name)
+            ours.peer, theirs.peer = theirs, ours
+            self._core.calls.attach(cast("Link", theirs))
+            front.calls.follow(cast("Link", ours))
+            ours.move(self._reader)
+        self._core.lead()
+
+
+async def _attempt(data: bytes) -> None:
+    await Attempt(Reader(data)).run()
+
+
+LOOP = asyncio.new_event_loop()
+
+
+def check(data: bytes) -> None:
+    LOOP.run_until_complete(_attempt(data))

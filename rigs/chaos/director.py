@@ -244,7 +244,7 @@ class Director:
                 await asyncio.sleep(action.lasts_s)
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
-            await stage.until_complete()
+            await stage.until_complete(0 if number is signal.SIGSTOP else pid)
             self._say(f"        all are there after {time.monotonic() - began_at:.1f} s")
             self._note(action, began_at)
         return True

@@ -89,7 +89,7 @@ class Stage:
         self._fleet = folder / "fleet.json"
         self._census = folder / "census.json"
         self._clock = folder / "clock"
-        self._generation = 0
+        self._generation = self._added = 0
 
     # Servers
 
@@ -106,15 +106,16 @@ class Stage:
         keyed = self.security.server_flags() if self.security else []
         context = self.security.server_context() if self.security else None
         server = Server(
-            name=f"{kind}-{len(self.servers)}",
+            name=f"{kind}-{self._added}",
             slots=slots,
             backend=backend,
             front=Front(port, backend, self.journal, time.monotonic, context),
             command=[*self._server_command(kind, backend, slots), *keyed, *flags],
             has_agent=has_agent,
         )
-        self.servers.append(server)
+        self._added += 1
         await self.start_server(server)
+        self.servers.append(server)  # nothing is done to it before it is there
         return server
 
     async def start_server(self, server: Server) -> None:
@@ -286,15 +287,18 @@ class Stage:
         async with asyncio.timeout(READY_S):
             await until(is_known)
 
-    async def until_complete(self) -> None:
-        """Wait until all processes of the picker are there again."""
+    async def until_complete(self, lost: int = 0) -> None:
+        """Wait until all processes of the picker are there again, and the lost one is not."""
 
         async def is_complete() -> bool:
             try:
-                roles = [role for role, _ in await self._members()]
+                members = await self._members()
             except (httpx.HTTPError, ValueError):
                 return False
-            return sorted(roles) == sorted(["core", "spare", *["front"] * self.fronts])
+            roles = [role for role, pid in members if pid != lost]
+            return len(roles) == len(members) and sorted(roles) == sorted(
+                ["core", "spare", *["front"] * self.fronts]
+            )
 
         async with asyncio.timeout(READY_S):
             await until(is_complete)

@@ -33,8 +33,8 @@ class ContextFit(Enum):
 def fit_context(
     state: State, mode: ContextFit, resolved: ResolvedRequest, request: Request
 ) -> ResolvedRequest | Reason:
-    """The request with the context that it needs, or why it is rejected. O(1) for a prompt that is
-    short for all endpoints, else O(endpoints)."""
+    """The request with the context that it needs, or why it is rejected. O(1) for a prompt that
+    probably fits every endpoint, else O(endpoints)."""
     estimated = request.prompt_tokens
     if estimated is None or mode is ContextFit.OFF:
         return resolved
@@ -47,17 +47,18 @@ def fit_context(
         return resolved
     catalog = state.resolver.names.catalog
     model = catalog.canonical_name(constraints.model) if constraints.model else ""
+    likely = state.prompt_sizes.likely(model, estimated)
+    surely = state.prompt_sizes.at_least(model, request.prompt_chars // CHARS_PER_TOKEN)
+    if max(likely, surely) < state.contexts.least:
+        return resolved
     sizes = _sizes(state, constraints)
     known = [tokens for tokens in sizes if tokens is not None]
     if not known:
         return resolved
     longest = max(known)
     is_known = len(known) == len(sizes) and not _can_be_loaded(state, constraints)
-    if mode is ContextFit.REJECT and is_known and request.prompt_chars:
-        surely = state.prompt_sizes.at_least(model, request.prompt_chars // CHARS_PER_TOKEN)
-        if surely > longest:
-            return Reason.CONTEXT_LENGTH_EXCEEDED
-    likely = state.prompt_sizes.likely(model, estimated)
+    if mode is ContextFit.REJECT and is_known and surely > longest:
+        return Reason.CONTEXT_LENGTH_EXCEEDED
     needed = min((tokens for tokens in known if tokens > likely), default=longest)
     if needed == min(known):
         return resolved

@@ -6,6 +6,7 @@ from bench.result import Section
 from bench.simulation.caches import cache_sizes, chats, hot_prefix
 from bench.simulation.foretelling import foresight
 from bench.simulation.sizes import sizes
+from bench.simulation.swaps import swaps
 from bench.simulation.waiting import failures, overload, tenants, uneven
 
 SCENARIOS: dict[str, Callable[[float, int], Section]] = {
@@ -18,4 +19,5 @@ SCENARIOS: dict[str, Callable[[float, int], Section]] = {
     "overload": overload,
     "tenants": tenants,
     "sizes": sizes,
+    "swaps": swaps,
 }

@@ -20,6 +20,7 @@ SCALES = {
     "overload": 0.4,
     "tenants": 0.4,
     "sizes": 0.2,
+    "swaps": 0.5,
 }
 
 

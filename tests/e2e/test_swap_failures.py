@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 import pytest
 
+from extproc.demo.process import until as unbounded_until
 from tests.e2e.kept import KeptStack, Machine, kept
 from tests.e2e.stack import CHAT, chat, until
 
@@ -27,6 +28,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.llama]
 LONG_S = 600.0 if os.environ.get("LONG_RUN") else 0.0
 MODELS: dict[str, dict[str, Any]] = {"small": {}, "medium": {}, "large": {}}
 SLOTS = 2
+RESTART_S = 300.0
 SETTLED_S = 3.0
 """Requests that were sent to a server that died end within this time."""
 
@@ -170,7 +172,8 @@ class Chaos:
             machines = [one for one in status.get("machines", []) if one["is_connected"]]
             return len(machines) == len(self.fleet.machines)
 
-        await until(is_so)
+        async with asyncio.timeout(RESTART_S):  # a process that starts beside a full load
+            await unbounded_until(is_so)
 
     async def _kill_keeper(self, machine: Machine, name: str) -> None:
         assert machine.keeper is not None
@@ -189,6 +192,7 @@ class Chaos:
                 continue
 
 
+@pytest.mark.timeout(1800 if LONG_S else 400)
 async def test_parts_killed_in_swaps_lose_nothing_that_had_not_begun(
     llama: None, tmp_path: Path
 ) -> None:

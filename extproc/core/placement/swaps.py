@@ -2,19 +2,23 @@
 
 An idle model may leave at once. A model with work keeps its memory for a turn:
 
-    limit  = max_wait_s / (k - 1)     k: the models with work on this machine, at least 2
+    limit  = max_wait_s / rounds      rounds: how many models come one after the other into a place
     turn   = min(limit, load * min_share / (1 - min_share))
+
+With k models that have work and memory for c of them at once, k - c wait, and c of those come in
+each round: rounds = (k - c) / c, rounded up, at least 1. With memory for one, that is k - 1.
 
 After its turn it leaves for a model whose first request has waited for `limit`, or whose requests
 together have waited for longer than the swap would delay its own requests. The model whose request
-has waited longest goes first. So with k models that take turns, a request waits for at most k - 1
-turns and k swaps: `max_wait_s` plus k times a drain and a load. A request for a model that is not
+has waited longest goes first. So a request waits for at most as many turns as there are rounds, and
+k swaps: `max_wait_s` plus k times a drain and a load. A request for a model that is not
 loaded while one other is busy waits for `max_wait_s` plus one drain and one load. And while `limit`
 allows it, a load takes at most the share `1 - min_share` of the time.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Final
 
 from extproc.core.placement.demand import NO_DEMAND, NO_USE, Demands, ModelUse
@@ -76,17 +80,30 @@ def do_fit(machine: KeptMachine, models: Iterable[str]) -> bool:
     return not any(machine.models[name].exclusive_with.intersection(names) for name in names)
 
 
-def contending(view: MachineView, demands: Demands) -> int:
-    """The number of models with work that this machine can load."""
-    return sum(
-        demands.get(name, NO_DEMAND).waiting > 0 or view.use(name).running > 0
+def contending(view: MachineView, demands: Demands) -> list[str]:
+    """The models with work that this machine can load."""
+    return [
+        name
         for name in view.machine.models
-    )
+        if demands.get(name, NO_DEMAND).waiting > 0 or view.use(name).running > 0
+    ]
+
+
+def rounds(view: MachineView, names: Sequence[str]) -> int:
+    """How many of these models come one after the other into a place, at least 1."""
+    models = [view.machine.models[name] for name in names]
+    if any(model.exclusive_with.intersection(names) for model in models):
+        return max(1, len(names) - 1)
+    pinned = {name for name in view.pinned if name in view.machine.models}
+    free_mb = view.machine.memory_mb - sum(view.machine.models[n].memory_mb for n in pinned)
+    largest_mb = max((m.memory_mb for m in models if m.name not in pinned), default=0)
+    places = max(1, free_mb // largest_mb) if largest_mb > 0 else max(1, len(names))
+    return max(1, ceil((len(names) - places) / places))
 
 
 def wait_limit_s(view: MachineView, demands: Demands, options: PlacementOptions) -> float:
     """How long the first request of a model waits before others with work must make way."""
-    return options.max_wait_s / max(1, contending(view, demands) - 1)
+    return options.max_wait_s / rounds(view, contending(view, demands))
 
 
 def turn_s(view: MachineView, model: str, limit_s: float, options: PlacementOptions) -> float:

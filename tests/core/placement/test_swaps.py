@@ -41,8 +41,11 @@ def test_turns_are_four_loads_and_never_longer_than_the_limit() -> None:
     assert turn_s(view("a", load_s=30.0), "a", 60.0, OPTIONS) == 60.0
 
 
-@pytest.mark.parametrize(("models", "limit_s"), [("a", 60.0), ("ab", 60.0), ("abc", 30.0)])
+@pytest.mark.parametrize(
+    ("models", "limit_s"), [("a", 60.0), ("ac", 60.0), ("abc", 30.0), ("abd", 60.0), ("abcd", 20.0)]
+)
 def test_the_limit_is_shared_by_the_models_with_work(models: str, limit_s: float) -> None:
+    """And by those that fit at once: a, b and d have two places."""
     demands = {name: demand(1.0) for name in models}
     assert wait_limit_s(view(), demands, OPTIONS) == limit_s
 

@@ -24,6 +24,8 @@ from extproc.keeper.link import KeeperLink, LinkOptions
 from extproc.keeper.machine import Machine
 from extproc.keeper.model_server import ModelServer, agent_options, endpoint_name
 from extproc.keeper.models_file import ModelEntry, ModelsFile, read_models
+from extproc.keeper.replacements import Replacements
+from extproc.keeper.replacer import Replacer
 from extproc.keeper.slot_store import SlotStore, StoreError
 from extproc.settings import SettingsError
 from scraper.agent import Agent, AgentOptions
@@ -52,6 +54,7 @@ class KeeperPlan:
     name: str = ""
     token: str = field(default="", repr=False)
     drain_timeout_s: float = 30.0
+    allows_replace: bool = False
 
 
 async def run_keeper(plan: KeeperPlan, connect: Callable[[], grpc.aio.Channel]) -> None:
@@ -59,16 +62,19 @@ async def run_keeper(plan: KeeperPlan, connect: Callable[[], grpc.aio.Channel]) 
 
     Raises `SettingsError` for an invalid file, and `KeeperError` where it cannot begin.
     """
-    file = read_models(plan.models)
+    replacements = Replacements(plan.models)
+    written, file = _read(plan.models, replacements)
     host = await _host(plan)
     metadata = (("authorization", f"Bearer {plan.token}"),) if plan.token else ()
     scraping = ScraperOptions()
     lag = LoopLag(time.monotonic, scraping.slow_after_s / 2, "the keeper")
     machine = Machine(plan.name or _machine_name(), file.memory_mb, lambda: link.changed())  # noqa: PLW0108  # `link` comes later
+    replacer = Replacer(machine, replacements if plan.allows_replace else None)
     link = KeeperLink(
         machine,
         LinkOptions(picker=plan.picker, version=own_version(), metadata=metadata),
         connect,
+        replacer,
     )
 
     def make_agent(
@@ -97,9 +103,25 @@ async def run_keeper(plan: KeeperPlan, connect: Callable[[], grpc.aio.Channel]) 
             slot_store=slot_store,
         )
 
-    models = KeptModels(machine, link.models_changed, make_server)
+    def read() -> ModelsFile:
+        written, file = _read(plan.models, replacements)
+        replacer.file = written.models
+        return file
+
+    replacer.file = written.models
+    models = KeptModels(machine, link.models_changed, make_server, read)
     models.take(file)
     await _keep(machine, link, lag, plan, models)
+
+
+def _read(path: Path, replacements: Replacements) -> tuple[ModelsFile, ModelsFile]:
+    """The keeper's file as it is written, and with what operators replaced. Blocks on the disk;
+    raises `SettingsError`."""
+    written = read_models(path)
+    file, notes = replacements.apply(written)
+    for note in notes:
+        log.warning("%s: %s", path, note)
+    return written, file
 
 
 class KeptModels:
@@ -110,7 +132,9 @@ class KeptModels:
         machine: Machine,
         changed: Callable[[], None],
         make_server: Callable[[str, ModelEntry, int], ModelServer],
+        read: Callable[[], ModelsFile],
     ) -> None:
+        self._read = read
         self._machine = machine
         self._changed = changed
         self._make_server = make_server
@@ -134,7 +158,7 @@ class KeptModels:
     async def reload(self, path: Path) -> None:
         """Read the file again; a mistake in it changes nothing."""
         try:
-            file = await asyncio.to_thread(read_models, path)
+            file = await asyncio.to_thread(self._read)
         except SettingsError as error:
             log.error("the models are unchanged: %s", error)
             return

@@ -17,6 +17,7 @@ import grpc
 from extproc.keeper.log_ring import LogReader
 from extproc.keeper.machine import Machine
 from extproc.keeper.model_server import ModelState
+from extproc.keeper.replacer import Replaced, Replacer
 from extproc.pb.coxswain.v1 import keeper_pb2 as pb
 from extproc.pb.coxswain.v1.keeper_pb2_grpc import KeepersStub
 from scraper.agent.backoff import LONGEST_S, Backoff
@@ -68,6 +69,7 @@ class KeeperLink:
         machine: Machine,
         options: LinkOptions,
         connect: Callable[[], grpc.aio.Channel],
+        replacer: Replacer | None = None,
         clock: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = random_numbers.random,
     ) -> None:
@@ -80,6 +82,9 @@ class KeeperLink:
         self._due = asyncio.Event()
         self._is_status_due = True
         self._logs: dict[int, _Log] = {}
+        self._replacer = replacer
+        self._replacing: set[asyncio.Task[None]] = set()
+        self._results: list[pb.ReplaceResult] = []
         self._problem: str | None = None
         self._pinned: tuple[str, ...] = ()
         """The models that the picker reported as pinned; the next picker gets them from here."""
@@ -172,9 +177,28 @@ class KeeperLink:
             self._machine.want(command.wanted.models, command.wanted.retried)
         for request in command.logs:
             self._open(request)
+        for replacement in command.replacements:
+            task = asyncio.create_task(self._replace(replacement))
+            self._replacing.add(task)
+            task.add_done_callback(self._replacing.discard)
         for id_ in command.ended_logs:
             if (one := self._logs.pop(id_, None)) is not None:
                 self._leave(one)
+
+    async def _replace(self, request: pb.ReplaceRequest) -> None:
+        if self._replacer is None:
+            found = Replaced(problem="this keeper replaces nothing")
+        elif request.is_revert:
+            found = await self._replacer.revert(request.model)
+        else:
+            memory_mb = request.memory_mb if request.HasField("memory_mb") else None
+            found = await self._replacer.replace(
+                request.model, request.cmd, memory_mb, must_load=request.must_load
+            )
+        self._results.append(
+            pb.ReplaceResult(id=request.id, problem=found.problem, is_proved=found.is_proved)
+        )
+        self._due.set()
 
     def _open(self, request: pb.LogRequest) -> None:
         server = self._machine.servers.get(request.model)
@@ -193,7 +217,8 @@ class KeeperLink:
     # To the picker
 
     async def _write(self, call: Call) -> None:
-        await call.write(pb.KeeperMessage(hello=self._hello()))
+        hello = self._hello()
+        await call.write(pb.KeeperMessage(hello=hello))
         self._is_status_due = True
         while True:
             self._due.clear()
@@ -203,6 +228,14 @@ class KeeperLink:
             else:
                 await call.write(pb.KeeperMessage())
             await self._write_logs(call)
+            while self._results:
+                await call.write(pb.KeeperMessage(replaced=self._results.pop(0)))
+            if not self._replacing and list(hello.models) != list(self._hello().models):
+                # A stream says once what the models are: begin another one, when the picker has
+                # read this one to its end.
+                await call.done_writing()
+                await asyncio.sleep(PICKER_SILENT_S)
+                return
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_S):
                     await self._due.wait()

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from extproc.keeper.model_server import ModelServer, ModelState
+from extproc.keeper.models_file import ModelEntry
+from extproc.keeper.trial import Trial
 
 STOP_GRACE_S: Final = 20.0
 
@@ -33,6 +35,8 @@ class Machine:
         """By the names in `_tasks`. Those that were removed or replaced since are leaving."""
         self._is_stopping = False
         self._due: asyncio.Handle | None = None
+        self._next: dict[str, tuple[ModelEntry, Trial | None]] = {}
+        """What the servers that stop now are started with."""
 
     def add(self, server: ModelServer) -> None:
         """Add a model, before the first `want`."""
@@ -50,6 +54,11 @@ class Machine:
     def used_mb(self) -> int:
         """The memory of the models that hold some."""
         return sum(server.entry.memory_mb for server in self._running.values())
+
+    @property
+    def running(self) -> Collection[str]:
+        """The models that have a server, or wait for its next start."""
+        return self._tasks.keys()
 
     @property
     def waiting(self) -> Sequence[str]:
@@ -74,6 +83,20 @@ class Machine:
         self._wanted = wanted
         self.reconcile()
 
+    async def exchange(self, name: str, entry: ModelEntry, trial: Trial | None = None) -> bool:
+        """Start the server of a model with `entry` from now on, on trial. If it runs, it drains and
+        stops first, and is started again while it is wanted. Returns whether it ran."""
+        server = self.servers[name]
+        task = self._tasks.get(name)
+        if task is None:
+            server.use(entry, trial)
+            self.reconcile()
+            return False
+        self._next[name] = entry, trial
+        server.leave()
+        await asyncio.wait({task})
+        return True
+
     def changed(self) -> None:
         """A model's state changed: called by the servers."""
         self._changed()
@@ -87,7 +110,7 @@ class Machine:
             return
         wanted = set(self._wanted)
         for name, server in self._running.items():
-            if name not in wanted or self.servers.get(name) is not server:
+            if name not in wanted or self.servers.get(name) is not server or name in self._next:
                 server.leave()
         assigned_mb = self.used_mb
         for name in self.waiting:
@@ -115,9 +138,15 @@ class Machine:
 
     def _ended(self, name: str, task: asyncio.Task[None]) -> None:
         self._tasks.pop(name, None)
-        self._running.pop(name, None)
+        server = self._running.pop(name, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("keeping %s failed", name, exc_info=error)
+        if (following := self._next.pop(name, None)) is not None:
+            entry, trial = following
+            if server is not None and self.servers.get(name) is server:
+                server.use(entry, trial)
+            elif trial is not None:
+                trial.end("the keeper's file was read again meanwhile")
         self.changed()
 
     async def stop(self, drain_s: float) -> None:

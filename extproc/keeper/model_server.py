@@ -33,6 +33,7 @@ from extproc.keeper.models_file import ModelEntry
 from extproc.keeper.server_process import ServerProcess
 from extproc.keeper.slot_cache import Server, SlotCache
 from extproc.keeper.slot_store import SlotStore
+from extproc.keeper.trial import Trial, prove
 from scraper.agent import Agent, AgentOptions
 from scraper.target import EndpointTarget
 
@@ -104,11 +105,9 @@ class ModelServer:
         self.entry = entry
         self.address = address
         self.log = LogRing()
-        self._slot_cache = (
-            None
-            if slot_store is None or saves_slots(entry)
-            else SlotCache(slot_store, name, lambda text: self.log.add(f"[keeper] {text}"))
-        )
+        self._slot_store = slot_store
+        self._slot_cache = self._new_slot_cache()
+        self._trial: Trial | None = None
         self._endpoint_name = endpoint_name
         self._make_agent = make_agent
         self._changed = changed
@@ -130,6 +129,30 @@ class ModelServer:
             problem="",
             detail="",
         )
+
+    def _new_slot_cache(self) -> SlotCache | None:
+        if self._slot_store is None or saves_slots(self.entry):
+            return None
+        say: Callable[[str], None] = lambda text: self.log.add(f"[keeper] {text}")  # noqa: E731
+        return SlotCache(self._slot_store, self.name, say)
+
+    def use(self, entry: ModelEntry, trial: Trial | None = None) -> None:
+        """Start the next server with `entry`, while none runs. With a trial it must prove itself
+        when it has loaded, or the model goes back."""
+        self.entry = entry
+        self._slot_cache = self._new_slot_cache()
+        self._trial = trial
+        self.forgive()
+
+    def _fail_trial(self, problem: str) -> bool:
+        """Go back to what was there before; False if nothing was on trial."""
+        trial, self._trial = self._trial, None
+        if trial is None:
+            return False
+        self.log.add(f"[keeper] {problem}; going back to the command before")
+        self.use(trial.before)
+        trial.end(problem)
+        return True
 
     @property
     def pid(self) -> int | None:
@@ -161,6 +184,7 @@ class ModelServer:
                 if not await self._pause_after(failure):
                     break
         finally:
+            self._fail_trial("it was unloaded before it had proved itself")
             await self._end_agent()
             await self._stop_process()
             if self.status.state is not ModelState.FAILED:
@@ -199,6 +223,8 @@ class ModelServer:
             return process.how_it_ended()
         if ended == 1:
             return None
+        if self._trial is not None and (problem := await self._prove()) is not None:
+            return problem
         if cache is not None:
             ended = await self._first_of(
                 process.wait(), self._leaving.wait(), self._restore_slots(cache)
@@ -221,6 +247,15 @@ class ModelServer:
             await self._stop_process()
             return f"it gave no usable answer for {UNRESPONSIVE_S:g} s"
         return process.how_it_ended()
+
+    async def _prove(self) -> str | None:
+        """Have it complete a prompt before the picker hears of it. What went wrong, if it did."""
+        async with self._client() as client:
+            problem = await prove(client)
+        if problem is None and self._trial is not None:
+            self._trial.end(None)
+            self._trial = None
+        return problem
 
     async def _first_of(
         self, *waits: Coroutine[Any, Any, object], timeout_s: float | None = None
@@ -268,6 +303,9 @@ class ModelServer:
     async def _pause_after(self, failure: str) -> bool:
         """Wait before the next start; False if there should be none."""
         await self._stop_process()
+        last = self.log.tail(1)
+        if self._fail_trial(f"{failure}: {last[0]}" if last else failure):
+            return False
         self._failures += 1
         detail = "\n".join(self.log.tail(TAIL_LINES))
         self.log.add(f"[keeper] {self.name}: {failure}")

@@ -8,9 +8,9 @@ from extproc.cli.root import COMMANDS, root
 from tests.cli.typed_command import Command
 
 NAMES = [
-    *("up", "serve", "agent", "status", "version", "top", "models", "load", "unload"),
+    *("up", "serve", "agent", "status", "version", "top", "load", "unload"),
     *("pin", "logs", "scale", "usage", "explain", "keeper"),
-    *("endpoints", "queue", "requests", "keys", "config"),
+    *("endpoints", "models", "queue", "requests", "keys", "config"),
 ]
 
 

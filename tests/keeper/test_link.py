@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 from extproc.cli.root import root
 from extproc.keeper import model_server
 from extproc.keeper.link import KeeperLink, LinkOptions
+from extproc.keeper.replacer import Replacer
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from tests.fakes.picker import FakePicker, running_picker
 from tests.keeper.test_machine import Kit
@@ -36,18 +37,21 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Coroutine[Any, Any, Re
 
 
 @asynccontextmanager
-async def linked(kit: Kit, picker: FakePicker) -> AsyncIterator[KeeperLink]:
+async def linked(
+    kit: Kit, picker: FakePicker, replacer: Replacer | None = None
+) -> AsyncIterator[KeeperLink]:
     link = KeeperLink(
         kit.machine,
         LinkOptions(picker="the picker", version="1.2.3"),
         lambda: grpc.aio.insecure_channel(
             f"127.0.0.1:{picker.port}", options=[("grpc.use_local_subchannel_pool", 1)]
         ),
+        replacer,
     )
     kit.on_change = link.changed
     task = asyncio.create_task(link.run())
     try:
-        await until(lambda: "gpu-1" in picker.keepers.machines)
+        await until(lambda: kit.machine.name in picker.keepers.machines)
         yield link
     finally:
         task.cancel()

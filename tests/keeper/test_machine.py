@@ -24,10 +24,10 @@ MEMORY_MB = 100
 class Kit:
     """A machine of small servers; `most_mb` is the most memory that processes ever had."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "gpu-1") -> None:
         self.most_mb = 0
         self.on_change: Callable[[], None] = lambda: None
-        self.machine = Machine("gpu-1", MEMORY_MB, self._changed)
+        self.machine = Machine(name, MEMORY_MB, self._changed)
 
     def add(self, name: str, memory_mb: int, *more: str, **entry: Any) -> None:
         cmd = [sys.executable, str(TINY), *more]
@@ -37,7 +37,7 @@ class Kit:
                 name,
                 ModelEntry.model_validate({"cmd": cmd, "memory_mb": memory_mb, **entry}),
                 Address.of("127.0.0.1", free_ports(1)[0]),
-                endpoint_name=f"gpu-1.{name}",
+                endpoint_name=f"{self.machine.name}.{name}",
                 make_agent=kept._agent,
                 changed=self.machine.changed,
             )

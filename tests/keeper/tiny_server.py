@@ -2,7 +2,7 @@
 scraped. Run as a file; options that it does not know are ignored, as a wrapper's would be.
 
 `--load S` answers 503 for so long, `--exit-after S` ends by itself with status 3, `--busy-file F`
-makes a slot busy while the file exists, `--hang` ignores SIGTERM.
+makes a slot busy while the file exists, `--hang` ignores SIGTERM, `--mute` completes no prompt.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ def main() -> None:
     parser.add_argument("--exit-after", type=float)
     parser.add_argument("--busy-file", default="")
     parser.add_argument("--hang", action="store_true")
+    parser.add_argument("--mute", action="store_true")
     options, _ = parser.parse_known_args()
     ready_at = time.monotonic() + options.load
 
@@ -43,6 +44,10 @@ def main() -> None:
                 "/lora-adapters": [],
             }
             self._answer(200 if path in answers else 404, answers.get(path, {}))
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            self._answer(500 if options.mute else 200, {})
 
         def _answer(self, status: int, content: object) -> None:
             body = json.dumps(content).encode()

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -9,6 +10,7 @@ import grpc
 from extproc.admin import arguments
 from extproc.admin.call_errors import courteous, invalid, not_found, not_now, quoted
 from extproc.admin.dependencies import AdminDependencies
+from extproc.admin.keepers.rollout import Plan, Rollout, Step
 from extproc.admin.keepers.service import NoKeeperError
 from extproc.core.placement.demand import NO_DEMAND, ModelDemand
 from extproc.core.placement.machine import KeptMachine, KeptModel
@@ -18,6 +20,9 @@ from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
 
 MAX_LINES = 2000
 MAX_MODEL_CHARS = 600
+
+MAX_WORDS = 1000
+MAX_CMD_CHARS = 100_000
 
 log = logging.getLogger("coxswain.admin")
 
@@ -119,6 +124,37 @@ class ModelCalls(AdminServicer):
         return pb.UnpinModelResponse()
 
     @courteous
+    async def ReplaceModel(  # noqa: N802
+        self, request: pb.ReplaceModelRequest, context: Context
+    ) -> None:
+        machines, model = self._find_everywhere(request.model)
+        if not request.cmd and not request.HasField("memory_mb"):
+            raise invalid("cmd or memory_mb: say what should be different")
+        if len(request.cmd) > MAX_WORDS or sum(map(len, request.cmd)) > MAX_CMD_CHARS:
+            raise invalid(f"cmd: at most {MAX_WORDS} arguments and {MAX_CMD_CHARS} characters")
+        plan = Plan(
+            model=model,
+            machines=[machine.name for machine in machines],
+            cmd=request.cmd,
+            memory_mb=request.memory_mb if request.HasField("memory_mb") else None,
+        )
+        placement = self._dependencies.placement
+        rollout = Rollout(
+            self._dependencies.keepers,
+            lambda machine, name: placement.load(machine, name, is_pinned=False),
+            plan,
+        )
+        if request.is_dry_run:
+            for step in rollout.preview():
+                await context.write(_step_message(step))
+            return
+        log.info("an operator replaces %s on %s", model, ", ".join(plan.machines))
+        async with aclosing(rollout.run()) as steps:
+            async for step in steps:
+                log.info("replacing %s: %s %s", model, step.machine, step.text)
+                await context.write(_step_message(step))
+
+    @courteous
     async def WatchLog(  # noqa: N802
         self, request: pb.WatchLogRequest, context: Context
     ) -> None:
@@ -141,6 +177,19 @@ class ModelCalls(AdminServicer):
         if request.follow:
             raise not_now(f"the keeper of {machine.name} is gone")
 
+    def _find_everywhere(self, text: str) -> tuple[list[KeptMachine], str]:
+        """All machines with a model of this name; raises `CallError`."""
+        arguments.checked(text, "model", MAX_MODEL_CHARS)
+        found = [
+            machine
+            for machine in self._dependencies.keepers.machines.values()
+            if text in machine.models
+        ]
+        if found:
+            return found, text
+        machine, model = self._find_model(text)
+        return [machine], model.name
+
     def _find_model(self, text: str) -> tuple[KeptMachine, KeptModel]:
         """The model of `machine/model`, `machine.model` or `model`; raises `CallError`."""
         arguments.checked(text, "model", MAX_MODEL_CHARS)
@@ -158,3 +207,9 @@ class ModelCalls(AdminServicer):
             machines = ", ".join(machine.name for machine, _ in found[:5])
             raise not_now(f"several machines have {quoted(text)} ({machines}): write machine/model")
         return found[0]
+
+
+def _step_message(step: Step) -> pb.ReplaceModelResponse:
+    return pb.ReplaceModelResponse(
+        machine=step.machine, text=step.text, is_end=step.is_end, is_failed=step.is_failed
+    )

@@ -66,6 +66,8 @@ class _Stream:
     opened: list[pb.LogRequest] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
     logs: dict[int, LogStream] = field(default_factory=dict)
+    replacements: list[pb.ReplaceRequest] = field(default_factory=list)
+    replacing: dict[int, asyncio.Future[pb.ReplaceResult]] = field(default_factory=dict)
     due: asyncio.Event = field(default_factory=asyncio.Event)
     end: tuple[grpc.StatusCode, str] | None = None
     is_wanted_due: bool = False
@@ -116,6 +118,29 @@ class KeepersService:
             stream.retried += again
             stream.is_wanted_due = True
             stream.due.set()
+
+    def find(self, machine: str) -> KeptMachine | None:
+        """The machine as it last attached."""
+        return self._machines.get(machine)
+
+    async def replace(self, machine: str, request: pb.ReplaceRequest) -> pb.ReplaceResult:
+        """Ask a keeper to replace a model's command. Takes as long as a drain and a load. Raises
+        `NoKeeperError`, also if the keeper is lost meanwhile."""
+        stream = self._streams.get(machine)
+        if stream is None:
+            raise NoKeeperError(f"the keeper of {machine} is not connected")
+        id_ = next(self._log_ids)
+        result: asyncio.Future[pb.ReplaceResult] = asyncio.get_running_loop().create_future()
+        stream.replacing[id_] = result
+        numbered = pb.ReplaceRequest()
+        numbered.CopyFrom(request)
+        numbered.id = id_
+        stream.replacements.append(numbered)
+        stream.due.set()
+        try:
+            return await result
+        finally:
+            stream.replacing.pop(id_, None)
 
     async def read_log(
         self, machine: str, model: str, lines: int, *, is_followed: bool
@@ -200,6 +225,10 @@ class KeepersService:
             machine.statuses.update(read_status(message.status, machine, self._clock()))
             machine.has_reported = True
             self._dependencies.changed(machine)
+        elif kind == "replaced":
+            result = stream.replacing.get(message.replaced.id)
+            if result is not None and not result.done():
+                result.set_result(message.replaced)
         elif kind == "log":
             reader = stream.logs.get(message.log.id)
             if reader is not None:
@@ -230,6 +259,10 @@ class KeepersService:
         for reader in stream.logs.values():
             reader.end()
         machine = stream.machine
+        for result in stream.replacing.values():
+            if not result.done():
+                name = "the machine" if machine is None else machine.name
+                result.set_exception(NoKeeperError(f"the keeper of {name} was lost meanwhile"))
         if machine is None or self._streams.get(machine.name) is not stream:
             return
         del self._streams[machine.name]
@@ -250,8 +283,10 @@ class KeepersService:
     async def _write(self, stream: _Stream, context: Context) -> None:
         while stream.end is None:
             stream.due.clear()
-            command = pb.KeeperCommand(logs=stream.opened, ended_logs=stream.ended)
-            stream.opened, stream.ended = [], []
+            command = pb.KeeperCommand(
+                logs=stream.opened, ended_logs=stream.ended, replacements=stream.replacements
+            )
+            stream.opened, stream.ended, stream.replacements = [], [], []
             if stream.is_wanted_due:
                 stream.is_wanted_due = False
                 command.wanted.CopyFrom(

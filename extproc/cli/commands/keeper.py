@@ -49,6 +49,14 @@ async def keeper(
         str,
         typer.Option("--name", metavar="NAME", help="The machine's name; by default its own."),
     ] = "",
+    allow_replace: Annotated[
+        bool,
+        typer.Option(
+            "--allow-replace",
+            help="Let operators replace the commands of models with `coxswain models replace`. "
+            "They run with the rights of the keeper.",
+        ),
+    ] = False,
     drain_timeout: DrainOption = 30.0,
     log_format: LogFormatOption = "human",
 ) -> None:
@@ -76,6 +84,7 @@ async def keeper(
         name=name,
         token=picker.connection.token,
         drain_timeout_s=drain_timeout,
+        allows_replace=allow_replace,
     )
     try:
         await run_keeper(plan, lambda: connect(picker))

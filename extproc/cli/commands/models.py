@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from extproc.cli.admin_client import AdminClient
+from extproc.cli.admin_client import AdminClient, PickerError
+from extproc.cli.exit_codes import ExitCode
 from extproc.cli.output import Format, OutputOption, console, plain, print_json, printable, seconds
 from extproc.cli.rpc_command import talks
 
@@ -28,13 +29,17 @@ ModelArgument = Annotated[
 
 def register(root: typer.Typer) -> None:
     """Add the commands to the root command."""
-    root.command("models")(models)
+    root.add_typer(group, name="models")
     root.command("load")(load)
     root.command("unload")(unload)
     root.command("pin")(pin)
     root.command("logs")(logs)
 
 
+group = typer.Typer(rich_markup_mode=None)
+
+
+@group.callback(invoke_without_command=True)
 @talks
 async def models(picker: AdminClient, output: OutputOption = Format.TABLE) -> None:
     """Show the models of all machines with a keeper, and where they are loaded.
@@ -51,6 +56,66 @@ async def models(picker: AdminClient, output: OutputOption = Format.TABLE) -> No
         print_json(plain(answer))
     else:
         _show(answer)
+
+
+@group.command("replace")
+@talks
+async def replace(
+    picker: AdminClient,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A model, on every machine that has it; or machine/model."
+        ),
+    ],
+    cmd: Annotated[
+        str,
+        typer.Option("--cmd", metavar="COMMAND", help="The new command, as in the keeper's file."),
+    ] = "",
+    memory_mb: Annotated[
+        int | None,
+        typer.Option(
+            "--memory-mb", metavar="MIB", min=0, help="The memory that it takes from now on."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")
+    ] = False,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Start a model's servers with another command, one machine after the other.
+
+    On each machine the running requests end first. The new server must be healthy and complete a
+    prompt before it gets requests and the next machine is touched. If one fails, all go back.
+
+    The keepers must run with --allow-replace. Each keeps the new command in a file beside its own.
+
+    \b
+    Examples:
+      coxswain models replace qwen --cmd 'llama-server -m /models/qwen3-8b-q5.gguf -ngl 99'
+      coxswain models replace gpu-1/qwen --memory-mb 12000 --dry-run
+    """
+    import shlex
+
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+    try:
+        words = shlex.split(cmd)
+    except ValueError as error:
+        raise PickerError(ExitCode.USAGE, f"--cmd: {str(error).lower()}") from None
+    if not words and memory_mb is None:
+        raise PickerError(ExitCode.USAGE, "write --cmd or --memory-mb: what should be different?")
+    request = pb.ReplaceModelRequest(
+        model=model, cmd=words, memory_mb=memory_mb, is_dry_run=dry_run
+    )
+    async for step in picker.follow(picker.admin.ReplaceModel, request):
+        if output is Format.JSON:
+            print_json(plain(step), is_line=True)
+        else:
+            where = f"{printable(step.machine)}: " if step.machine else ""
+            typer.echo(f"{where}{printable(step.text)}")
+        if step.is_failed:
+            raise typer.Exit(ExitCode.REJECTED)
 
 
 def _show(answer: pb.ListModelsResponse) -> None:

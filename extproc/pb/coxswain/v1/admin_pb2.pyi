@@ -727,6 +727,30 @@ class UnpinModelResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class ReplaceModelRequest(_message.Message):
+    __slots__ = ("model", "cmd", "memory_mb", "is_dry_run")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    CMD_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MB_FIELD_NUMBER: _ClassVar[int]
+    IS_DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    cmd: _containers.RepeatedScalarFieldContainer[str]
+    memory_mb: int
+    is_dry_run: bool
+    def __init__(self, model: _Optional[str] = ..., cmd: _Optional[_Iterable[str]] = ..., memory_mb: _Optional[int] = ..., is_dry_run: _Optional[bool] = ...) -> None: ...
+
+class ReplaceModelResponse(_message.Message):
+    __slots__ = ("machine", "text", "is_end", "is_failed")
+    MACHINE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    IS_END_FIELD_NUMBER: _ClassVar[int]
+    IS_FAILED_FIELD_NUMBER: _ClassVar[int]
+    machine: str
+    text: str
+    is_end: bool
+    is_failed: bool
+    def __init__(self, machine: _Optional[str] = ..., text: _Optional[str] = ..., is_end: _Optional[bool] = ..., is_failed: _Optional[bool] = ...) -> None: ...
+
 class WatchLogRequest(_message.Message):
     __slots__ = ("model", "lines", "follow")
     MODEL_FIELD_NUMBER: _ClassVar[int]

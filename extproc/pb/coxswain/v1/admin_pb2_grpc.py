@@ -134,6 +134,11 @@ class AdminStub:
                 request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.UnpinModelRequest.SerializeToString,
                 response_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.UnpinModelResponse.FromString,
                 _registered_method=True)
+        self.ReplaceModel = channel.unary_stream(
+                '/coxswain.v1.Admin/ReplaceModel',
+                request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ReplaceModelRequest.SerializeToString,
+                response_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ReplaceModelResponse.FromString,
+                _registered_method=True)
         self.WatchLog = channel.unary_stream(
                 '/coxswain.v1.Admin/WatchLog',
                 request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.WatchLogRequest.SerializeToString,
@@ -290,6 +295,14 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReplaceModel(self, request, context):
+        """Start a model's server in another way, one machine after the other. The first one must prove
+        itself before the next is touched; if one fails, all go back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchLog(self, request, context):
         """The log of one model's server, from its keeper. llama-server does not write prompts into it
         unless it is started with --verbose or similar.
@@ -400,6 +413,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.UnpinModel,
                     request_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.UnpinModelRequest.FromString,
                     response_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.UnpinModelResponse.SerializeToString,
+            ),
+            'ReplaceModel': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReplaceModel,
+                    request_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ReplaceModelRequest.FromString,
+                    response_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ReplaceModelResponse.SerializeToString,
             ),
             'WatchLog': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchLog,
@@ -947,6 +965,33 @@ class Admin:
             '/coxswain.v1.Admin/UnpinModel',
             extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.UnpinModelRequest.SerializeToString,
             extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.UnpinModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReplaceModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/coxswain.v1.Admin/ReplaceModel',
+            extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ReplaceModelRequest.SerializeToString,
+            extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ReplaceModelResponse.FromString,
             options,
             channel_credentials,
             insecure,

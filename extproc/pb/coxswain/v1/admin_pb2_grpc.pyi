@@ -26,6 +26,7 @@ class AdminStub:
     LoadModel: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.LoadModelRequest, extproc.pb.coxswain.v1.admin_pb2.LoadModelResponse]
     UnloadModel: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.UnloadModelRequest, extproc.pb.coxswain.v1.admin_pb2.UnloadModelResponse]
     UnpinModel: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.UnpinModelRequest, extproc.pb.coxswain.v1.admin_pb2.UnpinModelResponse]
+    ReplaceModel: grpc.aio.UnaryStreamMultiCallable[extproc.pb.coxswain.v1.admin_pb2.ReplaceModelRequest, extproc.pb.coxswain.v1.admin_pb2.ReplaceModelResponse]
     WatchLog: grpc.aio.UnaryStreamMultiCallable[extproc.pb.coxswain.v1.admin_pb2.WatchLogRequest, extproc.pb.coxswain.v1.admin_pb2.WatchLogResponse]
 
 class AdminServicer:
@@ -89,6 +90,9 @@ class AdminServicer:
     def UnpinModel(
         self, request: extproc.pb.coxswain.v1.admin_pb2.UnpinModelRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.UnpinModelRequest, extproc.pb.coxswain.v1.admin_pb2.UnpinModelResponse]
     ) -> Awaitable[extproc.pb.coxswain.v1.admin_pb2.UnpinModelResponse]: ...
+    def ReplaceModel(
+        self, request: extproc.pb.coxswain.v1.admin_pb2.ReplaceModelRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.ReplaceModelRequest, extproc.pb.coxswain.v1.admin_pb2.ReplaceModelResponse]
+    ) -> AsyncIterator[extproc.pb.coxswain.v1.admin_pb2.ReplaceModelResponse] | Awaitable[None]: ...
     def WatchLog(
         self, request: extproc.pb.coxswain.v1.admin_pb2.WatchLogRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.WatchLogRequest, extproc.pb.coxswain.v1.admin_pb2.WatchLogResponse]
     ) -> AsyncIterator[extproc.pb.coxswain.v1.admin_pb2.WatchLogResponse] | Awaitable[None]: ...

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#extproc/pb/coxswain/v1/keeper.proto\x12\x0b\x63oxswain.v1\"\x98\x01\n\rKeeperMessage\x12)\n\x05hello\x18\x01 \x01(\x0b\x32\x18.coxswain.v1.KeeperHelloH\x00\x12+\n\x06status\x18\x02 \x01(\x0b\x32\x19.coxswain.v1.KeeperStatusH\x00\x12$\n\x03log\x18\x03 \x01(\x0b\x32\x15.coxswain.v1.LogLinesH\x00\x42\t\n\x07\x63ontent\"\x8d\x01\n\x0bKeeperHello\x12\x0f\n\x07machine\x18\x01 \x01(\t\x12\x11\n\tkeeper_id\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x11\n\tmemory_mb\x18\x04 \x01(\x04\x12&\n\x06models\x18\x05 \x03(\x0b\x32\x16.coxswain.v1.KeptModel\x12\x0e\n\x06pinned\x18\x06 \x03(\t\"\xb2\x01\n\tKeptModel\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61liases\x18\x02 \x03(\t\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x16\n\x0e\x63ontext_tokens\x18\x04 \x01(\x04\x12\x11\n\tmemory_mb\x18\x05 \x01(\x04\x12\r\n\x05ttl_s\x18\x06 \x01(\x01\x12\x16\n\x0e\x65xclusive_with\x18\x07 \x03(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x08 \x01(\t\x12\x14\n\x0cis_preloaded\x18\t \x01(\x08\"\x96\x03\n\x0cKeeperStatus\x12/\n\x06models\x18\x01 \x03(\x0b\x32\x1f.coxswain.v1.KeeperStatus.Model\x1a\xaa\x01\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12.\n\x05state\x18\x02 \x01(\x0e\x32\x1f.coxswain.v1.KeeperStatus.State\x12\x13\n\x0bstate_age_s\x18\x03 \x01(\x01\x12\x13\n\x06load_s\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05\x65xits\x18\x05 \x01(\r\x12\x0f\n\x07problem\x18\x06 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x07 \x01(\tB\t\n\x07_load_s\"\xa7\x01\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x12\n\x0eSTATE_UNLOADED\x10\x01\x12\x11\n\rSTATE_WAITING\x10\x02\x12\x11\n\rSTATE_LOADING\x10\x03\x12\x10\n\x0cSTATE_LOADED\x10\x04\x12\x13\n\x0fSTATE_UNLOADING\x10\x05\x12\x14\n\x10STATE_RESTARTING\x10\x06\x12\x10\n\x0cSTATE_FAILED\x10\x07\"G\n\x08LogLines\x12\n\n\x02id\x18\x01 \x01(\x04\x12\r\n\x05lines\x18\x02 \x03(\t\x12\x0f\n\x07\x64ropped\x18\x03 \x01(\x04\x12\x0f\n\x07is_last\x18\x04 \x01(\x08\"o\n\rKeeperCommand\x12#\n\x06wanted\x18\x01 \x01(\x0b\x32\x13.coxswain.v1.Wanted\x12%\n\x04logs\x18\x02 \x03(\x0b\x32\x17.coxswain.v1.LogRequest\x12\x12\n\nended_logs\x18\x03 \x03(\x04\"9\n\x06Wanted\x12\x0e\n\x06models\x18\x01 \x03(\t\x12\x0f\n\x07retried\x18\x02 \x03(\t\x12\x0e\n\x06pinned\x18\x03 \x03(\t\"K\n\nLogRequest\x12\n\n\x02id\x18\x01 \x01(\x04\x12\r\n\x05model\x18\x02 \x01(\t\x12\r\n\x05lines\x18\x03 \x01(\r\x12\x13\n\x0bis_followed\x18\x04 \x01(\x08\x32O\n\x07Keepers\x12\x44\n\x06\x41ttach\x12\x1a.coxswain.v1.KeeperMessage\x1a\x1a.coxswain.v1.KeeperCommand(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#extproc/pb/coxswain/v1/keeper.proto\x12\x0b\x63oxswain.v1\"\xc8\x01\n\rKeeperMessage\x12)\n\x05hello\x18\x01 \x01(\x0b\x32\x18.coxswain.v1.KeeperHelloH\x00\x12+\n\x06status\x18\x02 \x01(\x0b\x32\x19.coxswain.v1.KeeperStatusH\x00\x12$\n\x03log\x18\x03 \x01(\x0b\x32\x15.coxswain.v1.LogLinesH\x00\x12.\n\x08replaced\x18\x04 \x01(\x0b\x32\x1a.coxswain.v1.ReplaceResultH\x00\x42\t\n\x07\x63ontent\"\x8d\x01\n\x0bKeeperHello\x12\x0f\n\x07machine\x18\x01 \x01(\t\x12\x11\n\tkeeper_id\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x11\n\tmemory_mb\x18\x04 \x01(\x04\x12&\n\x06models\x18\x05 \x03(\x0b\x32\x16.coxswain.v1.KeptModel\x12\x0e\n\x06pinned\x18\x06 \x03(\t\"\xb2\x01\n\tKeptModel\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61liases\x18\x02 \x03(\t\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x16\n\x0e\x63ontext_tokens\x18\x04 \x01(\x04\x12\x11\n\tmemory_mb\x18\x05 \x01(\x04\x12\r\n\x05ttl_s\x18\x06 \x01(\x01\x12\x16\n\x0e\x65xclusive_with\x18\x07 \x03(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x08 \x01(\t\x12\x14\n\x0cis_preloaded\x18\t \x01(\x08\"\x96\x03\n\x0cKeeperStatus\x12/\n\x06models\x18\x01 \x03(\x0b\x32\x1f.coxswain.v1.KeeperStatus.Model\x1a\xaa\x01\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12.\n\x05state\x18\x02 \x01(\x0e\x32\x1f.coxswain.v1.KeeperStatus.State\x12\x13\n\x0bstate_age_s\x18\x03 \x01(\x01\x12\x13\n\x06load_s\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05\x65xits\x18\x05 \x01(\r\x12\x0f\n\x07problem\x18\x06 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x07 \x01(\tB\t\n\x07_load_s\"\xa7\x01\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x12\n\x0eSTATE_UNLOADED\x10\x01\x12\x11\n\rSTATE_WAITING\x10\x02\x12\x11\n\rSTATE_LOADING\x10\x03\x12\x10\n\x0cSTATE_LOADED\x10\x04\x12\x13\n\x0fSTATE_UNLOADING\x10\x05\x12\x14\n\x10STATE_RESTARTING\x10\x06\x12\x10\n\x0cSTATE_FAILED\x10\x07\"G\n\x08LogLines\x12\n\n\x02id\x18\x01 \x01(\x04\x12\r\n\x05lines\x18\x02 \x03(\t\x12\x0f\n\x07\x64ropped\x18\x03 \x01(\x04\x12\x0f\n\x07is_last\x18\x04 \x01(\x08\"\xa2\x01\n\rKeeperCommand\x12#\n\x06wanted\x18\x01 \x01(\x0b\x32\x13.coxswain.v1.Wanted\x12%\n\x04logs\x18\x02 \x03(\x0b\x32\x17.coxswain.v1.LogRequest\x12\x12\n\nended_logs\x18\x03 \x03(\x04\x12\x31\n\x0creplacements\x18\x04 \x03(\x0b\x32\x1b.coxswain.v1.ReplaceRequest\"\x84\x01\n\x0eReplaceRequest\x12\n\n\x02id\x18\x01 \x01(\x04\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0b\n\x03\x63md\x18\x03 \x03(\t\x12\x16\n\tmemory_mb\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x11\n\tis_revert\x18\x05 \x01(\x08\x12\x11\n\tmust_load\x18\x06 \x01(\x08\x42\x0c\n\n_memory_mb\"?\n\rReplaceResult\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0f\n\x07problem\x18\x02 \x01(\t\x12\x11\n\tis_proved\x18\x03 \x01(\x08\"9\n\x06Wanted\x12\x0e\n\x06models\x18\x01 \x03(\t\x12\x0f\n\x07retried\x18\x02 \x03(\t\x12\x0e\n\x06pinned\x18\x03 \x03(\t\"K\n\nLogRequest\x12\n\n\x02id\x18\x01 \x01(\x04\x12\r\n\x05model\x18\x02 \x01(\t\x12\r\n\x05lines\x18\x03 \x01(\r\x12\x13\n\x0bis_followed\x18\x04 \x01(\x08\x32O\n\x07Keepers\x12\x44\n\x06\x41ttach\x12\x1a.coxswain.v1.KeeperMessage\x1a\x1a.coxswain.v1.KeeperCommand(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,25 +32,29 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'extproc.pb.coxswain.v1.keep
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_KEEPERMESSAGE']._serialized_start=53
-  _globals['_KEEPERMESSAGE']._serialized_end=205
-  _globals['_KEEPERHELLO']._serialized_start=208
-  _globals['_KEEPERHELLO']._serialized_end=349
-  _globals['_KEPTMODEL']._serialized_start=352
-  _globals['_KEPTMODEL']._serialized_end=530
-  _globals['_KEEPERSTATUS']._serialized_start=533
-  _globals['_KEEPERSTATUS']._serialized_end=939
-  _globals['_KEEPERSTATUS_MODEL']._serialized_start=599
-  _globals['_KEEPERSTATUS_MODEL']._serialized_end=769
-  _globals['_KEEPERSTATUS_STATE']._serialized_start=772
-  _globals['_KEEPERSTATUS_STATE']._serialized_end=939
-  _globals['_LOGLINES']._serialized_start=941
-  _globals['_LOGLINES']._serialized_end=1012
-  _globals['_KEEPERCOMMAND']._serialized_start=1014
-  _globals['_KEEPERCOMMAND']._serialized_end=1125
-  _globals['_WANTED']._serialized_start=1127
-  _globals['_WANTED']._serialized_end=1184
-  _globals['_LOGREQUEST']._serialized_start=1186
-  _globals['_LOGREQUEST']._serialized_end=1261
-  _globals['_KEEPERS']._serialized_start=1263
-  _globals['_KEEPERS']._serialized_end=1342
+  _globals['_KEEPERMESSAGE']._serialized_end=253
+  _globals['_KEEPERHELLO']._serialized_start=256
+  _globals['_KEEPERHELLO']._serialized_end=397
+  _globals['_KEPTMODEL']._serialized_start=400
+  _globals['_KEPTMODEL']._serialized_end=578
+  _globals['_KEEPERSTATUS']._serialized_start=581
+  _globals['_KEEPERSTATUS']._serialized_end=987
+  _globals['_KEEPERSTATUS_MODEL']._serialized_start=647
+  _globals['_KEEPERSTATUS_MODEL']._serialized_end=817
+  _globals['_KEEPERSTATUS_STATE']._serialized_start=820
+  _globals['_KEEPERSTATUS_STATE']._serialized_end=987
+  _globals['_LOGLINES']._serialized_start=989
+  _globals['_LOGLINES']._serialized_end=1060
+  _globals['_KEEPERCOMMAND']._serialized_start=1063
+  _globals['_KEEPERCOMMAND']._serialized_end=1225
+  _globals['_REPLACEREQUEST']._serialized_start=1228
+  _globals['_REPLACEREQUEST']._serialized_end=1360
+  _globals['_REPLACERESULT']._serialized_start=1362
+  _globals['_REPLACERESULT']._serialized_end=1425
+  _globals['_WANTED']._serialized_start=1427
+  _globals['_WANTED']._serialized_end=1484
+  _globals['_LOGREQUEST']._serialized_start=1486
+  _globals['_LOGREQUEST']._serialized_end=1561
+  _globals['_KEEPERS']._serialized_start=1563
+  _globals['_KEEPERS']._serialized_end=1642
 # @@protoc_insertion_point(module_scope)

@@ -9,14 +9,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class KeeperMessage(_message.Message):
-    __slots__ = ("hello", "status", "log")
+    __slots__ = ("hello", "status", "log", "replaced")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     LOG_FIELD_NUMBER: _ClassVar[int]
+    REPLACED_FIELD_NUMBER: _ClassVar[int]
     hello: KeeperHello
     status: KeeperStatus
     log: LogLines
-    def __init__(self, hello: _Optional[_Union[KeeperHello, _Mapping]] = ..., status: _Optional[_Union[KeeperStatus, _Mapping]] = ..., log: _Optional[_Union[LogLines, _Mapping]] = ...) -> None: ...
+    replaced: ReplaceResult
+    def __init__(self, hello: _Optional[_Union[KeeperHello, _Mapping]] = ..., status: _Optional[_Union[KeeperStatus, _Mapping]] = ..., log: _Optional[_Union[LogLines, _Mapping]] = ..., replaced: _Optional[_Union[ReplaceResult, _Mapping]] = ...) -> None: ...
 
 class KeeperHello(_message.Message):
     __slots__ = ("machine", "keeper_id", "version", "memory_mb", "models", "pinned")
@@ -110,14 +112,42 @@ class LogLines(_message.Message):
     def __init__(self, id: _Optional[int] = ..., lines: _Optional[_Iterable[str]] = ..., dropped: _Optional[int] = ..., is_last: _Optional[bool] = ...) -> None: ...
 
 class KeeperCommand(_message.Message):
-    __slots__ = ("wanted", "logs", "ended_logs")
+    __slots__ = ("wanted", "logs", "ended_logs", "replacements")
     WANTED_FIELD_NUMBER: _ClassVar[int]
     LOGS_FIELD_NUMBER: _ClassVar[int]
     ENDED_LOGS_FIELD_NUMBER: _ClassVar[int]
+    REPLACEMENTS_FIELD_NUMBER: _ClassVar[int]
     wanted: Wanted
     logs: _containers.RepeatedCompositeFieldContainer[LogRequest]
     ended_logs: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, wanted: _Optional[_Union[Wanted, _Mapping]] = ..., logs: _Optional[_Iterable[_Union[LogRequest, _Mapping]]] = ..., ended_logs: _Optional[_Iterable[int]] = ...) -> None: ...
+    replacements: _containers.RepeatedCompositeFieldContainer[ReplaceRequest]
+    def __init__(self, wanted: _Optional[_Union[Wanted, _Mapping]] = ..., logs: _Optional[_Iterable[_Union[LogRequest, _Mapping]]] = ..., ended_logs: _Optional[_Iterable[int]] = ..., replacements: _Optional[_Iterable[_Union[ReplaceRequest, _Mapping]]] = ...) -> None: ...
+
+class ReplaceRequest(_message.Message):
+    __slots__ = ("id", "model", "cmd", "memory_mb", "is_revert", "must_load")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    CMD_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MB_FIELD_NUMBER: _ClassVar[int]
+    IS_REVERT_FIELD_NUMBER: _ClassVar[int]
+    MUST_LOAD_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    model: str
+    cmd: _containers.RepeatedScalarFieldContainer[str]
+    memory_mb: int
+    is_revert: bool
+    must_load: bool
+    def __init__(self, id: _Optional[int] = ..., model: _Optional[str] = ..., cmd: _Optional[_Iterable[str]] = ..., memory_mb: _Optional[int] = ..., is_revert: _Optional[bool] = ..., must_load: _Optional[bool] = ...) -> None: ...
+
+class ReplaceResult(_message.Message):
+    __slots__ = ("id", "problem", "is_proved")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    IS_PROVED_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    problem: str
+    is_proved: bool
+    def __init__(self, id: _Optional[int] = ..., problem: _Optional[str] = ..., is_proved: _Optional[bool] = ...) -> None: ...
 
 class Wanted(_message.Message):
     __slots__ = ("models", "retried", "pinned")

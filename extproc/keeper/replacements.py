@@ -1,0 +1,113 @@
+"""Commands of models that an operator replaced: kept beside the keeper's file, which stays as is.
+
+    models.yaml  ->  models.replaced.yaml
+
+The file of models belongs to people: it has comments, is under version control, or cannot be
+written. A replacement holds until its entry there changes: then the file counts again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Final
+
+import yaml
+from pydantic import Field, ValidationError
+
+from extproc.keeper.models_file import MAX_MB, Command, ModelEntry, ModelsFile, Name
+from extproc.settings.problems import Problem, SettingsError, dotted
+from extproc.settings.section import Section
+from extproc.settings.yaml_file import read_yaml
+
+HEADER: Final = (
+    "# Written by `coxswain models replace`. Each entry holds until the same one in the file of\n"
+    "# models changes. To go back, delete it and restart the keeper.\n"
+)
+
+
+class Replacement(Section):
+    """What is different about one model. `of` is the digest of the entry that it replaces."""
+
+    of: str
+    cmd: Command
+    memory_mb: Annotated[int, Field(ge=0, le=MAX_MB)]
+
+
+class _File(Section):
+    models: dict[Name, Replacement] = Field(default_factory=dict)
+
+
+class Replacements:
+    """The file beside `models`. All calls block on the disk."""
+
+    def __init__(self, models: Path) -> None:
+        self.path = models.with_suffix(f".replaced{models.suffix}")
+        self._held: dict[str, Replacement] = {}
+
+    def apply(self, file: ModelsFile) -> tuple[ModelsFile, list[str]]:
+        """The models with their replacements, and a sentence for each that is left out. Raises
+        `SettingsError`."""
+        if not self.path.exists():
+            return file, []
+        try:
+            found = _File.model_validate(read_yaml(self.path).values or {})
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            raise SettingsError(
+                [
+                    Problem(
+                        where=str(self.path),
+                        key=dotted(problem["loc"]),
+                        message=f"{problem['msg'].lower()}; correct it or delete the file",
+                    )
+                ]
+            ) from None
+        entries, notes = dict(file.models), []
+        for name, one in found.models.items():
+            if name not in entries or one.of != digest_of(entries[name]):
+                notes.append(
+                    f"{name} has changed in the file of models: its replacement is dropped"
+                )
+                continue
+            self._held[name] = one
+            entries[name] = changed(entries[name], one.cmd, one.memory_mb)
+        return file.model_copy(update={"models": entries}), notes
+
+    def put(self, name: str, base: ModelEntry, entry: ModelEntry) -> None:
+        """Keep what replaces `base`, the entry of the file of models. Raises `OSError`."""
+        held = dict(self._held)
+        if (entry.cmd, entry.memory_mb) == (base.cmd, base.memory_mb):
+            held.pop(name, None)
+        else:
+            held[name] = Replacement(of=digest_of(base), cmd=entry.cmd, memory_mb=entry.memory_mb)
+        self._write(held)
+        self._held = held
+
+    def _write(self, held: Mapping[str, Replacement]) -> None:
+        content = {
+            "models": {
+                name: {"of": one.of, "cmd": list(one.cmd), "memory_mb": one.memory_mb}
+                for name, one in held.items()
+            }
+        }
+        draft = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
+        # A command may hold a key.
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(HEADER + yaml.safe_dump(content, sort_keys=False))
+        draft.replace(self.path)
+
+
+def changed(entry: ModelEntry, cmd: tuple[str, ...], memory_mb: int) -> ModelEntry:
+    """The entry with another command and memory."""
+    return entry.model_copy(update={"cmd": cmd, "memory_mb": memory_mb})
+
+
+def digest_of(entry: ModelEntry) -> str:
+    """Two entries with the same digest start the same server."""
+    text = json.dumps(entry.model_dump(mode="json"), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,87 @@
+"""What an engine does for the members of a cluster: it says who leads, and keeps a few facts.
+
+An engine holds one lock with a time to live, a counter of epochs, the records of the members that
+live, and what operators asked for. It is never on a request's way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class EngineError(Exception):
+    """The engine did not answer, or its answer makes no sense; `str(error)` names no secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One machine. `id` is another one after each start. `address` is where other members reach its
+    core, `fronts` are the names of its fronts. It `follows` if one of them hears a leader of
+    another machine that decides."""
+
+    id: str
+    name: str
+    address: str
+    version: str = ""
+    fronts: tuple[str, ...] = ()
+    follows: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """What a member says of itself. A candidate wants to lead, or to go on leading; `epoch` is the
+    highest that it knows."""
+
+    member: Member
+    is_candidate: bool
+    is_leading: bool
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    """Who leads in `epoch`. `is_clean` says that the leader before it had stopped deciding when
+    this one was elected."""
+
+    id: str
+    name: str
+    address: str
+    epoch: int
+    is_clean: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What the engine answers. `leader` is the last that was elected, None for nobody; without
+    `is_held` its lease has run out. `members` live, the asking one included."""
+
+    leader: Leader | None
+    is_held: bool
+    members: tuple[Member, ...]
+    kept: int = 0
+    """The version of what is kept."""
+
+
+class Engine(Protocol):
+    """Every method may raise `EngineError`, and is bounded in time."""
+
+    async def beat(self, beat: Beat) -> View:
+        """Say that a member lives, and hear who leads. In one step: a candidate gets the lock if it
+        is free, in a new epoch, or in its own if it leads already. An engine that has forgotten
+        learns the epoch from this, and waits for the leader for a lease before it elects."""
+
+    async def resign(self, member_id: str) -> None:
+        """The member leads no longer, and has stopped deciding."""
+
+    async def leave(self, member_id: str) -> None:
+        """The member ends, with its fronts."""
+
+    async def keep(self, text: str, epoch: int) -> None:
+        """Keep `text` in place of what was kept, unless an epoch later than `epoch` began."""
+
+    async def kept(self) -> str:
+        """What is kept; empty for nothing."""
+
+    async def aclose(self) -> None:
+        """End all connections."""

@@ -1,0 +1,218 @@
+"""The engine in Valkey or Redis: one script for each call, so that each is one step.
+
+All keys have one hash tag, so they are on one node of a cluster. Times to live are measured by the
+server's clock alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+import redis.asyncio as client
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from extproc.cluster.engine import EngineError, Leader, Member, View
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+
+    from extproc.cluster.engine import Beat
+
+MAX_KEPT_BYTES: Final = 1 << 20
+
+BEAT: Final = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local id, record, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local is_candidate, is_leading, known = ARGV[4] == '1', ARGV[5] == '1', tonumber(ARGV[6])
+redis.call('ZADD', KEYS[3], now + lease, id)
+redis.call('HSET', KEYS[4], id, record)
+for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now)) do
+  redis.call('ZREM', KEYS[3], gone)
+  redis.call('HDEL', KEYS[4], gone)
+end
+local place = redis.call('HMGET', KEYS[2], 'epoch', 'id', 'record', 'clean', 'resigned')
+local epoch = tonumber(place[1] or '0')
+local holder = redis.call('GET', KEYS[1])
+local was_its_own = place[2] == id or not place[2] or place[2] == ''
+local is_its_own = is_leading and (known > epoch or (known == epoch and was_its_own))
+if is_candidate and holder == id and known <= epoch then
+  redis.call('PEXPIRE', KEYS[1], lease)
+elseif is_candidate and (is_its_own or (not holder and known <= epoch)) then
+  local clean = place[5] == '1' and '1' or '0'
+  if is_its_own then
+    epoch = known
+    clean = place[4] or '0'
+  else
+    epoch = epoch + 1
+  end
+  redis.call('SET', KEYS[1], id, 'PX', lease)
+  redis.call('HSET', KEYS[2], 'epoch', epoch, 'id', id, 'record', record, 'clean', clean,
+             'resigned', '0')
+elseif holder == id and not is_candidate then
+  redis.call('DEL', KEYS[1])
+elseif known > epoch then
+  redis.call('SET', KEYS[1], '', 'PX', lease)
+  redis.call('HSET', KEYS[2], 'epoch', known, 'id', '', 'record', '', 'clean', '0',
+             'resigned', '0')
+end
+place = redis.call('HMGET', KEYS[2], 'epoch', 'record', 'clean')
+return {place[1] or '0', place[2] or '', place[3] or '0', redis.call('EXISTS', KEYS[1]),
+        redis.call('HVALS', KEYS[4]), redis.call('HGET', KEYS[5], 'version') or '0'}
+"""
+
+RESIGN: Final = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then
+  redis.call('DEL', KEYS[1])
+  redis.call('HSET', KEYS[2], 'resigned', '1')
+end
+return 0
+"""
+
+LEAVE: Final = """
+redis.call('ZREM', KEYS[3], ARGV[1])
+redis.call('HDEL', KEYS[4], ARGV[1])
+return 0
+"""
+
+KEEP: Final = """
+if tonumber(redis.call('HGET', KEYS[2], 'epoch') or '0') > tonumber(ARGV[2]) then
+  return 0
+end
+redis.call('HSET', KEYS[5], 'text', ARGV[1])
+return redis.call('HINCRBY', KEYS[5], 'version', 1)
+"""
+
+
+class ValkeyEngine:
+    """See `Engine`. `addresses` are of one server, or of the sentinels that watch `master`. Each
+    call ends within `timeout_s`. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        name: str,
+        addresses: Sequence[str],
+        lease_s: float,
+        *,
+        master: str | None = None,
+        password: str | None = None,
+        ca_file: str | None = None,
+    ) -> None:
+        self._lease_ms = round(lease_s * 1000)
+        self._timeout_s = lease_s / 4
+        self._keys = [
+            f"{{coxswain:{name}}}:{part}" for part in ("lead", "leader", "alive", "members", "kept")
+        ]
+        self._sentinels: list[client.Redis] = []
+        self._client = self._connect(addresses, master, password, ca_file)
+        self._beat = self._client.register_script(BEAT)
+        self._resign = self._client.register_script(RESIGN)
+        self._leave = self._client.register_script(LEAVE)
+        self._keep = self._client.register_script(KEEP)
+
+    def _connect(
+        self,
+        addresses: Sequence[str],
+        master: str | None,
+        password: str | None,
+        ca_file: str | None,
+    ) -> client.Redis:
+        options: dict[str, Any] = {
+            "socket_timeout": self._timeout_s,
+            "socket_connect_timeout": self._timeout_s,
+            "retry": Retry(NoBackoff(), 0),
+            "decode_responses": True,
+        }
+        if password is not None:
+            options["password"] = password
+        if ca_file is not None:
+            options["ssl_ca_certs"] = ca_file
+        if master is None:
+            return client.Redis.from_url(addresses[0], **options)
+        pairs = [address.rpartition("://")[2].rpartition(":")[::2] for address in addresses]
+        if addresses[0].startswith("rediss://"):
+            options["ssl"] = True
+        watchers = {key: options[key] for key in options if key != "password"}
+        sentinel = Sentinel(  # type: ignore[no-untyped-call]  # it declares nothing
+            [(host, int(port)) for host, port in pairs], sentinel_kwargs=watchers
+        )
+        self._sentinels = list(sentinel.sentinels)
+        found: client.Redis = sentinel.master_for(master, **options)
+        return found
+
+    async def beat(self, beat: Beat) -> View:
+        record = json.dumps(asdict(beat.member))
+        flags = [int(beat.is_candidate), int(beat.is_leading), beat.epoch]
+        arguments: list[str | int] = [beat.member.id, record, self._lease_ms, *flags]
+        answer = await self._bounded(self._beat(keys=self._keys, args=arguments))
+        try:
+            epoch, place, clean, is_held, members, kept = answer
+            leader = None
+            if place:
+                who = _member(place)
+                leader = Leader(
+                    id=who.id,
+                    name=who.name,
+                    address=who.address,
+                    epoch=int(epoch),
+                    is_clean=clean == "1",
+                )
+            found = tuple(sorted(map(_member, members), key=lambda each: each.name))
+            return View(
+                leader=leader,
+                is_held=bool(is_held),
+                members=found,
+                kept=int(kept),
+            )
+        except (KeyError, TypeError, ValueError):
+            raise EngineError("its keys hold something else: choose another cluster.name") from None
+
+    async def resign(self, member_id: str) -> None:
+        await self._bounded(self._resign(keys=self._keys, args=[member_id]))
+
+    async def leave(self, member_id: str) -> None:
+        await self._bounded(self._leave(keys=self._keys, args=[member_id]))
+
+    async def keep(self, text: str, epoch: int) -> None:
+        if len(text) > MAX_KEPT_BYTES:
+            raise EngineError(f"more than {MAX_KEPT_BYTES} bytes are not kept")
+        await self._bounded(self._keep(keys=self._keys, args=[text, epoch]))
+
+    async def kept(self) -> str:
+        return str(await self._bounded(self._client.hget(self._keys[4], "text")) or "")
+
+    async def aclose(self) -> None:
+        for each in (self._client, *self._sentinels):
+            await each.aclose()
+
+    async def _bounded(self, work: Awaitable[Any]) -> Any:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await work
+        except TimeoutError:
+            raise EngineError(f"no answer within {self._timeout_s:g} s") from None
+        except (RedisError, OSError) as error:
+            raise EngineError(_reason(error)) from None
+
+
+def _member(text: str) -> Member:
+    found = json.loads(text)
+    return Member(
+        id=str(found["id"]),
+        name=str(found["name"]),
+        address=str(found["address"]),
+        version=str(found.get("version", "")),
+        fronts=tuple(map(str, found.get("fronts", ()))),
+        follows=bool(found.get("follows")),
+    )
+
+
+def _reason(error: Exception) -> str:
+    """Its first line: messages of the client name addresses, never passwords."""
+    return (str(error).partition("\n")[0] or type(error).__name__)[:200]

@@ -46,6 +46,7 @@ def envoy_options(settings: Settings) -> EnvoyOptions:
         admin=HostPort.parse(envoy.admin),
         metrics=HostPort.parse(envoy.metrics) if envoy.metrics else None,
         picker=picker,
+        other_pickers=tuple(map(HostPort.parse, envoy.other_pickers)),
         picker_tls=_picker_tls(settings, picker.host),
         tls_profiles=_tls_profiles(servers, envoy.server_ca_files),
         injects_keys=envoy.inject_keys or any(each.inject_key for each in servers),

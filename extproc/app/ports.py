@@ -101,11 +101,12 @@ def http2_server(
     return Http2Server(table, clock, limits, tls)
 
 
-def listening_sockets(settings: Settings) -> tuple[list[socket.socket], int]:
-    """Sockets that listen on `listen.grpc`, not blocking, and their port. Raises `ListenError`."""
+def listening_sockets(address: str, setting: str) -> tuple[list[socket.socket], int]:
+    """Sockets that listen on `address`, named by `setting`, not blocking, and their port. Raises
+    `ListenError`."""
     server = Http2Server({}, time.monotonic)
     try:
-        port = server.bind(*split_host_port(settings.listen.grpc))
+        port = server.bind(*split_host_port(address))
     except OSError:
-        raise _cannot_listen(settings.listen.grpc, "listen.grpc") from None
+        raise _cannot_listen(address, setting) from None
     return server.take_sockets(), port

@@ -10,6 +10,7 @@ from pathlib import Path
 from extproc.app.discovery.entries import entries_of, names_of
 from extproc.app.security import exposure
 from extproc.app.security.ca_bundles import read_ca_bundles
+from extproc.app.security.cluster_access import check_cluster
 from extproc.envoy_config.options import OptionsError
 from extproc.security.path_rule import PathRuleError
 from extproc.settings import (
@@ -39,6 +40,7 @@ def startup_problems(settings: Settings) -> tuple[Problem, ...]:
         lambda: exposure.check_exposure(settings),
         lambda: _check_scale_command(settings),
         lambda: _check_client_keys(settings),
+        lambda: check_cluster(settings),
     )
 
 

@@ -64,12 +64,11 @@ class Election:
         is_led = member.follows or any(
             each.follows for each in self.members if each.id != member.id
         )
-        is_candidate = can_lead and (self.is_leading or (is_known and not is_led))
-        may_claim = now <= max(self.permitted_until, self.followed_until)
+        goes_on = self.is_leading and now <= max(self.permitted_until, self.followed_until)
         return Beat(
             member=member,
-            is_candidate=is_candidate,
-            is_leading=self.is_leading and may_claim,
+            is_candidate=can_lead and (goes_on or (is_known and not is_led)),
+            is_leading=self.is_leading and now <= self.permitted_until,
             epoch=self.epoch,
         )
 

@@ -1,8 +1,11 @@
 """The processes of a picker with `fronts`, as operators see them."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
+from typing import Any
 
 
 class TakeoverReason(Enum):
@@ -14,6 +17,8 @@ class TakeoverReason(Enum):
     """It gave no sign of life and was killed by the supervisor."""
     LEFT = "left"
     """It was asked to end."""
+    MEMBER = "member"
+    """It ran on another machine of the cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +69,43 @@ class Takeover:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterMember:
+    """One machine of a cluster, as the engine knows it."""
+
+    name: str
+    address: str
+    version: str
+    fronts: int
+    is_leading: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterReport:
+    """A cluster, as `member` sees it: who leads, in which epoch, and who lives. `elections` counts
+    how often this member was elected since it started; `engine_error` says why the engine does not
+    answer."""
+
+    member: str
+    leader: str
+    is_leading: bool
+    epoch: int
+    elections: int
+    is_in_touch: bool
+    engine_error: str
+    members: tuple[ClusterMember, ...]
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> ClusterReport:
+        """Read what `as_json` wrote."""
+        members = tuple(ClusterMember(**each) for each in found["members"])
+        return cls(**{**found, "members": members})
+
+    def as_json(self) -> dict[str, Any]:
+        """For `/status`, and from the supervisor to its cores."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Processes:
     """All of them. `fronts` is the wanted number; `takeovers` are by reason, and `restarts` are the
     processes that were started again, by role, all since the supervisor started."""
@@ -73,6 +115,7 @@ class Processes:
     restarts: Mapping[str, int]
     members: tuple[Process, ...]
     last_takeover: Takeover | None = None
+    cluster: ClusterReport | None = None
 
     @property
     def total_takeovers(self) -> int:
@@ -87,4 +130,5 @@ class Processes:
             "restarts": dict(self.restarts),
             "members": [each.as_json() for each in self.members],
             "last_takeover": None if self.last_takeover is None else self.last_takeover.as_json(),
+            **({} if self.cluster is None else {"cluster": self.cluster.as_json()}),
         }

@@ -152,6 +152,8 @@ def picker(options: EnvoyOptions) -> Cluster:
         # loss is no reason to leave them. Their message timeout is long: this is what ends the
         # streams of a picker that hangs.
         cluster.close_connections_on_host_health_failure = True
+        if options.other_pickers:
+            _add_hosts(cluster, options)
     else:
         cluster.outlier_detection = _gone_at_once()
     if options.picker_tls is not None:
@@ -172,6 +174,20 @@ def picker(options: EnvoyOptions) -> Cluster:
         )
     ]
     return cluster
+
+
+def _add_hosts(cluster: Cluster, options: EnvoyOptions) -> None:
+    """Add the other members of a cluster. A lost connection takes a member out, but never all of
+    them: the last one goes on as a single picker with fronts does."""
+    places = (options.picker, *options.other_pickers)
+    if not all(is_ip(place.host) for place in places):
+        cluster.type = ClusterDiscoveryType.STRICT_DNS
+    assert cluster.load_assignment is not None
+    hosts = [LbEndpoint(endpoint=Endpoint(address=address(place))) for place in places]
+    cluster.load_assignment.endpoints = [LocalityLbEndpoints(lb_endpoints=hosts)]
+    cluster.outlier_detection = _gone_at_once()
+    cluster.outlier_detection.max_ejection_percent = 100 - 100 // len(places)
+    cluster.lb_policy = ClusterLbPolicy.LEAST_REQUEST
 
 
 def _gone_at_once() -> OutlierDetection:

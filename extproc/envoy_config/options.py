@@ -67,6 +67,7 @@ class EnvoyOptions:
     admin: HostPort = HostPort("127.0.0.1", 9901)
     metrics: HostPort | None = None  # for Prometheus: none of the other admin pages
     picker: HostPort = HostPort("127.0.0.1", 9002)
+    other_pickers: tuple[HostPort, ...] = ()  # the other members of a cluster
     status: HostPort | None = HostPort("127.0.0.1", 9090)  # for /queue/{id}; None closes it
     llama_cluster: str = LLAMA_CLUSTER
     picker_cluster: str = "coxswain"

@@ -5,12 +5,16 @@
 
 Nothing of a front is heard between its hello and the opening: it would be decided with books that
 lack what other fronts hold. A front that says hello later is taken over in one step.
+
+In a cluster nothing is heard or sent either while the core has no permission to decide: another
+machine may lead. It goes on where it was, or the supervisor ends it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -23,10 +27,16 @@ if TYPE_CHECKING:
 
     from extproc.fronts.frames import Frame
     from extproc.fronts.link import Link
+    from extproc.fronts.permission import Permission
     from extproc.transport.call import Call, CallHandler, ServiceTable
 
 State = tuple[Any, ...]
 POLL_S: Final = 0.01
+PING_S: Final = 0.25
+SILENT_S: Final = 2.0
+"""A front of another machine that says nothing for so long is left: what runs there drains."""
+PAUSED_S: Final = 1.0
+"""If a tick comes so late, it was this process that stood still."""
 
 log = logging.getLogger("coxswain.fronts")
 
@@ -142,8 +152,18 @@ class FrontLink:
 class CoreCalls:
     """The data plane's server of a core. Belongs to one event loop."""
 
-    def __init__(self, table: ServiceTable, continuer: Continuer, port: int) -> None:
+    def __init__(
+        self,
+        table: ServiceTable,
+        continuer: Continuer,
+        port: int,
+        permission: Permission | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.continuer = continuer
+        self._permission = permission
+        self._clock = clock
+        self._ticked_at = clock()
         self.is_open = False
         self.fronts: dict[Link, FrontLink] = {}
         self.hellos: list[Hello] = []
@@ -187,11 +207,39 @@ class CoreCalls:
     def __len__(self) -> int:
         return sum(len(front.calls) for front in self.fronts.values())
 
+    def replace(self, link: Link) -> None:
+        """Attach a link in place of one with the same name, which may not have ended yet."""
+        for other in [each for each in self.fronts if each.name == link.name]:
+            self.lost(other)
+            other.close()
+        self.attach(link)
+
     def attach(self, link: Link) -> None:
         """A front will say hello over this link."""
         self.fronts[link] = FrontLink(self, link)
         if self.is_open:
             self._greet(self.fronts[link])
+
+    def may_decide(self) -> bool:
+        """Whether no other core can be in its place."""
+        return self._permission is None or self._permission.is_given(self._clock())
+
+    def tick(self) -> None:
+        """To be called every `PING_S` in a cluster: pings the fronts of other machines, ends links
+        that are silent, and goes on where the permission was missing."""
+        now = self._clock()
+        was_paused = now - self._ticked_at > PAUSED_S
+        self._ticked_at = now
+        may_decide = self.may_decide()
+        for link, front in list(self.fronts.items()):
+            if link.is_remote:
+                link.say_at_once((frames.PING, now, may_decide))
+                if link.silent_s() > SILENT_S and not was_paused:
+                    log.warning("front %s is silent", link.name)
+                    link.close()
+            if may_decide and self.is_open:
+                self._hear_backlog(front)
+                link.flush()
 
     def greeted(self) -> set[str]:
         """The fronts that have said hello."""
@@ -211,6 +259,12 @@ class CoreCalls:
         front = self.fronts.get(link)
         if front is None:
             return
+        if not batch:
+            return
+        if batch[0][0] == frames.PONG:
+            if self._permission is not None:
+                self._permission.pledged(link.name, batch[0][1])
+            return
         if not front.has_greeted:
             hello, *batch = batch
             if hello[0] != frames.HELLO or hello[2] != frames.VERSION:
@@ -225,10 +279,15 @@ class CoreCalls:
                 self.adopt()
                 self.open()
             self._changed()
-        if not self.is_open:
+        if not self.is_open or front.backlog or not self.may_decide():
             front.backlog += batch
             return
         for frame in batch:
+            self._hear(front, frame)
+
+    def _hear_backlog(self, front: FrontLink) -> None:
+        backlog, front.backlog = front.backlog, []
+        for frame in backlog:
             self._hear(front, frame)
 
     def lost(self, link: Link) -> None:
@@ -298,9 +357,7 @@ class CoreCalls:
             self._hear_news(held, call)
         for front in list(self.fronts.values()):
             if front.has_greeted:
-                backlog, front.backlog = front.backlog, []
-                for frame in backlog:
-                    self._hear(front, frame)
+                self._hear_backlog(front)
         for hello in hellos:
             self._greet(hello.link)
         return len(queued)

@@ -8,18 +8,20 @@
     CLOSED   call: its client sends no more            FLEET    endpoints
     GONE     call: it ended before it was finished     ENDED    call: its end was heard
     READ     the counts of a response                  TAKEN    exchange: its counts were heard
-                                                       OPENED   the core decides
+    PONG     sent_at, of a ping                        OPENED   the core decides
+                                                       PING     sent_at, is_deciding
 
 Everything that is said in one turn of the event loop is one batch, which is read as a whole or not
-at all. The processes are of one machine and one installation, so batches are written with
-`marshal`.
+at all. On one machine the processes are of one installation, so batches are written with
+`marshal`. Between machines they are protobuf: `extproc/fronts/network_frames.py`; only there, pings
+are sent.
 """
 
 from __future__ import annotations
 
 import marshal
 import struct
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 HELLO: Final = 0
 OPEN: Final = 1
@@ -33,6 +35,8 @@ OPENED: Final = 8
 ENDED: Final = 9
 READ: Final = 10
 TAKEN: Final = 11
+PING: Final = 12
+PONG: Final = 13
 
 VERSION: Final = 2
 """Of the messages: a front and a core of different versions do not talk."""
@@ -41,17 +45,26 @@ Frame: TypeAlias = tuple[Any, ...]
 _LENGTH: Final = struct.Struct("<I")
 
 
-def encode(batch: list[Frame]) -> bytes:
-    """A batch as bytes, behind its length."""
-    data = marshal.dumps(batch)
-    return _LENGTH.pack(len(data)) + data
+class Codec(Protocol):
+    """Writes batches, and reads them again. What is incomplete is kept."""
+
+    def encode(self, batch: list[Frame]) -> bytes:
+        """A batch as bytes."""
+
+    def feed(self, data: bytes) -> list[list[Frame]]:
+        """The batches that are complete now."""
 
 
-class BatchReader:
-    """Cuts a stream of bytes into batches. What is incomplete is kept."""
+class LocalCodec:
+    """See `Codec`: for processes of one machine."""
 
     def __init__(self) -> None:
         self._kept = bytearray()
+
+    def encode(self, batch: list[Frame]) -> bytes:
+        """A batch as bytes, behind its length."""
+        data = marshal.dumps(batch)
+        return _LENGTH.pack(len(data)) + data
 
     def feed(self, data: bytes) -> list[list[Frame]]:
         """The batches that are complete now."""

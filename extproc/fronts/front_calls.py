@@ -2,6 +2,9 @@
 
 While there is no core, calls wait: requests stay where they are, and Envoy is asked for patience
 where its configuration has little. A new core gets everything with the first message.
+
+In a cluster a core of another machine may take over while this process or the network stands still.
+So what comes after a pause is not believed: the link is left, and the core that leads is asked.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from extproc.fronts import frames
 from extproc.fronts.held_call import HeldCall
 from extproc.fronts.held_responses import HeldResponses
+from extproc.fronts.permission import PLEDGE_S
 from extproc.transport.status import OK, UNAVAILABLE
 
 if TYPE_CHECKING:
@@ -31,6 +35,7 @@ SILENT_S: Final = 0.25
 """After so long without a reply of the core, Envoy is asked to wait."""
 CHECK_S: Final = 0.1
 MAX_ENDED: Final = 20_000
+NO_CORE: Final = "no endpoint picker leads"
 
 log = logging.getLogger("coxswain.front")
 
@@ -41,7 +46,8 @@ class FrontOptions:
     their core is lost, and their clients open them again. `extension` is the message that asks
     Envoy to wait, `is_patient` says from a call's metadata that it need not be asked. `finals` and
     `over` are names of states: those after which bodies need not be kept, and the one after which
-    nothing follows. `new_id` makes ids of exchanges."""
+    nothing follows. `new_id` makes ids of exchanges. In a cluster, `patience_s` is how long calls
+    wait for a core before their clients are sent elsewhere; None waits for ever."""
 
     restored: str
     extension: bytes
@@ -50,6 +56,7 @@ class FrontOptions:
     queued: str
     over: str
     new_id: Callable[[], str]
+    patience_s: float | None = None
 
 
 class FrontCalls:
@@ -82,9 +89,23 @@ class FrontCalls:
         self._fleet: tuple[Any, ...] = ()
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._is_closed = False
+        self.on_given_up: Callable[[], None] | None = None
+        """Called when calls have waited for a core for too long."""
+        self.pledged_until = 0.0
+        """Until when the replies of another core than the last may not be used."""
+        self.decides_until = 0.0
+        """Until when the core that is followed is taken for one that decides."""
+        self._ticked_at = clock()
+        self._alone_since: float | None = clock()
+        self._has_given_up = False
 
     def __len__(self) -> int:
         return len(self._calls)
+
+    @property
+    def requests(self) -> int:
+        """The calls that another core can continue."""
+        return sum(held.path == self._options.restored for held in self._calls.values())
 
     def add_to(self, table: ServiceTable, paths: Iterable[str]) -> None:
         """Pass the calls of these methods to the core."""
@@ -106,6 +127,7 @@ class FrontCalls:
     def follow(self, link: Link) -> None:
         """From now on the core behind `link` serves. It gets all calls first."""
         old, self._link = self._link, link
+        self._alone_since = None
         if old is not None:
             old.close()
             self._forget_core()
@@ -115,6 +137,17 @@ class FrontCalls:
         for number in self._ended:
             link.say((frames.GONE, number))
         self.responses.say_again()
+
+    def leave(self) -> None:
+        """Leave the core that is followed, if any; its calls wait for the next one."""
+        link = self._link
+        if link is None:
+            return
+        self._link = None
+        self._alone_since = self._clock()
+        self.decides_until = 0.0
+        link.close()
+        self._forget_core()
 
     # What the calls say
 
@@ -131,6 +164,10 @@ class FrontCalls:
 
     def received(self, held: HeldCall, message: bytes) -> None:
         """A message came; it is passed on."""
+        if self._has_given_up:
+            self._drop(held)
+            held.call.finish(UNAVAILABLE, NO_CORE)
+            return
         link = self._link
         if held.path == self._options.restored:
             self._due.setdefault(held.number, self._clock())
@@ -165,6 +202,9 @@ class FrontCalls:
         """Messages of the core; of one that was left, nothing counts."""
         if link is not self._link:
             return
+        if self._options.patience_s is not None and self._is_late(link):
+            link.close()
+            return
         for frame in batch:
             kind = frame[0]
             if kind == frames.REPLIES:
@@ -180,14 +220,24 @@ class FrontCalls:
                 self.responses.taken(frame[1])
             elif kind == frames.FLEET:
                 self._fleet = frame[1]
-            elif kind == frames.OPENED and self.on_opened is not None:
-                self.on_opened()
+            elif kind == frames.OPENED:
+                self._has_given_up = False
+                if self.on_opened is not None:
+                    self.on_opened()
+            elif kind == frames.PING:
+                now = self._clock()
+                self.pledged_until = now + PLEDGE_S
+                if frame[2]:
+                    self.decides_until = now + PLEDGE_S
+                link.say_at_once((frames.PONG, frame[1]))
 
     def lost(self, link: Link) -> None:
         """The core is gone: what it said to the end has been read."""
         if link is not self._link:
             return
         self._link = None
+        self._alone_since = self._clock()
+        self.decides_until = 0.0
         self._forget_core()
         if self.on_lost is not None and not self._is_closed:
             self.on_lost()
@@ -254,8 +304,38 @@ class FrontCalls:
             if not held.is_paused:
                 held.call.resume()
 
+    def _is_late(self, link: Link) -> bool:
+        """Whether what a link brings may come from a core that was replaced meanwhile."""
+        stood_still_s = self._clock() - self._ticked_at
+        return stood_still_s > PLEDGE_S or (link.is_remote and link.silent_s() > PLEDGE_S)
+
+    def _give_up(self) -> None:
+        """Send clients elsewhere that no core has served."""
+        self._has_given_up = True
+        log.error("no core has led for %g s", self._options.patience_s)
+        if self.on_given_up is not None:
+            self.on_given_up()
+        for held in list(self._calls.values()):
+            is_decided = held.state is not None and held.state[0] in self._options.finals
+            if held.path != self._options.restored or not is_decided:
+                self._drop(held)
+                held.call.finish(UNAVAILABLE, NO_CORE)
+
+    def _check_cluster(self, patience_s: float) -> None:
+        link = self._link
+        if link is not None and self._is_late(link):
+            log.warning("the core is silent")
+            link.close()
+        self._ticked_at = self._clock()
+        if self._alone_since is None or self._has_given_up:
+            return
+        if self._ticked_at - self._alone_since > patience_s:
+            self._give_up()
+
     def _check(self) -> None:
         self._timer = self._loop.call_later(CHECK_S, self._check)
+        if self._options.patience_s is not None:
+            self._check_cluster(self._options.patience_s)
         before = self._clock() - SILENT_S
         while self._due:
             number, since = next(iter(self._due.items()))

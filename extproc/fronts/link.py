@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
-from extproc.fronts.frames import BatchReader, encode
+from google.protobuf.message import DecodeError
+
+from extproc.fronts.frames import LocalCodec
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
-    from extproc.fronts.frames import Frame
+    from extproc.fronts.frames import Codec, Frame
 
 WRITE_BUFFER_BYTES: Final = 16 << 20
 """Unsent bytes at which the side that talks stops reading its own clients."""
+
+log = logging.getLogger("coxswain.fronts")
 
 
 class LinkOwner(Protocol):
@@ -26,15 +32,31 @@ class LinkOwner(Protocol):
 
 
 class Link:
-    """An asyncio protocol. All that is said in one turn of the loop leaves in one write."""
+    """An asyncio protocol. All that is said in one turn of the loop leaves in one write.
 
-    def __init__(self, owner: LinkOwner, loop: asyncio.AbstractEventLoop, name: str = "") -> None:
+    With a codec of its own, the other end is another machine's: what it says may make no sense, and
+    ends the link then.
+    """
+
+    def __init__(
+        self,
+        owner: LinkOwner,
+        loop: asyncio.AbstractEventLoop,
+        name: str = "",
+        codec: Codec | None = None,
+        may_send: Callable[[], bool] | None = None,
+    ) -> None:
+        """While `may_send` says no, what is said waits for a later `flush`."""
         self.name = name
+        self.is_remote = codec is not None
+        self.heard_at = loop.time()
+        """When the other end last said something, by the loop's clock."""
         self.is_throttled = False
         self._owner = owner
         self._loop = loop
         self._transport: asyncio.Transport | None = None
-        self._reader = BatchReader()
+        self._codec: Codec = LocalCodec() if codec is None else codec
+        self._may_send = may_send
         self._unsent: list[Frame] = []
         self._is_flush_due = False
         self._is_lost = False
@@ -42,6 +64,10 @@ class Link:
     @property
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
+
+    def silent_s(self) -> float:
+        """How long the other end has said nothing."""
+        return self._loop.time() - self.heard_at
 
     def say(self, frame: Frame) -> None:
         """Send a message in this turn of the loop; without effect once the link is lost."""
@@ -55,9 +81,16 @@ class Link:
         self._is_flush_due = False
         if self._transport is None and not self._is_lost:
             return  # it is being connected
+        if self._may_send is not None and not self._may_send():
+            return
         batch, self._unsent = self._unsent, []
         if batch and self._transport is not None and not self._transport.is_closing():
-            self._transport.write(encode(batch))
+            self._transport.write(self._codec.encode(batch))
+
+    def say_at_once(self, frame: Frame) -> None:
+        """Send a message ahead of what waits, whether or not anything may be sent."""
+        if self.is_open and self._transport is not None:
+            self._transport.write(self._codec.encode([frame]))
 
     def close(self) -> None:
         """End the link. The owner hears that it is lost."""
@@ -72,8 +105,15 @@ class Link:
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        for batch in self._reader.feed(data):
+        try:
+            batches = self._codec.feed(data)
+        except DecodeError as error:
+            log.error("%s sent what makes no sense: %s", self.name, error)
+            self.close()
+            return
+        for batch in batches:
             self._owner.heard(self, batch)
+        self.heard_at = self._loop.time()
 
     def eof_received(self) -> bool:
         return False

@@ -59,6 +59,9 @@ class EnvoySettings(Section):
     picker: Target | None = None
     """The address at which Envoy reaches Coxswain's data plane, host:port; by default listen.grpc,
     or loopback if that is all interfaces."""
+    other_pickers: Annotated[tuple[Target, ...], LIST] = ()
+    """The data plane's addresses at the other members of a cluster, host:port: Envoy uses all of
+    them. Requires cluster.name."""
     picker_ca_file: str | None = Field(default=None, min_length=1)
     """The CA file, PEM, for Coxswain's certificate (grpc_tls.cert_file); a path where Envoy runs.
     By default the system's CAs."""

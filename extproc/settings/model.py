@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from extproc.core.request import HOLD_MARGIN_S
+from extproc.settings.cluster_section import ClusterSettings
 from extproc.settings.dashboard_section import DashboardSettings
 from extproc.settings.discovery_section import DiscoverySettings
 from extproc.settings.endpoint_section import EndpointSettings
@@ -58,6 +59,7 @@ class Settings(BaseSettings):
     """The number of front processes, which hold Envoy's connections for one core process that
     decides, beside a spare core: `auto` is one less than the processors. 0 runs everything in one
     process. See docs/cluster.md."""
+    cluster: Annotated[ClusterSettings, EMPTY_SECTION] = ClusterSettings()
     listen: Annotated[ListenSettings, EMPTY_SECTION] = ListenSettings()
     queue: Annotated[QueueSettings, EMPTY_SECTION] = QueueSettings()
     ledger: Annotated[LedgerSettings, EMPTY_SECTION] = LedgerSettings()
@@ -122,6 +124,16 @@ class Settings(BaseSettings):
         if self.fronts and self.listen.transport != "builtin":
             raise PydanticCustomError(
                 "together", "fronts need listen.transport: builtin; remove one of them"
+            )
+        if self.envoy.other_pickers and not self.cluster.name:
+            raise PydanticCustomError(
+                "together",
+                "envoy.other_pickers needs cluster.name: pickers that are no cluster must not "
+                "serve the same Envoy",
+            )
+        if self.cluster.name and not self.fronts:
+            raise PydanticCustomError(
+                "together", "a cluster needs fronts: add `fronts: 2`, or remove cluster.name"
             )
         return self
 

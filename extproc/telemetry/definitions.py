@@ -297,8 +297,9 @@ TAKEOVERS: Final = Family(
     name="coxswain_takeovers_total",
     kind=Kind.COUNTER,
     help="With fronts: how often a spare took over from a core, by reason: ended (it crashed or "
-    "was killed), hung (it did not answer and was killed by the supervisor) or left (it was asked "
-    "to end). The supervisor counts, so a takeover does not reset it.",
+    "was killed), hung (it did not answer and was killed by the supervisor), left (it was asked "
+    "to end) or member (it ran on another machine of the cluster). The supervisor counts, so a "
+    "takeover does not reset it.",
     labels=("reason",),
 )
 FRONT_CALLS: Final = Family(
@@ -307,6 +308,26 @@ FRONT_CALLS: Final = Family(
     help="With fronts: Envoy's open streams at each front. A front that replaces another one gets "
     "the lowest free number.",
     labels=("front",),
+)
+LEADER: Final = Family(
+    name="coxswain_leader",
+    kind=Kind.GAUGE,
+    help="In a cluster: 1 if this member leads, 0 if it stands by.",
+)
+CLUSTER_MEMBERS: Final = Family(
+    name="coxswain_cluster_members",
+    kind=Kind.GAUGE,
+    help="In a cluster: the members that lived when Valkey was heard last.",
+)
+CLUSTER_EPOCH: Final = Family(
+    name="coxswain_cluster_epoch",
+    kind=Kind.GAUGE,
+    help="In a cluster: the epoch, which grows by one with each election.",
+)
+ENGINE_UP: Final = Family(
+    name="coxswain_cluster_engine_up",
+    kind=Kind.GAUGE,
+    help="In a cluster: whether Valkey answers this member.",
 )
 BUILD: Final = Family(
     name="coxswain_build_info",
@@ -319,6 +340,8 @@ USAGE_FAMILIES: Final = (USAGE_REQUESTS, USAGE_TOKENS, USAGE_SLOT_SECONDS)
 """Only there where usage is counted."""
 PROCESS_FAMILIES: Final = (PROCESSES, TAKEOVERS, FRONT_CALLS)
 """Only there with fronts."""
+CLUSTER_FAMILIES: Final = (LEADER, CLUSTER_MEMBERS, CLUSTER_EPOCH, ENGINE_UP)
+"""Only there in a cluster."""
 FAMILIES: Final = (
     *(SLOTS, ENDPOINTS, OBSERVATION_AGE, QUEUE_DEPTH, MODEL_QUEUE_DEPTH),
     *(MODEL_IDLE_SLOTS, MODEL_WANTED_SERVERS, QUEUE_MAX_REQUESTS),
@@ -330,5 +353,6 @@ FAMILIES: Final = (
     *(MODEL_LOADED, MODEL_LOAD_SECONDS, MODEL_CHANGES),
     *(PROBLEMS, DROPPED, AUDIT_CORRECTIONS, BYPASSED, EVENT_LOOP_LAG, ENVOY_FAILURES, BUILD),
     *PROCESS_FAMILIES,
+    *CLUSTER_FAMILIES,
     *USAGE_FAMILIES,
 )

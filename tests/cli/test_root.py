@@ -9,7 +9,7 @@ from tests.cli.typed_command import Command
 
 NAMES = [
     *("up", "serve", "agent", "status", "version", "top", "load", "unload"),
-    *("pin", "logs", "scale", "usage", "explain", "keeper"),
+    *("pin", "logs", "scale", "usage", "members", "explain", "keeper"),
     *("endpoints", "models", "queue", "requests", "keys", "config"),
 ]
 

@@ -93,9 +93,9 @@ class Machine:
 class World:
     """All of it. `cut` are pairs that do not hear each other; the engine is one of them."""
 
-    def __init__(self, seed: int, *, pledges: bool = True, fences: bool = True) -> None:
+    def __init__(self, seed: int, *, pledges: bool = True) -> None:
         self.random = Random(seed)
-        self.pledges, self.fences = pledges, fences
+        self.pledges = pledges
         self.now = 100.0
         self.engine = FakeEngine()
         self.engine_down_until = 0.0
@@ -240,7 +240,7 @@ class World:
             front.followed, front.decides_until = None, 0.0
         if front.followed is not None:
             return
-        if front.last is not None and self.fences:
+        if front.last is not None:
             is_same = (front.last.id, front.last.epoch) == (leader.id, leader.epoch)
             is_clean = leader.is_clean and front.last.epoch == leader.epoch - 1
             if not is_same and not is_clean and self.now < front.pledged_until:
@@ -275,10 +275,19 @@ class World:
         elif kind < 0.65:
             self.engine_down_until = self.now + 0.3
             self.engine = FakeEngine()  # it has forgotten everything
-        elif kind < 0.85:
+        elif kind < 0.8:
+            self.isolate(name, random.choice((0.5, 3.0, 8.0)))
+        elif kind < 0.9:
             pair = frozenset(random.sample([*"abc", "engine"], 2))
             self.cut.add(pair)
             self.post(random.choice((0.5, 2.0, 5.0)), lambda: self.cut.discard(pair))
+
+    def isolate(self, name: str, for_s: float) -> None:
+        """It reaches neither the engine nor the other machines."""
+        pairs = [frozenset((name, other)) for other in (*"abc", "engine") if other != name]
+        for pair in pairs:
+            self.cut.add(pair)
+        self.post(for_s, lambda: self.cut.difference_update(pairs))
 
     # What must hold
 
@@ -312,15 +321,18 @@ def test_two_cores_never_decide_for_fronts_at_once(seed: int) -> None:
         served += bool(used)
     assert served > 1000, "somebody leads most of the time"
     assert world.elected >= 1
-    assert len(world.deciding_and_used()) == 1, "when the faults are over, one leads"
+    for _ in range(12_000):  # one beat in twenty is lost, so an election takes its time
+        if len(world.deciding_and_used()) == 1:
+            return
+        world.turn()
+    raise AssertionError("the faults are over, and nobody leads")
 
 
-@pytest.mark.parametrize("guard", ["pledges", "fences"])
-def test_the_simulation_finds_what_the_guards_prevent(guard: str) -> None:
-    """The control: without pledges, or with fronts that do not keep them, two decide at once."""
+def test_the_simulation_finds_what_pledges_prevent() -> None:
+    """The control: a leader that does not count them decides beside another one."""
     found = 0
     for seed in range(60):
-        world = World(seed, **{guard: False})
+        world = World(seed, pledges=False)
         for step in range(5000):
             if step % 100 == 99 and world.random.random() < 0.5:
                 world.fault()
@@ -357,14 +369,19 @@ def test_a_member_stands_only_after_it_was_in_touch_for_a_lease() -> None:
     election.failed(2.0)
     assert not asked(election, 2.5).is_candidate
     election.answered(asked(election, 2.5), NOBODY, 2.5, 2.51)
-    assert not asked(election, 4.5).is_candidate
+    for now in (3.0, 3.5, 4.0, 4.5):
+        beat = asked(election, now)
+        assert not beat.is_candidate
+        election.answered(beat, NOBODY, now, now)
     assert asked(election, 4.6).is_candidate
     assert not asked(election, 4.6, follows=True).is_candidate
+    assert not asked(election, 9.0).is_candidate, "it stood still"
 
 
 def leading(*, stays: bool = False) -> Election:
     election = Election(LEASE_S, stays)
-    election.answered(asked(election, 0.0), NOBODY, 0.0, 0.0)
+    for now in (7.5, 8.0, 8.5, 9.0, 9.5):
+        election.answered(asked(election, now), NOBODY, now, now)
     beat = asked(election, 10.0)
     assert beat.is_candidate
     election.answered(beat, view("a", 4), 10.0, 10.3)

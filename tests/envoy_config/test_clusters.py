@@ -99,3 +99,16 @@ def test_with_fronts_a_lost_one_does_not_take_the_others_out() -> None:
     assert "outlier_detection" not in picker
     assert picker["close_connections_on_host_health_failure"] is True
     assert "close_connections_on_host_health_failure" not in clusters()["coxswain"]
+
+
+@pytest.mark.parametrize(("host", "kind"), [("10.0.0.3", None), ("b.lan", "STRICT_DNS")])
+def test_all_members_of_a_cluster_serve_at_one_priority(host: str, kind: str | None) -> None:
+    """A lost one is left at once, but never all of them."""
+    first, other = HostPort("10.0.0.2", 9002), HostPort(host, 9002)
+    picker = clusters(has_fronts=True, picker=first, other_pickers=(other,))["coxswain"]
+    [locality] = picker["load_assignment"]["endpoints"]
+    places = [one["endpoint"]["address"]["socket_address"] for one in locality["lb_endpoints"]]
+    assert [place["address"] for place in places] == ["10.0.0.2", host]
+    assert picker.get("type") in ({kind} if kind else {None, "STATIC"})
+    assert picker["outlier_detection"]["max_ejection_percent"] == 50
+    assert picker["close_connections_on_host_health_failure"] is True

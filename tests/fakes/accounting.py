@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -164,7 +164,7 @@ class AccountingServer:
 
 async def load(
     account: Account,
-    url: str,
+    url: str | Sequence[str],
     *,
     rate: float,
     mean_s: float,
@@ -173,8 +173,9 @@ async def load(
     halfway: Callable[[], Awaitable[None]],
 ) -> None:
     """Poisson arrivals for `length_s`, with exponential service times; calls `halfway` in the
-    middle, and returns when all are answered or failed."""
+    middle, and returns when all are answered or failed. Several URLs take turns."""
     random = Random(seed)
+    urls = [url] if isinstance(url, str) else list(url)
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     tasks: list[asyncio.Future[None]] = []
     async with httpx.AsyncClient(timeout=60, limits=limits) as client:
@@ -189,7 +190,9 @@ async def load(
                 tasks.append(asyncio.ensure_future(halfway()))
             service_s = min(4 * mean_s, random.expovariate(1 / mean_s))
             trace = account.traces[number] = Trace(number)
-            tasks.append(asyncio.create_task(_ask(client, url, trace, service_s)))
+            tasks.append(
+                asyncio.create_task(_ask(client, urls[number % len(urls)], trace, service_s))
+            )
         await asyncio.gather(*tasks)
 
 

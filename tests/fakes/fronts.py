@@ -12,6 +12,8 @@ from extproc.core.address import Address
 from extproc.fronts.core_calls import CoreCalls
 from extproc.fronts.front_calls import FrontCalls, FrontOptions
 from extproc.fronts.link import Link
+from extproc.fronts.network_frames import NetworkCodec
+from extproc.fronts.permission import Permission
 from extproc.stream.envoy import codec
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.exchange_id import new_id
@@ -31,7 +33,9 @@ OTHER = "/other.Service/Stream"
 class FakeCore:
     """A core with endpoints of its own; it leads when it is opened. All share one clock."""
 
-    def __init__(self, *slots: int, now: float = 100.0) -> None:
+    def __init__(
+        self, *slots: int, now: float = 100.0, permission: Permission | None = None
+    ) -> None:
         self.rig = Rig(SmallFleet(*slots), ExchangeOptions())
         self.rig.fleet.now = now
         self.dispatcher = self.rig.fleet.dispatcher
@@ -40,7 +44,9 @@ class FakeCore:
         )
         self.others: list[bytes] = []
         self.rig.table[OTHER] = self._serve_other
-        self.calls = CoreCalls(self.rig.table, self.continuer, 0)
+        self.calls = CoreCalls(
+            self.rig.table, self.continuer, 0, permission, lambda: self.rig.fleet.now
+        )
         self.responses: list[object] = []
         self.calls.on_response = self.responses.append
         self.links: list[Link] = []
@@ -93,7 +99,7 @@ class OtherHandler:
 class FakeFront:
     """A front whose Envoy is the test."""
 
-    def __init__(self, name: str = "front") -> None:
+    def __init__(self, name: str = "front", patience_s: float | None = None) -> None:
         self.now = 0.0
         self.calls = FrontCalls(
             name,
@@ -105,6 +111,7 @@ class FakeFront:
                 queued=QUEUED,
                 over=OVER,
                 new_id=new_id,
+                patience_s=patience_s,
             ),
             asyncio.get_running_loop(),
             lambda: self.now,
@@ -113,12 +120,15 @@ class FakeFront:
         self.calls.add_to(self.table, (PROCESS, OTHER))
         self.link: Link | None = None
 
-    async def follow(self, core: FakeCore) -> None:
-        """Connect with a core, and let it hear the hello."""
+    async def follow(self, core: FakeCore, *, is_remote: bool = False) -> None:
+        """Connect with a core, and let it hear the hello. A remote core has a clock of its own."""
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.link = Link(self.calls, loop, "to the core")
-        other = Link(core.calls, loop, self.calls.name)
+        here = NetworkCodec(lambda: self.now) if is_remote else None
+        there = NetworkCodec(lambda: core.rig.fleet.now) if is_remote else None
+        self.link = Link(self.calls, loop, "to the core", here)
+        may_send = core.calls.may_decide
+        other = Link(core.calls, loop, self.calls.name, there, may_send=may_send)
         core.links.append(other)
         LINKS.extend((self.link, other))
         core.calls.attach(other)

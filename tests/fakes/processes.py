@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extproc.core.processes import Process, Processes, Takeover
+from extproc.core.processes import ClusterMember, ClusterReport, Process, Processes, Takeover
 
 
 def some_processes() -> Processes:
@@ -21,4 +21,25 @@ def some_processes() -> Processes:
             ),
         ),
         last_takeover=Takeover(seconds=0.251, running=8, queued=4, fronts=2),
+    )
+
+
+def some_cluster() -> ClusterReport:
+    """Two members, of which the one that answers leads; Valkey is down."""
+    return ClusterReport(
+        member="a",
+        leader="a",
+        is_leading=True,
+        epoch=7,
+        elections=3,
+        is_in_touch=False,
+        engine_error="no answer within 0.5 s",
+        members=(
+            ClusterMember(
+                name="a", address="10.0.0.2:9004", version="1", fronts=2, is_leading=True
+            ),
+            ClusterMember(
+                name="b", address="10.0.0.3:9004", version="1", fronts=2, is_leading=False
+            ),
+        ),
     )

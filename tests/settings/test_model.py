@@ -274,6 +274,19 @@ def test_fronts_need_our_own_transport() -> None:
         load_settings(None, environ={}, flags=flags)
 
 
+def test_a_cluster_needs_fronts() -> None:
+    flags = {"cluster.name": "c", "cluster.valkey": "redis://v:1", "cluster.advertise": "a:1"}
+    with pytest.raises(SettingsError, match="needs fronts"):
+        load_settings(None, environ={}, flags=flags)
+    assert load_settings(None, environ={}, flags={**flags, "fronts": "1"}).cluster.name == "c"
+
+
+def test_only_members_of_a_cluster_serve_the_same_envoy() -> None:
+    flags = {"envoy.other_pickers": "10.0.0.3:9002"}
+    with pytest.raises(SettingsError, match=r"needs cluster\.name"):
+        load_settings(None, environ={}, flags=flags)
+
+
 @pytest.mark.parametrize(
     ("values", "problem"),
     [

@@ -20,7 +20,13 @@ from extproc.core.rejection import Reason
 from extproc.core.slots.lease import LeaseEnd
 from extproc.telemetry import labels
 from extproc.telemetry import metrics as metrics_module
-from extproc.telemetry.definitions import FAMILIES, PROCESS_FAMILIES, USAGE_FAMILIES, Kind
+from extproc.telemetry.definitions import (
+    CLUSTER_FAMILIES,
+    FAMILIES,
+    PROCESS_FAMILIES,
+    USAGE_FAMILIES,
+    Kind,
+)
 from extproc.telemetry.labels import OTHERS
 from extproc.telemetry.metrics import Metrics, TelemetrySources
 from extproc.telemetry.otlp_metrics import metrics_request
@@ -183,7 +189,11 @@ def test_requests_with_an_slo_are_counted_by_result() -> None:
 def test_every_family_is_read_and_described() -> None:
     """The table of metrics is what a reading holds, in full, and every histogram has buckets."""
     reading = metrics_of(SmallFleet(1)).read()
-    assert set(reading.families) == set(FAMILIES) - {*USAGE_FAMILIES, *PROCESS_FAMILIES}
+    assert set(reading.families) == set(FAMILIES) - {
+        *USAGE_FAMILIES,
+        *PROCESS_FAMILIES,
+        *CLUSTER_FAMILIES,
+    }
     assert all((family.kind is Kind.HISTOGRAM) == bool(family.buckets) for family in FAMILIES)
     assert all(list(family.buckets) == sorted(set(family.buckets)) for family in FAMILIES)
     assert all(family.help.endswith(".") for family in FAMILIES)

@@ -10,7 +10,7 @@ import grpc
 from extproc.admin.call_errors import courteous, not_now
 from extproc.admin.dependencies import AdminDependencies, ReloadError
 from extproc.admin.messages import slots_message
-from extproc.core.processes import Processes
+from extproc.core.processes import ClusterReport, Processes
 from extproc.core.scheduler.snapshot import take_queue_snapshot
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
@@ -129,4 +129,26 @@ def _processes_message(
         else pb.GetStatusResponse.Takeover(
             seconds=last.seconds, running=last.running, queued=last.queued, fronts=last.fronts
         ),
+        cluster=None if found.cluster is None else _cluster_message(found.cluster),
+    )
+
+
+def _cluster_message(found: ClusterReport) -> pb.GetStatusResponse.Cluster:
+    return pb.GetStatusResponse.Cluster(
+        member=found.member,
+        leader=found.leader,
+        epoch=found.epoch,
+        elections=found.elections,
+        is_in_touch=found.is_in_touch,
+        engine_error=found.engine_error,
+        members=[
+            pb.GetStatusResponse.Member(
+                name=each.name,
+                address=each.address,
+                version=each.version,
+                fronts=each.fronts,
+                is_leading=each.is_leading,
+            )
+            for each in found.members
+        ],
     )

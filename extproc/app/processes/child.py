@@ -47,7 +47,7 @@ class Child:
         self,
         identity: Identity,
         hear: Callable[[Message, list[socket.socket]], None],
-        figures: Callable[[], Mapping[str, int]] = dict,
+        figures: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         """`figures` are reported with each sign of life."""
         self.name = identity.name

@@ -10,6 +10,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from extproc.admin.auth.peer import PASSED_ON
 from extproc.admin.dependencies import NewEndpointError, ReloadError
 from extproc.app.discovery.admin_endpoints import arrival_of, plain_of
 from extproc.app.poller import start_poller
@@ -17,12 +18,24 @@ from extproc.app.processes.child import Child, Identity
 from extproc.app.processes.continuer import ExchangeContinuer
 from extproc.app.processes.memory_feed import FEED_S, KEEP_S, Memory, MemoryFeed
 from extproc.app.processes.process_report import read_report
+from extproc.app.processes.standby import Arrival, Page, Standby
+from extproc.app.security.cluster_access import is_token, server_context
 from extproc.app.service import Service
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Intent
 from extproc.core.processes import Takeover
-from extproc.fronts.core_calls import CoreCalls
+from extproc.fronts.core_calls import PING_S, CoreCalls
+from extproc.fronts.greeting import Greeted, GreetingError
 from extproc.fronts.link import Link
+from extproc.fronts.network_frames import VERSION, NetworkCodec
+from extproc.fronts.permission import Permission
+from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
+from extproc.settings import SettingsError
+from extproc.settings.values import split_host_port
+from extproc.status.server import PROMETHEUS_TEXT
+from extproc.telemetry.process_values import read_cluster
+from extproc.telemetry.prometheus import prometheus_text
+from extproc.telemetry.reading import Reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +48,9 @@ if TYPE_CHECKING:
 
 HELLO_S: Final = 1.0
 """How long a core waits for a front that says nothing: what that one holds is not continued."""
+MEMBERS_HELLO_S: Final = 3.0
+"""The same in a cluster: a front of another machine may still count the time that it has pledged
+to the leader before this one."""
 FLEET_S: Final = 2.0
 """How long it waits for endpoints that the core before it used: agents report them again."""
 SCRAPE_S: Final = 1.0
@@ -42,6 +58,10 @@ SCRAPE_S: Final = 1.0
 POLL_S: Final = 0.005
 FLEET_INTERVAL_S: Final = 0.5
 LEARN_PAUSE_S: Final = 0.2
+EPOCH_SHIFT: Final = 32
+"""Tickets of a later epoch have higher ids."""
+LOOPBACKS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1", "localhost": "127.0.0.1"}
+TLS_HANDSHAKE: Final = {"ssl_handshake_timeout": 5.0}
 
 log = logging.getLogger("coxswain.core")
 
@@ -65,7 +85,11 @@ class Core:
         self._settings = settings
         self._calls: CoreCalls | None = None
         self._port = 0
+        self._permission: Permission | None = None
         self._links: list[Link] = []
+        self._standby: Standby | None = None
+        self._term: dict[str, Any] = {}
+        """In a cluster: this machine as the leader that it is."""
         self._report: Message | None = None
         self._takeover: Takeover | None = None
         self._end: asyncio.Future[int] = self._loop.create_future()
@@ -112,9 +136,18 @@ class Core:
                 self._spawn(self._learn(sockets[0]), self._tasks)
             case "lead":
                 self._port = int(message["port"])
+                if "term" in message:
+                    self._term = message["term"]
+                    self._permit(message["permission"])
                 self._spawn(self._lead(set(message["fronts"]), message["since"]), self._tasks)
             case "processes":
                 self._report = message
+            case "permit":
+                self._permit(message["permission"])
+            case "stand_by":
+                self._stand_by(message["term"])
+            case "peer":
+                self._spawn(self._greet(sockets[0]), self._linking)
             case "stop":
                 self._spawn(self._stop(), self._tasks)
 
@@ -124,10 +157,9 @@ class Core:
         task.add_done_callback(tasks.discard)
 
     async def _attach(self, front: str, end: socket.socket) -> None:
-        if self._calls is None:
-            self._calls = self._make_calls()
-        link = Link(self._calls, self._loop, front)
-        self._calls.attach(link)
+        calls = self._calls_now()
+        link = Link(calls, self._loop, front, may_send=calls.may_decide)
+        calls.attach(link)
         await self._connect(link, end)
 
     async def _connect(self, link: Link, end: socket.socket) -> None:
@@ -153,12 +185,99 @@ class Core:
         if self._memory.go_on(self._service.dispatcher) and time.monotonic() < until:
             self._loop.call_later(LEARN_PAUSE_S, self._learn_the_rest, until)
 
-    def _make_calls(self) -> CoreCalls:
-        service = self._service
-        continuer = ExchangeContinuer(service.processor, service.dispatcher, time.monotonic)
-        calls = CoreCalls(service.data_plane_table(), continuer, self._port)
-        calls.on_response = service.take_response
-        return calls
+    def _calls_now(self) -> CoreCalls:
+        if self._calls is None:
+            service = self._service
+            continuer = ExchangeContinuer(service.processor, service.dispatcher, time.monotonic)
+            self._calls = CoreCalls(
+                service.data_plane_table(), continuer, self._port, self._permission
+            )
+            self._calls.on_response = service.take_response
+            if self._permission is not None:
+                self._tick()
+        return self._calls
+
+    # The other members of the cluster
+
+    def _pass_on(self, greeting: pb.Greeting) -> asyncio.Protocol:
+        """A connection of an operator, an agent or a browser to a member that stands by."""
+        listen, service = self._settings.listen, self._service
+        ports = {
+            pb.Greeting.PURPOSE_ADMIN: (listen.admin, service.admin_port),
+            pb.Greeting.PURPOSE_HTTP: (listen.http, service.http_port),
+        }
+        address, port = ports.get(greeting.purpose, ("", 0))
+        if not port:
+            raise GreetingError("it wants something that this core does not serve")
+        host = LOOPBACKS.get(split_host_port(address)[0], split_host_port(address)[0])
+
+        def seen(own_port: int) -> None:
+            PASSED_ON[host, own_port] = greeting.peer
+
+        def ended(own_port: int) -> None:
+            PASSED_ON.pop((host, own_port), None)
+
+        return Arrival(host, port, seen, ended)
+
+    def _stand_by(self, term: dict[str, Any]) -> None:
+        if self._standby is None:
+            self._standby = Standby(self._settings, self._own_page)
+        self._standby.follow(term)
+
+    def _own_page(self, path: str) -> Page:
+        """What a member that stands by says of itself."""
+        cluster = self._describe().cluster
+        if path == "/healthz":
+            return 200, "text/plain", b"ok\n"
+        if path == "/readyz":
+            if cluster is None or not cluster.leader:
+                return 503, "text/plain", b"no member leads\n"
+            return 200, "text/plain", f"stands by; {cluster.leader} leads\n".encode()
+        families = {} if cluster is None else read_cluster(cluster)
+        now = time.time_ns()
+        reading = Reading(taken_at_ns=now, since_ns=now, families=families)
+        return 200, PROMETHEUS_TEXT, prometheus_text(reading)
+
+    def _permit(self, permission: dict[str, Any]) -> None:
+        if self._permission is None:
+            self._permission = Permission()
+        self._permission.renew(
+            permission["until"], permission["followed_until"], frozenset(permission["fronts"])
+        )
+
+    def _tick(self) -> None:
+        self._loop.call_later(PING_S, self._tick)
+        assert self._calls is not None
+        self._calls.tick()
+
+    async def _greet(self, end: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: Greeted(self._accept_peer, self._loop),
+                end,
+                ssl=server_context(self._settings.cluster),
+                **({} if self._settings.cluster.cert_file is None else TLS_HANDSHAKE),
+            )
+        except (OSError, SettingsError) as error:
+            end.close()
+            log.warning("a member could not connect: %s", error)
+
+    def _accept_peer(self, greeting: pb.Greeting) -> asyncio.Protocol:
+        """What goes on with a connection of another member. Raises `GreetingError`."""
+        cluster = self._settings.cluster
+        if greeting.cluster != cluster.name or not is_token(cluster, greeting.token):
+            raise GreetingError("it is of another cluster, or its token is wrong")
+        if greeting.version != VERSION:
+            raise GreetingError(f"it speaks version {greeting.version}, this core {VERSION}")
+        if (greeting.leader_id, greeting.epoch) != (self._term["leader"], self._term["epoch"]):
+            raise GreetingError("another leader is meant")
+        if greeting.purpose != pb.Greeting.PURPOSE_FOLLOW:
+            return self._pass_on(greeting)
+        calls = self._calls_now()
+        codec = NetworkCodec()
+        link = Link(calls, self._loop, greeting.front, codec, may_send=calls.may_decide)
+        calls.replace(link)
+        return cast("asyncio.Protocol", link)
 
     def _data_plane(
         self,
@@ -180,13 +299,15 @@ class Core:
 
     async def _take_over(self, fronts: set[str], since: float | None) -> None:
         began = time.monotonic() if since is None else since
-        if self._calls is None:
-            self._calls = self._make_calls()
-        calls, service = self._calls, self._service
+        calls, service = self._calls_now(), self._service
         dispatcher = service.dispatcher
-        dispatcher.hold()
+        if self._standby is not None:
+            await self._standby.stop()
+            self._standby = None
+        dispatcher.hold(int(self._term.get("epoch", 0)) << EPOCH_SHIFT)
         await service.start()
-        await self._until(lambda: fronts <= calls.greeted(), HELLO_S)
+        hello_s = HELLO_S if self._permission is None else MEMBERS_HELLO_S
+        await self._until(lambda: fronts <= calls.greeted(), hello_s)
         leased, fleet = calls.held_addresses()
         for _, _, added in fleet.values():
             await self._restore_added(added)
@@ -270,6 +391,8 @@ class Core:
     # The end
 
     async def _stop(self) -> None:
+        if self._standby is not None:
+            await self._standby.stop()
         if self._calls is not None and self._calls.is_open:
             await self._service.stop()
         self._finish(0)

@@ -9,13 +9,20 @@ import signal
 import socket
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from extproc.app.ports import http2_server
 from extproc.app.processes.child import Child, Identity
+from extproc.app.security.cluster_access import client_context, member_token
 from extproc.core.request import HOLD_MARGIN_S
 from extproc.fronts.front_calls import FrontCalls, FrontOptions
+from extproc.fronts.greeting import Greeter, GreetingError
 from extproc.fronts.link import Link
+from extproc.fronts.network_frames import VERSION, NetworkCodec
+from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
+from extproc.settings import SettingsError
+from extproc.settings.values import split_host_port
 from extproc.stream.envoy import codec
 from extproc.stream.envoy.access_log import STREAM_ACCESS_LOGS
 from extproc.stream.exchange_id import new_id
@@ -29,16 +36,19 @@ from extproc.xds.filters import STREAM_FILTERS
 from extproc.xds.service import STREAM_ENDPOINTS
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from extproc.app.processes.control import Message
     from extproc.settings import Settings
     from extproc.transport import ServiceTable
 
+    Begin = Callable[[Link], None]
+
 STOP_GRACE_S: Final = 0.5
 POLL_S: Final = 0.05
 HELD: Final = (PROCESS, STREAM_ENDPOINTS, STREAM_CLUSTERS, STREAM_FILTERS, STREAM_ACCESS_LOGS)
 """The calls of Envoy that the core serves."""
+CONNECT_S: Final = 5.0
 
 log = logging.getLogger("coxswain.front")
 
@@ -58,7 +68,7 @@ class Front:
         self._loop = loop
         wait_s = settings.queue.timeout_s + HOLD_MARGIN_S
         self._calls = FrontCalls(
-            identity.name,
+            self._own_name(identity.name),
             FrontOptions(
                 restored=PROCESS,
                 extension=codec.extend_timeout(wait_s).SerializeToString(),
@@ -67,6 +77,7 @@ class Front:
                 queued=QUEUED,
                 over=OVER,
                 new_id=new_id,
+                patience_s=settings.cluster.patience_s if settings.cluster.name else None,
             ),
             loop,
             time.monotonic,
@@ -74,6 +85,7 @@ class Front:
         self._calls.on_lost = self._lost
         self._calls.on_opened = self._opened
         self._health = Health()
+        self._calls.on_given_up = partial(self._health.set_ready, False)
         table: ServiceTable = {}
         self._health.add_to(table)
         self._calls.add_to(table, HELD)
@@ -83,13 +95,29 @@ class Front:
             table[PROCESS] = with_responses(table[PROCESS], responses, lambda _: True)
         self._server = http2_server(settings, table, time.monotonic)
         self._link_number = 0
+        self._ordered = 0
+        """The number of the last link that was ordered."""
+        self._followed: tuple[str | None, int | None] = (None, None)
+        """The leader that was followed last, and its epoch."""
         self._leaving = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._child = Child(
             identity,
             self._hear,
-            lambda: {"connections": self._server.connections, "calls": len(self._calls)},
+            self._figures,
         )
+
+    def _own_name(self, name: str) -> str:
+        """In a cluster, the fronts of all machines have different names."""
+        cluster = self._settings.cluster
+        return f"{cluster.member or cluster.advertise}/{name}" if cluster.name else name
+
+    def _figures(self) -> dict[str, float]:
+        return {
+            "connections": self._server.connections,
+            "calls": len(self._calls),
+            "follows_until": self._calls.decides_until,
+        }
 
     async def run(self) -> None:
         await self._server.start()
@@ -103,7 +131,7 @@ class Front:
         self._server.leave()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.drain_timeout_s):
-                while len(self._calls):  # noqa: ASYNC110 - polled once, at the end
+                while self._calls.requests:  # noqa: ASYNC110 - polled once, at the end
                     await asyncio.sleep(POLL_S)
         await self._server.stop(STOP_GRACE_S)
         self._calls.stop()
@@ -112,7 +140,11 @@ class Front:
     def _hear(self, message: Message, sockets: list[socket.socket]) -> None:
         match message["do"]:
             case "link":
-                self._spawn(self._follow(int(message["number"]), sockets[0]))
+                number, term = int(message["number"]), message["term"]
+                self._spawn(self._switch(number, term, partial(self._join, sockets[0])))
+            case "follow":
+                number, term = int(message["number"]), message["term"]
+                self._spawn(self._switch(number, term, partial(self._connect, term)))
             case "serve":
                 self._spawn(self._serve(sockets[0]))
             case "unready":
@@ -128,12 +160,76 @@ class Front:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _follow(self, number: int, end: socket.socket) -> None:
-        link = Link(self._calls, self._loop, f"link {number}")
-        factory = lambda: cast("asyncio.Protocol", link)  # noqa: E731
-        await self._loop.connect_accepted_socket(factory, end)
+    async def _switch(
+        self, number: int, term: dict[str, Any], join: Callable[[Begin], Awaitable[None]]
+    ) -> None:
+        """Follow the core of `term`, and no later order's predecessor."""
+        self._ordered = number
+        self._calls.leave()
+        if (term.get("leader"), term.get("epoch")) != self._followed and not self._is_clean(term):
+            wait_s = self._calls.pledged_until - time.monotonic()
+            if wait_s > 0:  # the core before may count on this front for so long
+                await asyncio.sleep(wait_s)
+        try:
+            await join(partial(self._begin, number, term))
+        except (OSError, GreetingError, SettingsError, TimeoutError) as error:
+            log.info("the core cannot be reached: %s", error)
+            self._child.report("unlinked", number=number)
+
+    def _begin(self, number: int, term: dict[str, Any], link: Link) -> None:
+        """The core is reached: it gets what this front holds. Raises `GreetingError` if another one
+        is to be followed."""
+        if number != self._ordered:
+            raise GreetingError("another core is followed")
+        self._followed = (term.get("leader"), term.get("epoch"))
         self._link_number = number
         self._calls.follow(link)
+
+    def _is_clean(self, term: dict[str, Any]) -> bool:
+        """Whether the leader that this front followed had stopped when that of `term` began."""
+        _, epoch = self._followed
+        return bool(term.get("is_clean")) and epoch == int(term["epoch"]) - 1
+
+    async def _join(self, end: socket.socket, begin: Begin) -> None:
+        link = Link(self._calls, self._loop, "the core")
+        factory = lambda: cast("asyncio.Protocol", link)  # noqa: E731
+        await self._loop.connect_accepted_socket(factory, end)
+        try:
+            begin(link)
+        except GreetingError:
+            link.close()
+            raise
+
+    async def _connect(self, term: dict[str, Any], begin: Begin) -> None:
+        """Connect with the core of another machine. Raises `OSError`, `GreetingError`,
+        `TimeoutError` and `SettingsError`."""
+        cluster = self._settings.cluster
+        link = Link(self._calls, self._loop, str(term["leader"]), NetworkCodec())
+        greeting = pb.Greeting(
+            purpose=pb.Greeting.PURPOSE_FOLLOW,
+            cluster=cluster.name,
+            token=member_token(cluster),
+            front=self._calls.name,
+            leader_id=term["leader"],
+            epoch=term["epoch"],
+            version=VERSION,
+        )
+
+        def welcomed() -> asyncio.Protocol:
+            begin(link)
+            return cast("asyncio.Protocol", link)
+
+        greeter = Greeter(greeting, welcomed, self._loop)
+        host, port = split_host_port(term["address"])
+        async with asyncio.timeout(CONNECT_S):
+            transport, _ = await self._loop.create_connection(
+                lambda: greeter, host, port, ssl=client_context(cluster)
+            )
+            try:
+                await greeter.done
+            except BaseException:
+                transport.abort()
+                raise
 
     async def _serve(self, connection: socket.socket) -> None:
         try:

@@ -47,6 +47,8 @@ class Member:
         """The number of a front's present link."""
         self.connections = 0
         self.calls = 0
+        self.follows_until = 0.0
+        """Until when a front takes the core of another machine for one that decides."""
         self._control: Control | None = None
         self._wait: asyncio.Task[None] | None = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from extproc.core.processes import Process, Processes
+from extproc.core.processes import ClusterReport, Process, Processes
 
 if TYPE_CHECKING:
     from extproc.app.processes.control import Message
@@ -31,4 +31,5 @@ def read_report(message: Message, last_takeover: Takeover | None) -> Processes:
             for each in message.get("members", [])
         ),
         last_takeover=last_takeover,
+        cluster=ClusterReport.from_json(message["cluster"]) if message.get("cluster") else None,
     )

@@ -6,6 +6,9 @@
 It accepts Envoys' connections and gives each to the front with the fewest, so that none is lost
 with a front that has not accepted it. It serves nothing itself. A process that gives no sign of
 life is killed before it is replaced: two cores never decide at the same time.
+
+In a cluster a core leads only while this machine does (`cluster_part.py`). Otherwise the fronts
+follow the core of another machine.
 """
 
 from __future__ import annotations
@@ -17,10 +20,13 @@ import secrets
 import signal
 import socket
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from extproc.app.ports import listening_sockets
+from extproc.app.processes.cluster_part import ClusterPart
 from extproc.app.processes.member import Member, Role
+from extproc.app.security.cluster_access import make_engine
 from extproc.app.service_manager import ServiceManager
 from extproc.core.processes import TakeoverReason
 
@@ -66,12 +72,18 @@ async def supervise(settings: Settings, command: Sequence[str]) -> int:
     `command` starts a process of ours; its role follows. Returns the exit code: that of the first
     core, if it could not begin to serve. Raises `ListenError`.
     """
-    listeners, port = listening_sockets(settings)
-    supervisor = Supervisor(settings, command, listeners, port)
+    listeners, port = listening_sockets(settings.listen.grpc, "listen.grpc")
+    cluster = settings.cluster
+    peers: list[socket.socket] = []
     try:
+        if cluster.name:
+            setting = "cluster.listen" if cluster.listen else "cluster.advertise"
+            address = cluster.listen or cluster.advertise
+            peers, _ = listening_sockets(str(address), setting)
+        supervisor = Supervisor(settings, command, listeners, port, peers)
         return await supervisor.run()
     finally:
-        for each in listeners:
+        for each in (*listeners, *peers):
             each.close()
 
 
@@ -84,7 +96,10 @@ class Supervisor:
         command: Sequence[str],
         listeners: list[socket.socket],
         port: int,
+        peers: Sequence[socket.socket] = (),
     ) -> None:
+        """`peers` listen for the other members of the cluster."""
+        self._peers = peers
         self._settings = settings
         self._command = [*command, str(os.getpid())]
         self._listeners = listeners
@@ -102,11 +117,25 @@ class Supervisor:
         self._starting: set[asyncio.Task[None]] = set()
         self._is_accepting = False
         self._is_stopping = False
+        self._is_ending = False
+        """Whether the fronts of a member that stops need no leader any more."""
         self._exit_code = 0
         self._over = asyncio.Event()
         self._signalled = asyncio.Event()
         self._manager = ServiceManager(os.environ)
         self._checked_at = self._published_at = time.monotonic()
+        self._was_followed = False
+        self._term: tuple[object, object] = (None, None)
+        self._cluster: ClusterPart | None = None
+        if settings.cluster.name:
+            self._cluster = ClusterPart(
+                settings.cluster,
+                make_engine(settings.cluster),
+                can_lead=self._can_lead,
+                follows=self._follows,
+                fronts=self._front_names,
+                changed=self._cluster_changed,
+            )
         self._environment = {
             # Of the hashes of prompts, which a core hands on to its spare.
             "PYTHONHASHSEED": str(1 + secrets.randbelow(MAX_HASH_SEED)),
@@ -120,6 +149,10 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         self._reconcile()
         loop.call_later(CHECK_S, self._check)
+        if self._cluster is not None:
+            for each in self._peers:
+                loop.add_reader(each.fileno(), self._take_peer, each)
+            self._cluster.start()
         signalled = asyncio.create_task(self._signalled.wait())
         over = asyncio.create_task(self._over.wait())
         await asyncio.wait({signalled, over}, return_when=asyncio.FIRST_COMPLETED)
@@ -148,13 +181,14 @@ class Supervisor:
         """Start and promote what is missing."""
         if self._is_stopping or self._over.is_set():
             return
-        if self._core is None:
+        may_lead = self._cluster is None or self._cluster.is_leading
+        if self._core is None and may_lead:
             spare = next((each for each in self._spares() if each.has_started), None)
             if spare is not None:
                 self._promote(spare)
         starting = [task.get_name() for task in self._starting]
         cores = len(self._spares()) + starting.count(Role.CORE.value)
-        self._start(Role.CORE, 1 + (self._core is None) - cores)
+        self._start(Role.CORE, 1 + (self._core is None and may_lead) - cores)
         fronts = len(self._fronts()) + starting.count(Role.FRONT.value)
         self._start(Role.FRONT, self._fronts_wanted - fronts)
         self._publish()
@@ -199,25 +233,38 @@ class Supervisor:
         fronts = [each for each in self._fronts() if each.has_started]
         for front in fronts:
             self._link(front)
-        spare.order(
-            "lead",
-            fronts=[front.name for front in fronts],
-            port=self._port,
-            since=self._lost_at,
-        )
+        names = [front.name for front in fronts]
+        more: dict[str, object] = {}
+        if self._cluster is not None:
+            names = [self._cluster.qualified(name) for name in names]
+            permission = self._cluster.permission()
+            names += [front for each in self._cluster.others() for front in each.fronts]
+            more = {"term": self._cluster.term(), "permission": permission}
+        spare.order("lead", fronts=names, port=self._port, since=self._lost_at, **more)
         if self._lost_at is not None:
             log.warning("%s takes over", spare.name)
 
     def _link(self, front: Member) -> None:
-        """Connect a front with the core."""
-        core = self._core
+        """Connect a front with the core that leads."""
+        core, cluster = self._core, self._cluster
+        term: dict[str, object] = {}
+        name = front.name
+        if cluster is not None:
+            term = cluster.term()
+            name = cluster.qualified(name)
+            if not cluster.is_leading:
+                if cluster.leader() is not None:
+                    self._links += 1
+                    front.link = self._links
+                    front.order("follow", number=front.link, term=term)
+                return
         if core is None:
             return
         self._links += 1
         front.link = self._links
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        core.order("link", ours, front=front.name)
-        front.order("link", theirs, number=front.link)
+        core.order("link", ours, front=name)
+        front.order("link", theirs, number=front.link, term=term)
 
     def _feed(self, spare: Member) -> None:
         """Let the core send a spare what it learns."""
@@ -236,6 +283,7 @@ class Supervisor:
             case "alive":
                 member.connections = int(message.get("connections", 0))
                 member.calls = int(message.get("calls", 0))
+                member.follows_until = float(message.get("follows_until", 0.0))
             case "started":
                 member.has_started = True
                 if member.role is Role.FRONT:
@@ -266,7 +314,8 @@ class Supervisor:
 
     def _led(self) -> None:
         """A core leads, or a front is ready: report to systemd the first time that all are."""
-        if self._core is None or not self._core.is_ready:
+        is_member = self._cluster is not None and not self._cluster.is_leading
+        if not is_member and (self._core is None or not self._core.is_ready):
             return
         is_complete = sum(each.is_ready for each in self._fronts()) >= self._fronts_wanted
         if is_complete and not self._has_led:
@@ -281,7 +330,8 @@ class Supervisor:
     def _relink(self, front: Member, number: int) -> None:
         """A front lost its core; if the core lives, it is connected again."""
         is_current = self._members.get(front.name) is front and front.link == number
-        if is_current and not self._is_stopping and self._core is not None:
+        may_link = not self._is_stopping if self._cluster is None else not self._is_ending
+        if is_current and may_link:
             self._link(front)
 
     def _replace(self, member: Member) -> None:
@@ -317,7 +367,8 @@ class Supervisor:
                 return
             if not self._is_stopping:
                 self._lost_at = time.monotonic()
-                self._takeovers[member.takeover_reason()] += 1
+                if self._cluster is None or self._cluster.is_leading:
+                    self._takeovers[member.takeover_reason()] += 1
         if self._is_stopping or member.is_leaving:
             log.info("%s ended", member.name)
         else:
@@ -359,6 +410,66 @@ class Supervisor:
             front.connections += 1
             front.order("serve", connection)
 
+    # The cluster
+
+    def _can_lead(self) -> bool:
+        """Whether a core of ours could decide now."""
+        if self._is_stopping:
+            return False
+        return self._core is not None or any(each.has_started for each in self._spares())
+
+    def _follows(self) -> bool:
+        """Whether a front of ours hears a leader of another machine that decides."""
+        now = time.monotonic()
+        return any(each.follows_until > now for each in self._members.values())
+
+    def _front_names(self) -> tuple[str, ...]:
+        """The fronts that hold calls, also those that leave."""
+        assert self._cluster is not None
+        fronts = [each for each in self._members.values() if each.role is Role.FRONT]
+        return tuple(self._cluster.qualified(each.name) for each in fronts if each.has_started)
+
+    def _cluster_changed(self) -> None:
+        """The engine answered, or it did not."""
+        cluster = self._cluster
+        assert cluster is not None
+        term = cluster.term()
+        has_changed = (term.get("leader"), term.get("epoch")) != self._term
+        self._term = (term.get("leader"), term.get("epoch"))
+        if self._core is not None and (has_changed or not cluster.is_leading):
+            log.error("another member leads: %s is ended", self._core.name)
+            core, self._core = self._core, None
+            core.is_leaving = True
+            core.send_signal(signal.SIGKILL)  # the fronts hold all that counts
+        if cluster.is_leading:
+            if self._core is not None:
+                self._core.order("permit", permission=cluster.permission())
+            else:
+                if self._was_followed:
+                    self._lost_at = time.monotonic()
+                    self._takeovers[TakeoverReason.MEMBER] += 1
+                    self._was_followed = False
+                self._reconcile()
+        elif cluster.leader() is not None:
+            self._was_followed = True
+        if has_changed and not cluster.is_leading and not self._is_ending:
+            for each in self._members.values():
+                if each.role is Role.FRONT and each.has_started:
+                    self._link(each)
+        self._publish()
+
+    def _take_peer(self, listener: socket.socket) -> None:
+        """Another member connects: its connection goes to our core, if it leads."""
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        connection.setblocking(False)
+        if self._core is None:
+            connection.close()
+        else:
+            self._core.order("peer", connection)
+
     # Time
 
     def _check(self) -> None:
@@ -386,14 +497,21 @@ class Supervisor:
 
     def _publish(self) -> None:
         core = self._core
+        if core is None and self._cluster is not None:
+            core = next((each for each in self._spares() if each.has_started), None)
         if core is None:
             return
+        if core is not self._core and self._cluster is not None and not self._is_stopping:
+            term = self._cluster.term()
+            if self._cluster.leader() is not None:
+                core.order("stand_by", term=term)
         self._published_at = time.monotonic()
         core.order(
             "processes",
             fronts=self._fronts_wanted,
             takeovers={reason.value: count for reason, count in self._takeovers.items()},
             restarts={role.value: count for role, count in self._restarts.items()},
+            cluster=None if self._cluster is None else self._cluster.report(),
             members=[each.describe(self._role_of(each)) for each in self._members.values()],
         )
 
@@ -419,7 +537,9 @@ class Supervisor:
         self._manager.stopping()
         self._signalled.clear()
         self._accept(False)
-        for listener in self._listeners:
+        for peer in self._peers:
+            asyncio.get_running_loop().remove_reader(peer.fileno())
+        for listener in (*self._listeners, *self._peers):
             listener.close()
         hurry = asyncio.create_task(self._signalled.wait())
         leaving = asyncio.create_task(self._stop_members())
@@ -431,11 +551,15 @@ class Supervisor:
             member.send_signal(signal.SIGKILL)
         await asyncio.gather(*(member.wait() for member in members))
         await asyncio.gather(hurry, leaving, return_exceptions=True)
+        if self._cluster is not None:
+            await self._cluster.aclose()
         self._manager.close()
 
     async def _stop_members(self) -> None:
         for task in self._starting:
             task.cancel()
+        if self._cluster is not None:
+            await self._hand_over(self._cluster)
         core = self._core
         for front in self._fronts():
             front.order("unready")
@@ -450,6 +574,25 @@ class Supervisor:
             member.order("stop")
         async with asyncio.timeout(STOP_MARGIN_S):
             await asyncio.gather(*(member.wait() for member in rest))
+
+    async def _hand_over(self, cluster: ClusterPart) -> None:
+        """Let another member lead, and let our fronts follow it until what they hold has ended."""
+        if cluster.is_leading and not cluster.others():
+            return
+        fronts = self._fronts()
+        core, self._core = self._core, None
+        if core is not None:
+            core.is_leaving = True
+            core.send_signal(signal.SIGKILL)  # the fronts hold all that counts
+            await core.wait()
+        if cluster.is_leading:
+            await cluster.resign()
+        for front in fronts:
+            front.order("leave")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.drain_timeout_s + STOP_MARGIN_S):
+                await asyncio.gather(*(front.wait() for front in fronts))
+        self._is_ending = True
 
 
 def _delay_s(short_lives: int) -> float:

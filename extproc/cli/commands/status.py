@@ -77,7 +77,19 @@ def _processes(processes: pb.GetStatusResponse.Processes) -> dict[str, str]:
             f"; the last took {last.seconds:.2f} s and found {last.running} running and "
             f"{last.queued} queued requests at {last.fronts} fronts"
         )
-    return {"Processes": ", ".join(members) or "not known yet", "Takeovers": takeovers}
+    rows = {"Processes": ", ".join(members) or "not known yet", "Takeovers": takeovers}
+    if processes.HasField("cluster"):
+        rows["Cluster"] = _cluster(processes.cluster)
+    return rows
+
+
+def _cluster(cluster: pb.GetStatusResponse.Cluster) -> str:
+    names = [
+        f"{each.name} leads" if each.is_leading else f"{each.name} stands by"
+        for each in cluster.members
+    ]
+    text = f"{', '.join(names) or 'no members known'}; epoch {cluster.epoch}"
+    return text if cluster.is_in_touch else f"{text}; Valkey does not answer"
 
 
 @talks

@@ -66,6 +66,10 @@ class RequestQueue:
         self._last_id += 1
         return self._enter(self._last_id, request, now, resolved, size)
 
+    def skip_to(self, last_id: int) -> None:
+        """Let the next ticket's id be above `last_id`, which other processes may have used."""
+        self._last_id = max(self._last_id, last_id)
+
     def place(
         self,
         id_: int,

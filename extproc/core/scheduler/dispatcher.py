@@ -275,8 +275,10 @@ class Dispatcher(FleetUpdates):
 
     # Requests of another process: see `takeover`
 
-    def hold(self) -> None:
-        """Assign no slot until `assign`. A new request is queued, if it may be."""
+    def hold(self, last_ticket: int = 0) -> None:
+        """Assign no slot until `assign`. A new request is queued, if it may be, as a ticket with an
+        id above `last_ticket`."""
+        self.state.queue.skip_to(last_ticket)
         self._allocator.is_held = True
 
     def adopt(self, held: HeldLease, request: Request, now: float) -> Picked | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from extproc.app.processes.continuer import ExchangeContinuer
 from extproc.fronts.core_calls import CoreCalls
-from extproc.fronts.frames import BatchReader, Frame, encode
+from extproc.fronts.frames import Frame, LocalCodec
 from extproc.fronts.front_calls import FrontCalls, FrontOptions
 from extproc.stream.envoy import codec
 from extproc.stream.exchange import ExchangeOptions
@@ -45,7 +45,7 @@ class Pipe:
         self.peer: Pipe | None = None
         self._owner = owner
         self._unsent: list[Frame] = []
-        self._reader = BatchReader()
+        self._reader = LocalCodec()
 
     def say(self, frame: Frame) -> None:
         if self.is_open:
@@ -62,7 +62,7 @@ class Pipe:
         batch, self._unsent = self._unsent, []
         if not batch or self.peer is None:
             return False
-        data = encode(batch)
+        data = LocalCodec().encode(batch)
         while data:
             size = 1 + reader.number(256) if reader.flag() else len(data)
             piece, data = data[:size], data[size:]

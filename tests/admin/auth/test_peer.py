@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extproc.admin.auth.peer import peer_host
+from extproc.admin.auth.peer import PASSED_ON, peer_host
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,9 @@ from extproc.admin.auth.peer import peer_host
 )
 def test_grpcs_words_for_a_caller(peer: str, host: str) -> None:
     assert peer_host(peer) == host
+
+
+def test_a_connection_that_was_passed_on_is_its_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PASSED_ON, ("127.0.0.1", 41234), "10.0.0.7")
+    assert peer_host("ipv4:127.0.0.1:41234") == "10.0.0.7"
+    assert peer_host("ipv4:127.0.0.1:41235") == "127.0.0.1"

@@ -7,7 +7,7 @@ import dataclasses
 from extproc.core.processes import Processes
 from tests.cli.typed_command import Run, parsed
 from tests.fakes.picker import running_picker
-from tests.fakes.processes import some_processes
+from tests.fakes.processes import some_cluster, some_processes
 
 
 async def test_the_processes_of_fronts(run: Run) -> None:
@@ -27,6 +27,16 @@ async def test_the_processes_of_fronts(run: Run) -> None:
     assert found["takeovers_by_reason"] == {"ended": 2, "hung": 1, "left": 0}
     assert [each["pid"] for each in found["members"]] == [11, 12, 13, 14]
     assert found["last_takeover"]["running"] == 8
+
+
+async def test_the_members_of_a_cluster(run: Run) -> None:
+    def clustered() -> Processes:
+        return dataclasses.replace(some_processes(), cluster=some_cluster())
+
+    async with running_picker(processes=clustered) as picker:
+        lines = (await run("status", picker=picker)).stdout.splitlines()
+    text = "Cluster    a leads, b stands by; epoch 7; Valkey does not answer"
+    assert lines[-1] == text
 
 
 async def test_fronts_before_anything_happened(run: Run) -> None:

@@ -539,8 +539,38 @@ class GetStatusResponse(_message.Message):
         queued: int
         fronts: int
         def __init__(self, seconds: _Optional[float] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., fronts: _Optional[int] = ...) -> None: ...
+    class Member(_message.Message):
+        __slots__ = ("name", "address", "version", "fronts", "is_leading")
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        ADDRESS_FIELD_NUMBER: _ClassVar[int]
+        VERSION_FIELD_NUMBER: _ClassVar[int]
+        FRONTS_FIELD_NUMBER: _ClassVar[int]
+        IS_LEADING_FIELD_NUMBER: _ClassVar[int]
+        name: str
+        address: str
+        version: str
+        fronts: int
+        is_leading: bool
+        def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., fronts: _Optional[int] = ..., is_leading: _Optional[bool] = ...) -> None: ...
+    class Cluster(_message.Message):
+        __slots__ = ("member", "leader", "epoch", "elections", "is_in_touch", "engine_error", "members")
+        MEMBER_FIELD_NUMBER: _ClassVar[int]
+        LEADER_FIELD_NUMBER: _ClassVar[int]
+        EPOCH_FIELD_NUMBER: _ClassVar[int]
+        ELECTIONS_FIELD_NUMBER: _ClassVar[int]
+        IS_IN_TOUCH_FIELD_NUMBER: _ClassVar[int]
+        ENGINE_ERROR_FIELD_NUMBER: _ClassVar[int]
+        MEMBERS_FIELD_NUMBER: _ClassVar[int]
+        member: str
+        leader: str
+        epoch: int
+        elections: int
+        is_in_touch: bool
+        engine_error: str
+        members: _containers.RepeatedCompositeFieldContainer[GetStatusResponse.Member]
+        def __init__(self, member: _Optional[str] = ..., leader: _Optional[str] = ..., epoch: _Optional[int] = ..., elections: _Optional[int] = ..., is_in_touch: _Optional[bool] = ..., engine_error: _Optional[str] = ..., members: _Optional[_Iterable[_Union[GetStatusResponse.Member, _Mapping]]] = ...) -> None: ...
     class Processes(_message.Message):
-        __slots__ = ("fronts", "takeovers", "takeovers_by_reason", "restarts", "members", "last_takeover")
+        __slots__ = ("fronts", "takeovers", "takeovers_by_reason", "restarts", "members", "last_takeover", "cluster")
         class TakeoversByReasonEntry(_message.Message):
             __slots__ = ("key", "value")
             KEY_FIELD_NUMBER: _ClassVar[int]
@@ -561,13 +591,15 @@ class GetStatusResponse(_message.Message):
         RESTARTS_FIELD_NUMBER: _ClassVar[int]
         MEMBERS_FIELD_NUMBER: _ClassVar[int]
         LAST_TAKEOVER_FIELD_NUMBER: _ClassVar[int]
+        CLUSTER_FIELD_NUMBER: _ClassVar[int]
         fronts: int
         takeovers: int
         takeovers_by_reason: _containers.ScalarMap[str, int]
         restarts: _containers.ScalarMap[str, int]
         members: _containers.RepeatedCompositeFieldContainer[GetStatusResponse.Process]
         last_takeover: GetStatusResponse.Takeover
-        def __init__(self, fronts: _Optional[int] = ..., takeovers: _Optional[int] = ..., takeovers_by_reason: _Optional[_Mapping[str, int]] = ..., restarts: _Optional[_Mapping[str, int]] = ..., members: _Optional[_Iterable[_Union[GetStatusResponse.Process, _Mapping]]] = ..., last_takeover: _Optional[_Union[GetStatusResponse.Takeover, _Mapping]] = ...) -> None: ...
+        cluster: GetStatusResponse.Cluster
+        def __init__(self, fronts: _Optional[int] = ..., takeovers: _Optional[int] = ..., takeovers_by_reason: _Optional[_Mapping[str, int]] = ..., restarts: _Optional[_Mapping[str, int]] = ..., members: _Optional[_Iterable[_Union[GetStatusResponse.Process, _Mapping]]] = ..., last_takeover: _Optional[_Union[GetStatusResponse.Takeover, _Mapping]] = ..., cluster: _Optional[_Union[GetStatusResponse.Cluster, _Mapping]] = ...) -> None: ...
     class EndpointsByHealthEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]

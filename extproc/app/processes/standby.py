@@ -1,0 +1,234 @@
+"""The admin port and the pages of a member that stands by: what comes is passed on to the leader.
+
+The bytes of a connection go through the leader's port for members, so certificates and tokens are
+checked there. Of the pages, this member answers those about itself: `/healthz`, `/readyz` and
+`/metrics`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from extproc.app.security.cluster_access import client_context, member_token
+from extproc.fronts.greeting import Greeter, GreetingError
+from extproc.fronts.network_frames import VERSION
+from extproc.fronts.pipe import Pipe
+from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
+from extproc.settings import SettingsError
+from extproc.settings.values import split_host_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from extproc.settings import Settings
+
+CONNECT_S: Final = 5.0
+RETRY_S: Final = 0.25
+OWN_PAGE: Final = re.compile(rb"(?:GET|HEAD) (/healthz|/readyz|/metrics)(?:\?[^ ]*)? HTTP/1")
+MAX_LINE_BYTES: Final = 8192
+
+Page = tuple[int, str, bytes]
+"""A status, a content type and a body."""
+
+log = logging.getLogger("coxswain.cluster")
+
+
+class Standby:
+    """Belongs to one event loop. `page` answers the paths of `OWN_PAGE`."""
+
+    def __init__(self, settings: Settings, page: Callable[[str], Page]) -> None:
+        self._settings = settings
+        self._page = page
+        self._loop = asyncio.get_running_loop()
+        self._servers: list[asyncio.Server] = []
+        self._pipes: set[Pipe] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._term: dict[str, Any] = {}
+        self._starting: asyncio.Task[None] | None = None
+
+    def follow(self, term: dict[str, Any]) -> None:
+        """Pass connections on to this leader; those to the one before end."""
+        if term == self._term:
+            return
+        self._term = term
+        self._end_connections()
+        if self._starting is None:
+            self._starting = self._loop.create_task(self._start())
+
+    async def stop(self) -> None:
+        """Stop listening, and end all connections."""
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
+        for server in self._servers:
+            server.close()
+        self._end_connections()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _end_connections(self) -> None:
+        for pipe in list(self._pipes):
+            pipe.close()
+        self._pipes.clear()
+
+    async def _start(self) -> None:
+        listen = self._settings.listen
+        for address, purpose in (
+            (listen.admin, pb.Greeting.PURPOSE_ADMIN),
+            (listen.http, pb.Greeting.PURPOSE_HTTP),
+        ):
+            host, port = split_host_port(address)
+            is_reported = False
+            while True:
+                try:
+                    server = await self._loop.create_server(
+                        partial(_Asked, self, purpose),
+                        host,
+                        port,
+                        reuse_address=True,
+                    )
+                except OSError as error:
+                    if not is_reported:
+                        log.warning("cannot listen on %s yet: %s", address, error.strerror)
+                    is_reported = True
+                    await asyncio.sleep(RETRY_S)  # our core that led may not have ended yet
+                else:
+                    self._servers.append(server)
+                    break
+
+    # One connection
+
+    def own_page(self, path: str) -> Page:
+        return self._page(path)
+
+    def pass_on(self, asked: Pipe, purpose: pb.Greeting.Purpose, peer: str) -> None:
+        self._pipes.add(asked)
+        task = self._loop.create_task(self._pass_on(asked, purpose, peer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def ended(self, asked: Pipe) -> None:
+        self._pipes.discard(asked)
+
+    async def _pass_on(self, asked: Pipe, purpose: pb.Greeting.Purpose, peer: str) -> None:
+        cluster, term = self._settings.cluster, self._term
+        leader = Pipe()
+        greeting = pb.Greeting(
+            purpose=purpose,
+            cluster=cluster.name,
+            token=member_token(cluster),
+            leader_id=term["leader"],
+            epoch=term["epoch"],
+            version=VERSION,
+            peer=peer,
+        )
+        greeter = Greeter(greeting, lambda: leader, self._loop)
+        host, port = split_host_port(term["address"])
+        transport = None
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                transport, _ = await self._loop.create_connection(
+                    lambda: greeter, host, port, ssl=client_context(cluster)
+                )
+                await greeter.done
+        except (OSError, GreetingError, SettingsError, TimeoutError) as error:
+            log.info("a connection cannot be passed on: %s", error)
+            if transport is not None:
+                transport.abort()
+            asked.close()
+            return
+        asked.join(leader)
+
+
+class _Asked(Pipe):
+    """A connection of an operator, an agent or a browser."""
+
+    def __init__(self, standby: Standby, purpose: pb.Greeting.Purpose) -> None:
+        super().__init__()
+        self._standby = standby
+        self._purpose = purpose
+        self._line: bytearray | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if self._purpose == pb.Greeting.PURPOSE_HTTP:
+            self._line = bytearray()
+        else:
+            self._pass_on()
+
+    def data_received(self, data: bytes) -> None:
+        if self._line is None:
+            super().data_received(data)
+            return
+        self._line += data
+        if b"\n" not in self._line and len(self._line) < MAX_LINE_BYTES:
+            return
+        line, self._line = bytes(self._line), None
+        found = OWN_PAGE.match(line)
+        if found is None:
+            super().data_received(line)
+            self._pass_on()
+        else:
+            self._answer(*self._standby.own_page(found.group(1).decode()))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._standby.ended(self)
+        super().connection_lost(error)
+
+    def _pass_on(self) -> None:
+        assert self.transport is not None
+        name = self.transport.get_extra_info("peername")
+        self._standby.pass_on(self, self._purpose, str(name[0]) if name else "")
+
+    def _answer(self, status: int, kind: str, body: bytes) -> None:
+        assert self.transport is not None
+        head = (
+            f"HTTP/1.1 {status} {'OK' if status == 200 else 'Service Unavailable'}\r\n"
+            f"content-type: {kind}\r\ncontent-length: {len(body)}\r\n"
+            "cache-control: no-store\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
+
+
+class Arrival(Pipe):
+    """At the leader: a connection that a member has passed on. It goes on to a port of this
+    machine; `seen` gets the port from which it does so, and `ended` gets it when that is over."""
+
+    def __init__(
+        self, host: str, port: int, seen: Callable[[int], None], ended: Callable[[int], None]
+    ) -> None:
+        super().__init__()
+        self._place = (host, port)
+        self._seen = seen
+        self._ended = ended
+        self._own_port = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._task = asyncio.get_running_loop().create_task(self._reach())
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._own_port:
+            self._ended(self._own_port)
+        super().connection_lost(error)
+
+    async def _reach(self) -> None:
+        there = Pipe()
+        try:
+            transport, _ = await asyncio.get_running_loop().create_connection(
+                lambda: there, *self._place
+            )
+        except OSError:
+            self.close()
+            return
+        name = transport.get_extra_info("sockname")
+        self._own_port = int(name[1])
+        self._seen(self._own_port)
+        self.join(there)

@@ -1,0 +1,136 @@
+"""How members of a cluster know each other, and reach their engine: tokens, certificates, keys.
+
+What is read from files is read again for each connection, so a renewed file needs no restart.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from extproc.admin.auth.tokens import Token, TokenError
+from extproc.app.security.exposure import is_loopback
+from extproc.settings import Problem, SettingsError
+
+if TYPE_CHECKING:
+    from extproc.cluster.engine import Engine
+    from extproc.settings import Settings
+    from extproc.settings.cluster_section import ClusterSettings
+
+TOKEN: Final = "COXSWAIN_CLUSTER_TOKEN"  # noqa: S105  # the name of a variable
+PASSWORD: Final = "COXSWAIN_VALKEY_PASSWORD"  # noqa: S105  # the same
+MAX_SECRET_BYTES: Final = 16 * 1024
+MISSING: Final = "a cluster needs the extra: pip install 'coxswain[cluster]'"
+
+
+def check_cluster(settings: Settings) -> None:
+    """Raise `SettingsError` with what forbids a start as a member. Blocks on the disk."""
+    cluster = settings.cluster
+    if not cluster.name:
+        return
+    member_token(cluster)
+    _password(cluster)
+    server_context(cluster)
+    client_context(cluster)
+    try:
+        import redis  # noqa: F401  # whether it is there
+    except ImportError:
+        raise _error("cluster.name", MISSING) from None
+    is_guarded = cluster.cert_file is not None or member_token(cluster)
+    address = cluster.listen or cluster.advertise or ""
+    if not (settings.listen.insecure or is_loopback(address) or is_guarded):
+        raise _error(
+            "cluster.advertise",
+            f"{address} is unprotected, and anyone who can reach it can control the traffic: set "
+            f"cluster.cert_file, key_file and ca_file (mutual TLS), or {TOKEN}, or use --insecure",
+        )
+
+
+def make_engine(cluster: ClusterSettings) -> Engine:
+    """The engine of the settings, not connected yet. Raises `SettingsError`."""
+    from extproc.cluster.valkey import ValkeyEngine
+
+    return ValkeyEngine(
+        cluster.name,
+        cluster.valkey,
+        cluster.lease_s,
+        master=cluster.sentinel,
+        password=_password(cluster),
+        ca_file=_path(cluster.valkey_ca_file),
+    )
+
+
+def member_token(cluster: ClusterSettings) -> str:
+    """The token that members show each other; empty without one. Raises `SettingsError`."""
+    text = _secret("cluster.token_file", cluster.token_file, cluster.token_env or TOKEN)
+    if text or cluster.token_env is not None or cluster.token_file is not None:
+        try:
+            Token(text)
+        except TokenError as error:
+            source = cluster.token_file or cluster.token_env or TOKEN
+            raise _error("cluster.token_file", f"{source}: {error}") from None
+    return text
+
+
+def is_token(cluster: ClusterSettings, shown: str) -> bool:
+    """Whether a member may connect with this token. Raises `SettingsError`."""
+    wanted = member_token(cluster)
+    return not wanted or Token(wanted).matches(shown)
+
+
+def server_context(cluster: ClusterSettings) -> ssl.SSLContext | None:
+    """For connections of other members; None without TLS. Raises `SettingsError`."""
+    return _context(cluster, ssl.PROTOCOL_TLS_SERVER)
+
+
+def client_context(cluster: ClusterSettings) -> ssl.SSLContext | None:
+    """For connections to other members; None without TLS. Raises `SettingsError`."""
+    return _context(cluster, ssl.PROTOCOL_TLS_CLIENT)
+
+
+def _context(cluster: ClusterSettings, protocol: ssl._SSLMethod) -> ssl.SSLContext | None:
+    cert, key, ca = map(_path, (cluster.cert_file, cluster.key_file, cluster.ca_file))
+    if cert is None or key is None or ca is None:
+        return None
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        # An encrypted key would otherwise be asked for on the terminal.
+        context.load_cert_chain(cert, key, password=lambda: b"")
+        context.load_verify_locations(ca)
+    except ssl.SSLError as error:
+        reason = (error.reason or "invalid certificate or key").replace("_", " ").lower()
+        raise _error("cluster.cert_file", f"{cert}, {key}, {ca}: {reason}") from None
+    except OSError as error:
+        name = error.filename or cert
+        raise _error(
+            "cluster.cert_file", f"{name}: {(error.strerror or 'unreadable').lower()}"
+        ) from None
+    return context
+
+
+def _password(cluster: ClusterSettings) -> str | None:
+    key = "cluster.valkey_password_file"
+    variable = cluster.valkey_password_env or PASSWORD
+    return _secret(key, cluster.valkey_password_file, variable) or None
+
+
+def _secret(key: str, file: str | None, variable: str) -> str:
+    if file is None:
+        return os.environ.get(variable, "").strip()
+    try:
+        with Path(file).expanduser().open("rb") as stream:
+            return stream.read(MAX_SECRET_BYTES).decode().strip()
+    except (OSError, UnicodeDecodeError):
+        raise _error(key, f"{file}: it cannot be read") from None
+
+
+def _path(file: str | None) -> str | None:
+    return None if file is None else str(Path(file).expanduser())
+
+
+def _error(key: str, message: str) -> SettingsError:
+    return SettingsError([Problem(where="", key=key, message=message)])

@@ -1,0 +1,1 @@
+"""Generated from `proto/` by `make proto`; edit nothing here."""

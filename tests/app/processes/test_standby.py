@@ -1,0 +1,155 @@
+"""Claims about extproc/app/processes/standby.py and extproc/fronts/pipe.py, over loopback: a leader
+of the test accepts what a standby passes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+
+from extproc.app.processes.standby import Arrival, Page, Standby
+from extproc.demo.port import free_ports
+from extproc.fronts.greeting import Greeted
+from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
+from extproc.settings import Settings
+from extproc.settings.cluster_section import ClusterSettings
+from extproc.settings.listen_section import ListenSettings
+from tests.fakes.envoy_stream import eventually
+from tests.fakes.fronts import settle
+
+MEGABYTES = 4 << 20
+
+
+class Leader:
+    """Accepts connections of members, and serves an echo behind them."""
+
+    def __init__(self) -> None:
+        self.greetings: list[pb.Greeting] = []
+        self.seen: set[int] = set()
+        self.callers: list[int] = []
+        self.port = 0
+        self.open = 0
+        """The connections that have reached the echo."""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Leader]:
+        loop = asyncio.get_running_loop()
+        echo = await asyncio.start_server(self._echo, "127.0.0.1", 0)
+        host, port = echo.sockets[0].getsockname()[:2]
+
+        def accept(greeting: pb.Greeting) -> asyncio.Protocol:
+            self.greetings.append(greeting)
+            return Arrival(host, port, self.seen.add, self.seen.discard)
+
+        server = await loop.create_server(lambda: Greeted(accept, loop), "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            server.close()
+            echo.close()
+            await eventually(lambda: self.open == 0)
+            await settle()
+
+    async def _echo(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.callers.append(writer.get_extra_info("peername")[1])
+        self.open += 1
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+        self.open -= 1
+
+
+def page(path: str) -> Page:
+    return 200, "text/plain", path.encode()
+
+
+@asynccontextmanager
+async def standing_by(leader_port: int) -> AsyncIterator[tuple[Standby, int, int]]:
+    admin, http = free_ports(2)
+    settings = Settings(
+        fronts=1,
+        listen=ListenSettings(admin=f"127.0.0.1:{admin}", http=f"127.0.0.1:{http}"),
+        cluster=ClusterSettings(
+            name="c", valkey=("redis://127.0.0.1:1",), advertise="127.0.0.1:9004"
+        ),
+    )
+    standby = Standby(settings, page)
+    standby.follow({"leader": "a/1", "epoch": 3, "address": f"127.0.0.1:{leader_port}"})
+    try:
+        for port in (admin, http):
+            await until_open(port)
+        yield standby, admin, http
+    finally:
+        await standby.stop()
+
+
+async def until_open(port: int) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                await asyncio.sleep(0.01)
+            else:
+                writer.close()
+                return
+
+
+async def test_bytes_go_to_the_leader_and_back_at_the_pace_of_the_slower() -> None:
+    async with Leader().running() as leader, standing_by(leader.port) as (_, admin, _http):
+        reader, writer = await asyncio.open_connection("127.0.0.1", admin)
+        sent = bytes(range(256)) * (MEGABYTES // 256)
+        writer.write(sent)
+        async with asyncio.timeout(60):
+            assert await reader.readexactly(len(sent)) == sent
+        greeting = leader.greetings[-1]
+        assert greeting.purpose == pb.Greeting.PURPOSE_ADMIN
+        assert (greeting.leader_id, greeting.epoch, greeting.peer) == ("a/1", 3, "127.0.0.1")
+        assert leader.callers[-1] in leader.seen, "the caller is known before its first byte"
+        writer.close()
+        await eventually(lambda: not leader.seen)
+
+
+async def test_pages_about_the_member_are_its_own() -> None:
+    async with Leader().running() as leader, standing_by(leader.port) as (_, _admin, http):
+        before = len(leader.greetings)
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{http}", timeout=60) as client:
+            for path in ("/healthz", "/readyz", "/metrics"):
+                answer = await client.get(path)
+                assert (answer.status_code, answer.text) == (200, path)
+        assert len(leader.greetings) == before
+        reader, writer = await asyncio.open_connection("127.0.0.1", http)
+        writer.write(b"GET /sta")
+        writer.write(b"tus HTTP/1.1\r\n\r\n")
+        async with asyncio.timeout(60):
+            assert await reader.readexactly(24) == b"GET /status HTTP/1.1\r\n\r\n"
+        assert leader.greetings[-1].purpose == pb.Greeting.PURPOSE_HTTP
+        writer.close()
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+async def test_connections_end_with_their_leader(is_new: bool) -> None:
+    """A caller connects again, and reaches the next one."""
+    async with Leader().running() as leader, standing_by(leader.port) as (standby, admin, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", admin)
+        writer.write(b"x")
+        async with asyncio.timeout(60):
+            assert await reader.readexactly(1) == b"x"
+            [dead] = free_ports(1)
+            term = {"leader": "b/1", "epoch": 4, "address": f"127.0.0.1:{dead}"}
+            if is_new:
+                standby.follow(term)
+            else:
+                await standby.stop()
+            assert await reader.read() == b""
+        writer.close()
+        if is_new:
+            reader, writer = await asyncio.open_connection("127.0.0.1", admin)
+            async with asyncio.timeout(60):
+                assert await reader.read() == b"", "nobody is there"
+            writer.close()

@@ -1,0 +1,170 @@
+"""Members of a cluster die under load, behind real Envoys, with a real Valkey or Redis: nobody is
+refused, sent to a server without a free slot, or overtaken. The servers and the clients account for
+each request."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import grpc
+import pytest
+
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
+from tests.e2e.clustered import Clustered, clustered
+from tests.fakes.authority import Authority
+from tests.fakes.valkey import MISSING, PROGRAM
+
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(PROGRAM is None, reason=MISSING)]
+long_form = pytest.mark.skipif(not os.environ.get("LONG_RUN"), reason="LONG_RUN=1 runs it")
+
+
+async def lose_engine(stack: Clustered, length_s: float) -> None:
+    """It comes back empty, and learns from the leader."""
+    leader = await stack.leader()
+    epoch = (await stack.cluster_of(leader))["epoch"]
+    await stack.run(stack.valkey.kill, through=("a", "b"), length_s=length_s)
+    stack.assert_exact()
+    await stack.valkey.start()
+    await stack.until_complete(2)
+    assert await stack.leader() == leader
+    assert (await stack.cluster_of(leader))["epoch"] == epoch
+
+
+async def lose_core(stack: Clustered, length_s: float) -> None:
+    """The spare of the same machine takes over, also for the other machine's front."""
+    leader = await stack.leader()
+
+    async def fault() -> None:
+        [core] = await stack.pids(leader, "core")
+        stack.strike(core, signal.SIGKILL)
+
+    await stack.run(fault, through=("a", "b"), length_s=length_s)
+    stack.assert_exact()
+    assert await stack.leader() == leader
+
+
+async def lose_leader(stack: Clustered, number: signal.Signals, length_s: float) -> None:
+    """The other member takes over; its own Envoy's requests keep their slots and their order."""
+    leader, other = await stack.leader(), await stack.other()
+
+    async def fault() -> None:
+        if number is signal.SIGTERM:
+            stack.strike(stack.pid(leader), number)
+        else:
+            await stack.strike_all(leader, number)
+
+    await stack.run(fault, through=(other,), length_s=length_s)
+    stack.assert_exact()
+    if number is signal.SIGSTOP:
+        await stack.strike_all(leader, signal.SIGCONT)
+        await stack.until_complete(2)
+    assert await stack.leader() == other
+
+
+async def ask_standby(stack: Clustered) -> None:
+    """It passes commands and pages on to the leader, and answers for itself where it is meant."""
+    leader, other = await stack.leader(), await stack.other()
+    standby = stack.members[other]
+    assert (await stack.cluster_of(other))["member"] == leader
+    pages = f"http://127.0.0.1:{standby.http_port}"
+    for page, said in (("/readyz", f"{leader} leads"), ("/metrics", "coxswain_leader 0")):
+        assert said in (await standby.client.get(pages + page)).text
+    first = standby.servers[0].address
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{standby.admin_port}") as channel:
+        admin = AdminStub(channel)
+        await admin.Disable(pb.DisableRequest(address=first))
+        status = await stack.members[leader].status()
+        assert status["endpoints"][first]["intent"] == "disabled"
+        await admin.Activate(pb.ActivateRequest(address=first))
+
+
+async def test_the_engine_a_core_and_a_machine_are_lost_and_nobody_notices(
+    tmp_path: Path,
+) -> None:
+    """Members show each other certificates and a token."""
+    pair = Authority(tmp_path).issue("member")
+    token = tmp_path / "token"
+    token.write_text("a-token")
+    secrets = {
+        "cert_file": str(pair.cert),
+        "key_file": str(pair.key),
+        "ca_file": str(tmp_path / "test-authority.pem"),
+        "token_file": str(token),
+    }
+    async with clustered(tmp_path, cluster=secrets) as stack:
+        await ask_standby(stack)
+        await lose_engine(stack, 2.0)
+        await lose_core(stack, 2.0)
+        await stack.until_calm()
+        await lose_leader(stack, signal.SIGKILL, 3.0)
+        await stack.until_calm()
+
+
+@long_form
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
+async def test_a_leading_machine_that_is_lost_costs_nobody_anything(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    async with clustered(tmp_path) as stack:
+        await lose_leader(stack, number, 6.0)
+        await stack.until_calm()
+
+
+@long_form
+async def test_a_leading_core_that_is_lost_costs_nobody_anything(tmp_path: Path) -> None:
+    async with clustered(tmp_path) as stack:
+        for _ in range(3):
+            await lose_core(stack, 6.0)
+            await stack.until_calm()
+
+
+@long_form
+@pytest.mark.parametrize("is_shared", [False, True])
+async def test_a_standby_that_is_lost_costs_nobody_anything(
+    tmp_path: Path, is_shared: bool
+) -> None:
+    """Where both Envoys know both members, queued requests of the lost one keep their places."""
+    async with clustered(tmp_path, is_shared=is_shared) as stack:
+        leader, other = await stack.leader(), await stack.other()
+
+        async def fault() -> None:
+            await stack.strike_all(other, signal.SIGKILL)
+
+        await stack.run(fault, through=("a", "b") if is_shared else (leader,))
+        stack.assert_exact(is_front_lost=True)
+        await stack.until_complete(1)
+        await stack.until_calm()
+
+
+@long_form
+async def test_a_machine_that_is_lost_with_its_queue_refuses_nobody(tmp_path: Path) -> None:
+    """Both Envoys know both members. The places of requests at the leader's own front are lost with
+    the machine, so they come last."""
+    async with clustered(tmp_path, is_shared=True) as stack:
+        leader, other = await stack.leader(), await stack.other()
+
+        async def fault() -> None:
+            await stack.strike_all(leader, signal.SIGKILL)
+
+        await stack.run(fault, through=("a", "b"))
+        assert not stack.account.unanswered(), stack.account.unanswered()[:3]
+        assert not stack.account.over(), stack.account.describe(stack.broken_at)
+        assert await stack.leader() == other
+        await stack.until_calm()
+
+
+@long_form
+async def test_the_account_shows_when_all_members_are_lost(tmp_path: Path) -> None:
+    """The control: Envoy goes on blindly, and the measurement says so."""
+    async with clustered(tmp_path) as stack:
+
+        async def fault() -> None:
+            for name in ("a", "b"):
+                await stack.strike_all(name, signal.SIGKILL)
+
+        await stack.run(fault, through=("a", "b"))
+        assert stack.account.blind(stack.broken_at)
+        assert stack.account.over()

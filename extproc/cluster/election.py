@@ -45,8 +45,6 @@ class Election:
     followed_until: float = 0.0
     """While it leads: until when it may decide if all fronts that it knows follow it. The engine
     was asked at most a lease before, and did not answer."""
-    kept: int = 0
-    """The version of what the engine keeps."""
     in_touch_since: float | None = None
     last_contact: float | None = None
     _seen: dict[str, tuple[float, tuple[str, ...]]] = field(default_factory=dict)
@@ -88,7 +86,6 @@ class Election:
         self.members = view.members
         for member in view.members:
             self._seen[member.id] = (now, member.fronts)
-        self.kept = view.kept
         leader = view.leader
         if leader is None or leader.epoch < self.epoch:
             # The engine has forgotten, what is known stays: a leader claims its lock again.

@@ -59,8 +59,6 @@ class View:
     leader: Leader | None
     is_held: bool
     members: tuple[Member, ...]
-    kept: int = 0
-    """The version of what is kept."""
 
 
 class Engine(Protocol):
@@ -76,12 +74,6 @@ class Engine(Protocol):
 
     async def leave(self, member_id: str) -> None:
         """The member ends, with its fronts."""
-
-    async def keep(self, text: str, epoch: int) -> None:
-        """Keep `text` in place of what was kept, unless an epoch later than `epoch` began."""
-
-    async def kept(self) -> str:
-        """What is kept; empty for nothing."""
 
     async def aclose(self) -> None:
         """End all connections."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from extproc.cluster.engine import Beat
 
-MAX_KEPT_BYTES: Final = 1 << 20
-
 BEAT: Final = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -64,7 +62,7 @@ elseif known > epoch then
 end
 place = redis.call('HMGET', KEYS[2], 'epoch', 'record', 'clean')
 return {place[1] or '0', place[2] or '', place[3] or '0', redis.call('EXISTS', KEYS[1]),
-        redis.call('HVALS', KEYS[4]), redis.call('HGET', KEYS[5], 'version') or '0'}
+        redis.call('HVALS', KEYS[4])}
 """
 
 RESIGN: Final = """
@@ -79,14 +77,6 @@ LEAVE: Final = """
 redis.call('ZREM', KEYS[3], ARGV[1])
 redis.call('HDEL', KEYS[4], ARGV[1])
 return 0
-"""
-
-KEEP: Final = """
-if tonumber(redis.call('HGET', KEYS[2], 'epoch') or '0') > tonumber(ARGV[2]) then
-  return 0
-end
-redis.call('HSET', KEYS[5], 'text', ARGV[1])
-return redis.call('HINCRBY', KEYS[5], 'version', 1)
 """
 
 
@@ -107,14 +97,13 @@ class ValkeyEngine:
         self._lease_ms = round(lease_s * 1000)
         self._timeout_s = lease_s / 4
         self._keys = [
-            f"{{coxswain:{name}}}:{part}" for part in ("lead", "leader", "alive", "members", "kept")
+            f"{{coxswain:{name}}}:{part}" for part in ("lead", "leader", "alive", "members")
         ]
         self._sentinels: list[client.Redis] = []
         self._client = self._connect(addresses, master, password, ca_file)
         self._beat = self._client.register_script(BEAT)
         self._resign = self._client.register_script(RESIGN)
         self._leave = self._client.register_script(LEAVE)
-        self._keep = self._client.register_script(KEEP)
 
     def _connect(
         self,
@@ -152,7 +141,7 @@ class ValkeyEngine:
         arguments: list[str | int] = [beat.member.id, record, self._lease_ms, *flags]
         answer = await self._bounded(self._beat(keys=self._keys, args=arguments))
         try:
-            epoch, place, clean, is_held, members, kept = answer
+            epoch, place, clean, is_held, members = answer
             leader = None
             if place:
                 who = _member(place)
@@ -168,7 +157,6 @@ class ValkeyEngine:
                 leader=leader,
                 is_held=bool(is_held),
                 members=found,
-                kept=int(kept),
             )
         except (KeyError, TypeError, ValueError):
             raise EngineError("its keys hold something else: choose another cluster.name") from None
@@ -178,14 +166,6 @@ class ValkeyEngine:
 
     async def leave(self, member_id: str) -> None:
         await self._bounded(self._leave(keys=self._keys, args=[member_id]))
-
-    async def keep(self, text: str, epoch: int) -> None:
-        if len(text) > MAX_KEPT_BYTES:
-            raise EngineError(f"more than {MAX_KEPT_BYTES} bytes are not kept")
-        await self._bounded(self._keep(keys=self._keys, args=[text, epoch]))
-
-    async def kept(self) -> str:
-        return str(await self._bounded(self._client.hget(self._keys[4], "text")) or "")
 
     async def aclose(self) -> None:
         for each in (self._client, *self._sentinels):

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from extproc.cluster.engine import Beat, EngineError, Member, View
-from extproc.cluster.valkey import MAX_KEPT_BYTES, ValkeyEngine
+from extproc.cluster.valkey import ValkeyEngine
 from tests.fakes.valkey import MISSING, PROGRAM, Valkey
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason=MISSING)
@@ -130,23 +130,6 @@ async def test_a_later_epoch_goes_before_the_holder_of_an_earlier_one(
 async def test_a_leader_of_the_same_epoch_is_not_replaced(engine: ValkeyEngine) -> None:
     await until_led(engine, beat("b", epoch=6))
     assert led_by(await engine.beat(beat("a", leads=True, epoch=7))) == ("b", 7, True)
-
-
-async def test_what_is_kept_is_replaced_only_by_the_present_leader(engine: ValkeyEngine) -> None:
-    assert await engine.kept() == ""
-    await engine.beat(beat("a"))
-    await engine.keep("one", 1)
-    assert await engine.kept() == "one"
-    first = (await engine.beat(beat("a", leads=True, epoch=1))).kept
-    await engine.resign("a/1")
-    await engine.beat(beat("b", epoch=1))
-    await engine.keep("late", 1)
-    assert await engine.kept() == "one"
-    await engine.keep("two", 2)
-    assert await engine.kept() == "two"
-    assert (await engine.beat(beat("b", leads=True, epoch=2))).kept > first
-    with pytest.raises(EngineError, match="not kept"):
-        await engine.keep("x" * (MAX_KEPT_BYTES + 1), 2)
 
 
 async def test_clusters_of_different_names_do_not_meet(

@@ -41,12 +41,6 @@ class ScriptedEngine:
     async def leave(self, member_id: str) -> None:
         self.said.append(f"leave {member_id}")
 
-    async def keep(self, text: str, epoch: int) -> None:
-        raise NotImplementedError
-
-    async def kept(self) -> str:
-        return ""
-
     async def aclose(self) -> None:
         self.said.append("closed")
 

@@ -139,7 +139,8 @@ docs: venv ## Generate docs/settings.md, docs/commands.md and Envoy's files in e
 
 lock: venv ## Resolve the three locks again: for developers, for running, for compiling
 	@$(LOCK) pyproject.toml --extra dev --upgrade --output-file requirements.lock
-	@$(LOCK) pyproject.toml --constraint requirements.lock --output-file requirements-runtime.lock
+	@$(LOCK) pyproject.toml --extra cluster --constraint requirements.lock \
+		--output-file requirements-runtime.lock
 	@$(LOCK) --group wheel --constraint requirements.lock --output-file requirements-build.lock
 
 clean: ## Remove .venv and every cache of this checkout

@@ -5,10 +5,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from extproc.core.request import HOLD_MARGIN_S
-from extproc.envoy_config.client_keys import served_check
 from extproc.envoy_config.clusters import llama
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode, OptionsError
-from extproc.envoy_config.tls_files import SYSTEM_CA, ClientKey, PickerTls, TlsProfile
+from extproc.envoy_config.tls_files import SYSTEM_CA, PickerTls, TlsProfile
 from extproc.security.path_rule import PathRule
 from extproc.security.trust import Trust
 from extproc.settings import (
@@ -20,7 +19,6 @@ from extproc.settings import (
     profile_of,
     tls_profile,
 )
-from extproc.settings.client_keys import read_client_keys
 
 SYSTEM = "system"
 """The word in `envoy.server_ca_files` for the system CAs where Envoy runs."""
@@ -29,7 +27,6 @@ SYSTEM = "system"
 def envoy_options(settings: Settings) -> EnvoyOptions:
     """The configuration of the Envoy that stands before a picker with these settings.
 
-    Blocks on the disk: without discovery it reads the clients' keys, and raises `SettingsError`.
     Raises `OptionsError` or `PathRuleError` for what the settings themselves let pass, since a
     picker alone can run with it.
     """
@@ -51,7 +48,6 @@ def envoy_options(settings: Settings) -> EnvoyOptions:
         tls_profiles=_tls_profiles(servers, envoy.server_ca_files),
         injects_keys=envoy.inject_keys or any(each.inject_key for each in servers),
         checks_clients=settings.clients.keys_file is not None,
-        client_keys=() if envoy.discovery else client_keys(settings),
         status=_status_address(settings) if envoy.countdown else None,
         message_timeout_s=_message_timeout_s(settings),
         has_fronts=bool(settings.fronts),
@@ -103,12 +99,6 @@ def served_cluster(settings: Settings, trusts: Iterable[Trust], injects_keys: bo
         ),
     )
     return bytes(llama(options))
-
-
-def served_client_keys(settings: Settings) -> bytes:
-    """The check of clients' keys as the picker serves it to an Envoy, in wire format. Blocks on the
-    disk; raises `SettingsError`."""
-    return served_check(client_keys(settings))
 
 
 def _message_timeout_s(settings: Settings) -> float:
@@ -188,15 +178,6 @@ def _tls_profiles(servers: tuple[Access, ...], ca_files: tuple[str, ...]) -> tup
         name = tls_profile(ca_file)
         found.setdefault(name, TlsProfile(name=name, ca_file=ca_file or SYSTEM_CA))
     return tuple(found.values())
-
-
-def client_keys(settings: Settings) -> tuple[ClientKey, ...]:
-    """The clients' keys by their digests. Blocks on the disk; raises `SettingsError`."""
-    file = settings.clients.keys_file
-    if file is None:
-        return ()
-    entries = read_client_keys(Path(file).expanduser())
-    return tuple(ClientKey(client=entry.name, digest=entry.digest) for entry in entries)
 
 
 def _reached_at(address: HostPort) -> HostPort:

@@ -19,6 +19,7 @@ from extproc.core.scheduler.context_fit import ContextFit
 from extproc.core.scheduler.dispatcher import DispatcherOptions
 from extproc.core.slots.ledger import DrainingCaps
 from extproc.security.address_policy import AddressPolicy
+from extproc.security.known_keys import KnownKeys
 from extproc.security.path_rule import PathRule
 from extproc.settings import Settings
 from extproc.settings.values import split_host_port
@@ -120,10 +121,13 @@ def client_limits(settings: Settings) -> dict[str, ClientLimit]:
 
 
 def exchange_options(
-    settings: Settings, started_at: int, limits: ClientLimits | None = None
+    settings: Settings,
+    started_at: int,
+    limits: ClientLimits | None = None,
+    keys: KnownKeys | None = None,
 ) -> ExchangeOptions:
     """`started_at` is the Unix time of the start: a reload does not make models younger. `limits`
-    count what clients use."""
+    count what clients use, `keys` are theirs."""
     routing, envoy = settings.routing, settings.envoy
     return ExchangeOptions(
         queue_timeout_s=settings.queue.timeout_s,
@@ -131,6 +135,7 @@ def exchange_options(
         started_at=started_at,
         retries=envoy.retries,
         limits=limits if limits is not None and limits.has_any else None,
+        keys=keys,
         uploads=UploadLimits(
             idle_s=envoy.request_body_idle_timeout_s,
             min_rate_bytes_per_s=envoy.request_body_min_rate_bytes_per_s,

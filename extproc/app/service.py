@@ -52,7 +52,7 @@ from extproc.stream.servicer import PROCESS, ExternalProcessor
 from extproc.stream.upload_watchdog import UploadWatchdog
 from extproc.telemetry import Telemetry, TelemetrySources
 from extproc.transport.health import Health
-from extproc.xds import ClusterDiscovery, EndpointDiscovery, FilterDiscovery
+from extproc.xds import ClusterDiscovery, EndpointDiscovery
 from scraper.discovery.discovered_endpoint import DiscoveredEndpoint
 from scraper.loop import Scraper
 from scraper.schedule import ScrapePriority
@@ -128,8 +128,7 @@ class Service:
             set_issue=self.dispatcher.set_envoy_issue,
         )
         self._clusters = ClusterDiscovery(self._discovery.gate, self._discovery.set_refused)
-        self._filters = FilterDiscovery()
-        self._client_keys = ClientKeys(settings, self._filters.publish)
+        self._client_keys = ClientKeys(settings)
         served_cluster = ServedCluster(settings, self._clusters.publish)
         self._agents = AgentsService(
             AgentsDependencies(
@@ -172,7 +171,9 @@ class Service:
             self.dispatcher,
             self._pending_streams,
             self._registry,
-            options.exchange_options(settings, int(time.time()), self._limits),
+            options.exchange_options(
+                settings, int(time.time()), self._limits, self._client_keys.known
+            ),
             time.monotonic,
             self._record,
             self._wants_traces,
@@ -239,6 +240,7 @@ class Service:
             options.dashboard_links(settings),
             self._placement.status,
             processes,
+            self._client_keys.may_ask,
         )
         self._core_events = CoreEvents(
             self.dispatcher,
@@ -259,7 +261,7 @@ class Service:
         settings = self.settings.present
         guard = exposure.guard(settings)
         exposure.check_exposure(settings)
-        self._client_keys.check()
+        self._client_keys.load()
         self._actions.token = exposure.pages_token(settings)
         self._core_events.listen()
         self.dispatcher.set_loadable(
@@ -309,7 +311,6 @@ class Service:
             self._access_log,
             self._discovery,
             self._clusters,
-            self._filters,
             self._health,
         ):
             part.add_to(table)
@@ -337,7 +338,6 @@ class Service:
         await self._keda_port.stop()
         await self._admin_port.stop()
         self._clusters.close()
-        self._filters.close()
         self._discovery.close()
         if self._server is not None:
             await self._server.stop(STOP_GRACE_S)
@@ -372,7 +372,10 @@ class Service:
         self.dispatcher.renew(options.dispatcher_options(settings))
         self._limits.renew(options.client_limits(settings), time.monotonic())
         self.processor.options = options.exchange_options(
-            settings, self.processor.options.started_at, self._limits
+            settings,
+            self.processor.options.started_at,
+            self._limits,
+            self._client_keys.known,
         )
         self._agents.renew(options.agents_options(settings))
         logging.getLogger("coxswain").setLevel(settings.log.level.upper())

@@ -22,6 +22,7 @@ class Reason(Enum):
     POISON_REQUEST = "poison-request"
     RATE_LIMITED = "rate-limited"
     CONTEXT_LENGTH_EXCEEDED = "context-length-exceeded"
+    INVALID_API_KEY = "invalid-api-key"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,7 @@ from envoy_data_plane.envoy.config.bootstrap.v3 import (
 )
 from envoy_data_plane.envoy.config.core.v3 import Node
 
-from extproc.envoy_config.clusters import clusters, own_clusters
-from extproc.envoy_config.config_source import from_picker
+from extproc.envoy_config.clusters import clusters, discovery, own_clusters
 from extproc.envoy_config.listener import listener
 from extproc.envoy_config.messages import address
 from extproc.envoy_config.metrics import metrics_cluster, metrics_listener
@@ -41,4 +40,4 @@ def served_cluster(options: EnvoyOptions) -> BootstrapDynamicResources:
     """The picker serves the llama-servers' cluster, with the settings for TLS and keys; it learns
     from here only what the listener does for them."""
     gateway = replace(options, tls_profiles=(), injects_keys=options.keeps_authorization)
-    return BootstrapDynamicResources(cds_config=from_picker(gateway))
+    return BootstrapDynamicResources(cds_config=discovery(gateway))

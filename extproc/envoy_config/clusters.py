@@ -15,6 +15,11 @@ from envoy_data_plane.envoy.config.cluster.v3 import (
     UpstreamConnectionOptions,
 )
 from envoy_data_plane.envoy.config.core.v3 import (
+    ApiConfigSource,
+    ApiConfigSourceApiType,
+    ApiVersion,
+    BackoffStrategy,
+    ConfigSource,
     HealthCheck,
     HealthCheckGrpcHealthCheck,
     HealthCheckHttpHealthCheck,
@@ -22,6 +27,7 @@ from envoy_data_plane.envoy.config.core.v3 import (
     Http2ProtocolOptions,
     HttpProtocolOptions,
     KeepaliveSettings,
+    RetryPolicy,
     RoutingPriority,
     TcpKeepalive,
 )
@@ -43,13 +49,12 @@ from envoy_data_plane.google.protobuf import Any
 
 from extproc.core.address import is_ip
 from extproc.envoy_config import names
-from extproc.envoy_config.config_source import from_picker
 from extproc.envoy_config.filters import last_filters
 from extproc.envoy_config.load_balancing import destination_key, override_host
-from extproc.envoy_config.messages import NEVER, address, seconds, typed
+from extproc.envoy_config.messages import NEVER, address, grpc_service, seconds, typed
 from extproc.envoy_config.options import EnvoyOptions, HostPort
 from extproc.envoy_config.tracing import COLLECTOR_CLUSTER
-from extproc.envoy_config.transport import picker_socket, socket_matches
+from extproc.envoy_config.transport import abilities, picker_socket, socket_matches
 
 UNBOUNDED = 1_000_000
 """More than ever runs: the picker limits and queues requests, not Envoy's circuit breakers."""
@@ -102,7 +107,7 @@ def llama(options: EnvoyOptions) -> Cluster:
 def _eds(cluster: Cluster, options: EnvoyOptions) -> Cluster:
     cluster.type = ClusterDiscoveryType.EDS
     cluster.eds_cluster_config = ClusterEdsClusterConfig(
-        service_name=options.llama_cluster, eds_config=from_picker(options)
+        service_name=options.llama_cluster, eds_config=discovery(options)
     )
     cluster.load_balancing_policy = override_host()
     # Without this, half of the servers down would send traffic to all of them again.
@@ -123,6 +128,23 @@ def _original_dst(cluster: Cluster) -> Cluster:
     cluster.lb_policy = ClusterLbPolicy.CLUSTER_PROVIDED
     cluster.original_dst_lb_config = ClusterOriginalDstLbConfig(metadata_key=destination_key())
     return cluster
+
+
+def discovery(options: EnvoyOptions) -> ConfigSource:
+    """The picker serves it on its gRPC port; a picker that restarts is found in seconds."""
+    soon = RetryPolicy(
+        retry_back_off=BackoffStrategy(base_interval=seconds(0.2), max_interval=seconds(2))
+    )
+    return ConfigSource(
+        resource_api_version=ApiVersion.V3,
+        initial_fetch_timeout=seconds(options.discovery_timeout_s),
+        api_config_source=ApiConfigSource(
+            api_type=ApiConfigSourceApiType.GRPC,
+            transport_api_version=ApiVersion.V3,
+            grpc_services=[grpc_service(options.picker_cluster, soon, abilities(options))],
+            set_node_on_first_message_only=True,
+        ),
+    )
 
 
 def _server_health(options: EnvoyOptions) -> HealthCheck:

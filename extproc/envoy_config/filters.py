@@ -27,7 +27,6 @@ from envoy_data_plane.envoy.type.v3 import HttpStatus, StatusCode
 
 from extproc.envoy_config import names
 from extproc.envoy_config.broken_framing import unless_malformed
-from extproc.envoy_config.client_keys import check_of_clients
 from extproc.envoy_config.credentials import authorization_steps, memory_of_authorization
 from extproc.envoy_config.messages import grpc_service, seconds, typed
 from extproc.envoy_config.options import EnvoyOptions, Mode
@@ -42,7 +41,6 @@ REQUEST_HEADERS = (
     "content-type",
     "traceparent",
     "x-api-key",
-    names.CLIENT,
     "x-coxswain-queue-timeout-ms",
     "x-gateway-inference-fairness-id",
     "x-gateway-inference-objective",
@@ -113,7 +111,7 @@ def ext_proc(options: EnvoyOptions) -> HttpFilter:
 
 
 def _processor(options: EnvoyOptions) -> ExternalProcessor:
-    fails_open = options.has_discovery
+    fails_open = options.has_discovery and not options.checks_clients
     return ExternalProcessor(
         grpc_service=_picker_service(options),
         stat_prefix=options.stat_prefix,
@@ -202,17 +200,11 @@ def router() -> HttpFilter:
     )
 
 
-def first_filters(options: EnvoyOptions, *, on_named_routes: bool = False) -> list[HttpFilter]:
-    """The filters before the picker: authentication, and storage of the client's key.
-
-    `on_named_routes`: authentication runs only on routes that enable it, as the picker does.
-    """
-    found = []
-    if options.checks_clients:
-        found.append(check_of_clients(options, on_named_routes=on_named_routes))
-    if options.keeps_authorization:
-        found.append(memory_of_authorization())
-    return found
+def first_filters(options: EnvoyOptions) -> list[HttpFilter]:
+    """The filters before the picker: storage of the client's key, unless that is for the picker
+    alone."""
+    is_kept = options.keeps_authorization and not options.checks_clients
+    return [memory_of_authorization()] if is_kept else []
 
 
 def last_filters(options: EnvoyOptions) -> list[HttpFilter]:

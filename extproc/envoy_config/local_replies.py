@@ -51,15 +51,6 @@ SERVER_LOST = error_body(
 CROWDED = error_body(
     "The request's headers are too many or too large.", names.TOO_MANY_HEADERS, _INVALID
 )
-UNAUTHORIZED = error_body(
-    "Send a valid API key: authorization: Bearer KEY.", "invalid-api-key", _INVALID
-)
-KEYS_UNKNOWN = error_body(
-    "Envoy does not know the clients' API keys yet, because no picker has answered it; send the "
-    "request again.",
-    "keys-unknown",
-)
-NO_KEYS = 'response.code == 503 && response.code_details == "lua_response"'
 UNSUPPORTED = error_body(
     "Upgrades (WebSockets), CONNECT and `*` are not supported: send an ordinary request for a "
     "path.",
@@ -70,7 +61,8 @@ NOT_SENT = ("UF", "UH")
 """Flags of a request that no server has seen: no connection, or none that Envoy may choose."""
 TOO_LARGE = 431
 LOST = 'response.code_details.startsWith("ext_proc_error_gRPC")'
-"""Failing open was no choice: in full duplex the body had gone to the picker."""
+"""Failing open was no choice: in full duplex the body had gone to the picker, or it checks keys."""
+LATE = 'response.code_details.startsWith("ext_proc_error_per-message_timeout")'
 
 BAD_GATEWAY = 502
 DIED = (
@@ -135,8 +127,7 @@ def _on_routes(options: EnvoyOptions) -> list[ResponseMapper]:
         _mapper(_matches(LOST), PICKER_LOST, status=503, headers=lost),
     ]
     if options.checks_clients:
-        mappers.insert(0, _mapper(_has_status(401), UNAUTHORIZED))
-        mappers.insert(0, _mapper(_matches(NO_KEYS), KEYS_UNKNOWN))
+        mappers.append(_mapper(_matches(LATE), PICKER_LOST, status=503, headers=lost))
     return mappers
 
 

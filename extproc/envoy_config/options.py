@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from extproc.envoy_config.tls_files import ClientKey, PickerTls, TlsProfile
+from extproc.envoy_config.tls_files import PickerTls, TlsProfile
 from extproc.security.path_rule import PathRule
 
 MIB = 1024 * 1024
@@ -100,8 +100,7 @@ class EnvoyOptions:
     picker_tls: PickerTls | None = None  # None speaks to the picker in the clear
     tls_profiles: tuple[TlsProfile, ...] = ()  # for the servers behind TLS
     injects_keys: bool = False  # send a server the key that discovery provides with its address
-    checks_clients: bool = False  # a request must show the key of a client
-    client_keys: tuple[ClientKey, ...] = ()  # without discovery; else the picker serves them
+    checks_clients: bool = False  # the picker checks their keys, so nobody passes without it
 
     # Bounds against slow and greedy clients.
     request_headers_timeout_s: float = 10.0

@@ -3,11 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from envoy_data_plane.envoy.config.route.v3 import Route
-
 from extproc.envoy_config.access_log import report_interval
 from extproc.envoy_config.bootstrap import served_cluster
-from extproc.envoy_config.client_keys import with_check_of_clients
 from extproc.envoy_config.clusters import clusters, own_clusters
 from extproc.envoy_config.filters import ext_proc, first_filters
 from extproc.envoy_config.listener import steered_manager
@@ -104,13 +101,13 @@ def snippet(options: EnvoyOptions, *, serves_cluster: bool = False) -> str:
             [
                 tree(each)
                 for each in (
-                    *first_filters(options, on_named_routes=True),
+                    *first_filters(options),
                     *usage_filters(options),
                     ext_proc(options),
                 )
             ],
         ),
-        (_ROUTES, "routes", [tree(route) for route in _routes(options)]),
+        (_ROUTES, "routes", [tree(route) for route in routes(options)]),
         (
             last,
             "clusters",
@@ -121,9 +118,3 @@ def snippet(options: EnvoyOptions, *, serves_cluster: bool = False) -> str:
         parts.append((_SERVED, "dynamic_resources", tree(served_cluster(options))))
     blocks = [f"{comment(text)}{render({key: content})}" for text, key, content in parts]
     return "\n".join([comment(_OPENING), *blocks])
-
-
-def _routes(options: EnvoyOptions) -> list[Route]:
-    """Those of a whole configuration, and who may take them."""
-    found = routes(options)
-    return [with_check_of_clients(route) for route in found] if options.checks_clients else found

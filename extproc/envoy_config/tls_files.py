@@ -28,11 +28,3 @@ class PickerTls:
     ca_file: str = SYSTEM_CA
     cert_file: str | None = None
     key_file: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientKey:
-    """A client's name, and the SHA-256 of one of its API keys, hexadecimal."""
-
-    client: str
-    digest: str

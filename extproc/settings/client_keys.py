@@ -9,16 +9,15 @@ guess one from it, and it needs no salt.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from extproc.security.known_keys import MAX_KEY_CHARS, digest_of
 from extproc.settings.problems import Problem, SettingsError
 
 MAX_FILE_BYTES: Final = 1024 * 1024
-MAX_KEY_CHARS: Final = 512
 ID_CHARS: Final = 12
 HASHED: Final = "sha256:"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+:/-]{0,99}")
@@ -47,11 +46,6 @@ class ClientKeyEntry:
     def id(self) -> str:
         """The start of its digest, by which people name it."""
         return self.digest[:ID_CHARS]
-
-
-def digest_of(key: str) -> str:
-    """How a key is known."""
-    return hashlib.sha256(key.encode("ascii")).hexdigest()
 
 
 def is_client_name(name: str) -> bool:

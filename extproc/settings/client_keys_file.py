@@ -18,13 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from extproc.security.known_keys import MAX_KEY_CHARS, digest_of
 from extproc.settings.client_keys import (
     HASHED,
     MAX_FILE_BYTES,
-    MAX_KEY_CHARS,
     NAME_FORM,
     ClientKeyEntry,
-    digest_of,
     is_client_name,
     parse_client_keys,
     read_keys_file,

@@ -107,8 +107,9 @@ class ClientsSettings(Section):
     keys_file: File | None = None
     """The file with the API keys of clients, which `coxswain keys` manages: one line for each,
     `name sha256:DIGEST`, or `name key`. A key that is added to or removed from the file opens or
-    stops opening within two seconds. Envoy checks the keys, with the last ones while no picker
-    answers. The servers do not receive these keys; if they require a key, set inject_key."""
+    stops opening within two seconds. The picker checks the keys, so nobody is served while no
+    picker answers: print Envoy's configuration again and restart Envoy when you set this first. The
+    servers do not receive these keys; if they require a key, set inject_key."""
     limits: Annotated[dict[str, ClientLimitSettings], MAP] = Field(default={})
     """The limits of clients by name, each with the keys below. Requires keys_file. In the
     environment: JSON."""

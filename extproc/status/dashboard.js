@@ -22,6 +22,7 @@ const MEANINGS = {
   broken: "cut off after it had a slot",
   "queue-full": "the queue was full",
   "rate-limited": "its client was at a limit",
+  "invalid-api-key": "it had no valid API key",
   "queue-timeout": "no slot within its time limit",
   "no-endpoint": "no server was ready",
   "shutting-down": "the picker was shutting down",

@@ -83,16 +83,19 @@ class QueuePosition:
 
 
 class Countdown:
-    """Serves the countdown. `find` returns the position of a request id, None if not queued."""
+    """Serves the countdown. `find` returns the position of a request id, None if not queued;
+    `may_ask` says whether a client may ask, by its `authorization` and `x-api-key`."""
 
     def __init__(
         self,
         find: Callable[[str], QueuePosition | None],
+        may_ask: Callable[[str, str], bool] = lambda *_: True,
         *,
         interval_s: float = INTERVAL_S,
         grace_s: float = GRACE_S,
     ) -> None:
         self._find = find
+        self._may_ask = may_ask
         self._interval_s = interval_s
         self._grace_s = grace_s
         self._streams = 0
@@ -102,6 +105,11 @@ class Countdown:
         return [web.get("/queue/{id}", self._answer)]
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
+        get = request.headers.get
+        if not self._may_ask(get("authorization", ""), get("x-api-key", "")):
+            return _error(
+                401, "invalid-api-key", "Send a valid API key: authorization: Bearer KEY."
+            )
         id_ = request.match_info["id"][:MAX_ID_CHARS]
         if EVENT_STREAM not in request.headers.get("accept", ""):
             position = self._find(id_)
@@ -161,5 +169,5 @@ def _not_queued() -> web.Response:
 
 def _error(status: int, code: str, message: str) -> web.Response:
     error = {"message": message, "type": "invalid_request_error", "code": code}
-    headers = _HEADERS if status == 404 else {**_HEADERS, "retry-after": "1"}
+    headers = {**_HEADERS, "retry-after": "1"} if status == 503 else _HEADERS
     return web.json_response({"error": error}, status=status, headers=headers)

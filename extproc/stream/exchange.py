@@ -524,6 +524,7 @@ class Exchange:
             is_upload=is_upload,
             # After the last fallback Envoy would try any server.
             retries=fallbacks if is_bounded and fallbacks < self._options.retries else None,
+            client=head.client,
         )
         self._destination = replies[0]
         self._say(*replies)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from extproc.core.client_limits import ClientLimits
+from extproc.security.known_keys import KnownKeys
 from extproc.stream.request.paths import Paths
 from extproc.stream.request.translate import ReadingOptions
 from extproc.stream.upload_pace import UploadLimits
@@ -13,7 +14,7 @@ class ExchangeOptions:
     """`queue_timeout_s` is how long a request may wait at most, in seconds; `started_at` the
     Unix time that is shown for models; `retries` how often Envoy tries again by itself. `limits`
     are those of clients, None without any; they count what clients use, so they are the same over
-    a reload."""
+    a reload. `keys` are those of clients, None where everybody may ask."""
 
     queue_timeout_s: float = 60.0
     adds_response_headers: bool = True
@@ -23,3 +24,4 @@ class ExchangeOptions:
     started_at: int = 0
     retries: int = 3
     limits: ClientLimits | None = None
+    keys: KnownKeys | None = None

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from extproc.xds.clusters import ClusterDiscovery
-from extproc.xds.filters import FilterDiscovery
 from extproc.xds.options import EndpointDiscoveryOptions
 from extproc.xds.service import EndpointDiscovery
 
-__all__ = [
-    "ClusterDiscovery",
-    "EndpointDiscovery",
-    "EndpointDiscoveryOptions",
-    "FilterDiscovery",
-]
+__all__ = ["ClusterDiscovery", "EndpointDiscovery", "EndpointDiscoveryOptions"]

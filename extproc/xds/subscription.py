@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 ENDPOINT_TYPE = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 CLUSTER_TYPE = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
-FILTER_TYPE = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig"
 MAX_NAMES = 256
 MAX_NAME_CHARS = 1_000
 """Each answer repeats the names, and so does the log."""

@@ -61,10 +61,9 @@ def test_too_many_headers_are_431_who_noticed() -> None:
     assert [each.get("status_code") for each in crowded] == [None, 431]
 
 
-def test_an_unknown_key_is_reported_only_where_keys_are_checked() -> None:
-    """A server's own 401 goes through: it has no response flag, and no key is ours to ask."""
-    codes = [error(each)["code"] for each in mappers()]
-    assert "invalid-api-key" not in codes
-    codes = [error(each)["code"] for each in mappers(checks_clients=True)]
-    general = "%RESPONSE_FLAGS_LONG%"
-    assert max(codes.index("invalid-api-key"), codes.index("keys-unknown")) < codes.index(general)
+def test_where_clients_are_checked_a_late_picker_is_a_lost_one() -> None:
+    """Nobody passes without it: 503 instead of Envoy's 504, and it may be asked again."""
+    *_, late = mappers(checks_clients=True)
+    assert "per-message_timeout" in str(late["filter"])
+    assert (error(late)["code"], late["status_code"]) == ("picker-lost", 503)
+    assert len(mappers(checks_clients=True)) == len(mappers()) + 1

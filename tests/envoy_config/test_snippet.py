@@ -25,17 +25,6 @@ def test_the_servers_cluster_is_among_them() -> None:
     assert [one["name"] for one in parts["clusters"]] == ["llama", "coxswain", "coxswain-status"]
 
 
-def test_clients_are_checked_on_the_printed_routes_alone() -> None:
-    """Other routes may be for everybody, and may need the `authorization` that the check takes."""
-    parts = yaml.safe_load(snippet(EnvoyOptions(checks_clients=True)))
-    check, asks = parts["http_filters"]
-    assert check["disabled"] and asks["disabled"]
-    for route in parts["routes"]:
-        assert "config" in route["typed_per_filter_config"][check["name"]]
-    plain = yaml.safe_load(snippet(EnvoyOptions()))["routes"]
-    assert all(check["name"] not in str(route) for route in plain)
-
-
 def test_who_has_access_logs_learns_what_becomes_of_them() -> None:
     """Where they are written out of turn."""
     assert "DownstreamPeriodic], exclude" in " ".join(snippet(EnvoyOptions()).split())

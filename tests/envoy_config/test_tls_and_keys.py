@@ -29,8 +29,19 @@ def parsed(options: EnvoyOptions) -> tuple[dict[str, Any], dict[str, dict[str, A
 def test_nothing_of_it_unless_asked_for() -> None:
     """Without keys and certificates the configuration has no trace of them."""
     text = bootstrap(EnvoyOptions(serves_cluster=False))
-    for word in ("client_keys", "header_to_metadata", "transport_socket", "UPSTREAM_METADATA"):
+    for word in ("header_to_metadata", "transport_socket", "UPSTREAM_METADATA"):
         assert word not in text
+
+
+def test_where_clients_are_checked_nobody_passes_without_the_picker() -> None:
+    """ext_proc fails closed, and what clients sent as their key is not kept for servers."""
+    for is_checked in (False, True):
+        manager, _ = parsed(EnvoyOptions(checks_clients=is_checked, injects_keys=True))
+        text = str(manager)
+        assert ("'failure_mode_allow': True" in text) is not is_checked
+        assert ("header_to_metadata" in text) is not is_checked
+        early = manager["early_header_mutation_extensions"][0]["typed_config"]["mutations"]
+        assert {"remove": "x-coxswain-client"} in early
 
 
 def test_a_servers_key_is_set_at_each_try() -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from extproc.security.known_keys import digest_of
 from extproc.settings import SettingsError
-from extproc.settings.client_keys import digest_of, is_client_name, read_client_keys
+from extproc.settings.client_keys import is_client_name, read_client_keys
 
 DIGEST = hashlib.sha256(b"sk-9").hexdigest()
 

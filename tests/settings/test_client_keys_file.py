@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from extproc.security.known_keys import digest_of
 from extproc.settings import SettingsError, client_keys_file
-from extproc.settings.client_keys import digest_of, read_client_keys
+from extproc.settings.client_keys import read_client_keys
 from extproc.settings.client_keys_file import (
     KeysFileError,
     NoSuchKeyError,

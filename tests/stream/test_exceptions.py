@@ -13,6 +13,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
@@ -29,6 +30,7 @@ from extproc.core.fleet.endpoint import Intent
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.core.scheduler.takeover import Place
+from extproc.security.known_keys import KnownKeys, digest_of
 from extproc.stream import (
     exchange,
     held_slot,
@@ -98,6 +100,7 @@ class Injector:
             raise InjectedError
 
 
+KEYS = KnownKeys({digest_of("sk-web"): "web", digest_of("sk-free"): "free"})
 LIMITS = {"web": ClientLimit(requests=3, queued=1, tokens_per_minute=600)}
 
 
@@ -416,10 +419,14 @@ async def closing(shell: Shell) -> None:
 
 async def limited(shell: Shell) -> None:
     """A client with limits: served, queued and then served, rejected for its queue, its requests
-    and its tokens, cut off where it runs and where it waits, and one that leaves the queue."""
-    web = {"x_coxswain_client": "web"}
+    and its tokens, cut off where it runs and where it waits, and one that leaves the queue. Before
+    it, one without a key, and one that is wrong in another way too."""
+    shell.processor.options = replace(shell.processor.options, keys=KEYS)
+    await shell.open(ask(11))
+    await shell.open(ask(12, x_coxswain_queue_timeout_ms="soon"))
+    web, free = {"authorization": "Bearer sk-web"}, {"authorization": "Bearer sk-free"}
     first = await shell.open(ask(1, **web))
-    second = await shell.open(ask(2))
+    second = await shell.open(ask(2, **free))
     await shell.open(ask(3, **web))
     await shell.open(ask(4, **web))  # one is queued
     await shell.say(first, envoy.response_headers())

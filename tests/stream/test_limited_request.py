@@ -11,17 +11,19 @@ from extproc.core.client_limits import ClientLimit, ClientLimits
 from extproc.core.exchange_record import Outcome
 from extproc.core.rejection import Reason
 from extproc.core.scheduler.takeover import HeldLease, Place
+from extproc.security.known_keys import KnownKeys, digest_of
 from extproc.stream.exchange import Exchange, ExchangeOptions
 from extproc.stream.limited_request import LimitedRequest
 from extproc.stream.stage import Stage
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.small_fleet import SmallFleet
 
-WEB = {"x_coxswain_client": "web"}
+KEYS = KnownKeys({digest_of("sk-web"): "web", digest_of("sk-free"): "free"})
+WEB, FREE = {"authorization": "Bearer sk-web"}, {"authorization": "Bearer sk-free"}
 
 
 def exchange_of(fleet: SmallFleet, limits: ClientLimits, headers: dict[str, str]) -> Exchange:
-    exchange = Exchange(fleet.dispatcher, ExchangeOptions(limits=limits), fleet.now)
+    exchange = Exchange(fleet.dispatcher, ExchangeOptions(limits=limits, keys=KEYS), fleet.now)
     exchange.feed(envoy.request_headers(**headers), fleet.now)
     return exchange
 
@@ -73,7 +75,7 @@ def test_a_client_above_its_limit_is_rejected_as_openai_does() -> None:
     assert int(headers["retry-after"]) >= 1
     record = second.end(fleet.now)
     assert (record.outcome, record.reason) == (Outcome.REJECTED, Reason.RATE_LIMITED)
-    assert exchange_of(fleet, limits, {}).stage is Stage.LEASED, "nobody's limit"
+    assert exchange_of(fleet, limits, FREE).stage is Stage.LEASED, "nobody's limit"
     first.end(fleet.now)
     assert exchange_of(fleet, limits, WEB).stage is Stage.LEASED
 
@@ -83,7 +85,7 @@ def test_a_client_queues_no_more_than_its_limit(is_settled: bool) -> None:
     """Until one of its requests gets a slot or leaves; nothing of the rejected one is left."""
     fleet = SmallFleet(1)
     limits = ClientLimits({"web": ClientLimit(queued=1)})
-    running = exchange_of(fleet, limits, {})
+    running = exchange_of(fleet, limits, FREE)
     queued = exchange_of(fleet, limits, WEB)
     assert queued.stage is Stage.QUEUED and queued.ticket is not None
     over = exchange_of(fleet, limits, WEB)
@@ -104,8 +106,8 @@ def test_a_request_that_may_not_queue_evicts_nobody() -> None:
     """In a full queue, for a critical request of a client that may queue none."""
     fleet = SmallFleet(1, queue_max_requests=1)
     limits = ClientLimits({"web": ClientLimit(queued=0)})
-    exchange_of(fleet, limits, {})
-    waiting = exchange_of(fleet, limits, {})
+    exchange_of(fleet, limits, FREE)
+    waiting = exchange_of(fleet, limits, FREE)
     assert waiting.stage is Stage.QUEUED
     over = exchange_of(fleet, limits, WEB | {"x_gateway_inference_objective": "critical"})
     assert rejected(over)[0] == 429
@@ -123,7 +125,7 @@ def test_whatever_else_rejects_it_is_said() -> None:
     """A queue of no places is not the client's fault; it counts until its stream ends."""
     fleet = SmallFleet(1, queue_max_requests=0)
     limits = ClientLimits({"web": ClientLimit(requests=1, queued=5)})
-    exchange_of(fleet, limits, {})
+    exchange_of(fleet, limits, FREE)
     full = exchange_of(fleet, limits, WEB)
     assert rejected(full)[2]["x-coxswain-reason"] == Reason.QUEUE_FULL.value
     full.end(fleet.now)
@@ -194,7 +196,7 @@ def test_a_queued_request_gives_back_what_it_took(
     """Its place in the queue at once, the rest at its end."""
     fleet = SmallFleet(1)
     limits = ClientLimits({"web": ClientLimit(requests=1, queued=1)})
-    exchange_of(fleet, limits, {})
+    exchange_of(fleet, limits, FREE)
     exchange = exchange_of(fleet, limits, WEB)
     ticket = exchange.ticket
     assert ticket is not None and limits.queue_full("web", fleet.now) is not None
@@ -213,7 +215,8 @@ def test_what_another_process_began_counts_here_and_is_not_rejected() -> None:
     fleet = SmallFleet(1)
     limits = ClientLimits({"web": ClientLimit(requests=1, queued=0)})
     running, waiting = (
-        Exchange(fleet.dispatcher, ExchangeOptions(limits=limits), fleet.now) for _ in range(2)
+        Exchange(fleet.dispatcher, ExchangeOptions(limits=limits, keys=KEYS), fleet.now)
+        for _ in range(2)
     )
     held = HeldLease(fleet.addresses[0], 1, 1, "", fleet.now, 0.0, ())
     running.resume(envoy.request_headers(**WEB), held, fleet.now)

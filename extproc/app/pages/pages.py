@@ -41,6 +41,7 @@ class Pages:
         links: Mapping[str, str],
         machines: Callable[[float], list[dict[str, Any]]] = lambda _: [],
         processes: Callable[[], Processes] | None = None,
+        may_ask: Callable[[str, str], bool] = lambda *_: True,
     ) -> None:
         self._processes = processes
         self._dispatcher = dispatcher
@@ -60,7 +61,7 @@ class Pages:
                 obstacles=self.obstacles,
                 metrics=telemetry.prometheus,
             ),
-            [*Countdown(find_position).routes(), *actions.routes()],
+            [*Countdown(find_position, may_ask).routes(), *actions.routes()],
             hosts,
             links,
         )

@@ -32,7 +32,6 @@ from extproc.transport.health import Health
 from extproc.transport.patience import is_patient
 from extproc.usage.response_stream import with_responses
 from extproc.xds.clusters import STREAM_CLUSTERS
-from extproc.xds.filters import STREAM_FILTERS
 from extproc.xds.service import STREAM_ENDPOINTS
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 
 STOP_GRACE_S: Final = 0.5
 POLL_S: Final = 0.05
-HELD: Final = (PROCESS, STREAM_ENDPOINTS, STREAM_CLUSTERS, STREAM_FILTERS, STREAM_ACCESS_LOGS)
+HELD: Final = (PROCESS, STREAM_ENDPOINTS, STREAM_CLUSTERS, STREAM_ACCESS_LOGS)
 """The calls of Envoy that the core serves."""
 CONNECT_S: Final = 5.0
 

@@ -1,13 +1,13 @@
-"""Follows the file with the clients' keys, and serves Envoy the check of them."""
+"""Follows the file with the clients' keys."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from extproc.security.known_keys import KnownKeys
 from extproc.settings import Settings, SettingsError
 from extproc.settings.client_keys import read_client_keys
 from scraper.discovery.file_signature import Changes, FileSignature, read_signature
@@ -19,30 +19,33 @@ log = logging.getLogger("coxswain.settings")
 
 
 class ClientKeys:
-    """From `start` to `aclose` keeps `publish` informed. Without `clients.keys_file`, nothing.
+    """`known` has the keys from `load` on, and follows the file from `start` to `aclose`. Without
+    `clients.keys_file` it is None.
 
     A file that cannot be used leaves the keys as they are, is logged, and is in `problems` until
     it can be used.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        publish: Callable[[bytes], None],
-        interval_s: float = INTERVAL_S,
-    ) -> None:
+    def __init__(self, settings: Settings, interval_s: float = INTERVAL_S) -> None:
         file = settings.clients.keys_file
-        self._settings = settings
         self._file = None if file is None else Path(file).expanduser()
-        self._publish = publish
+        self.known = None if file is None else KnownKeys()
         self._interval_s = interval_s
         self._task: asyncio.Task[None] | None = None
         self._problems: tuple[str, ...] = ()
 
-    def check(self) -> None:
-        """Raises `SettingsError` where the file cannot be used. Blocks on the disk."""
-        if self._file is not None and not read_client_keys(self._file):
+    def load(self) -> None:
+        """Read the file; raises `SettingsError` where it cannot be used. Blocks on the disk."""
+        if self._file is None or self.known is None:
+            return
+        names = {entry.digest: entry.name for entry in read_client_keys(self._file)}
+        if not names:
             log.warning("%s contains no key: every client is rejected", self._file)
+        self.known.replace(names)
+
+    def may_ask(self, authorization: str, api_key: str) -> bool:
+        """Whether a client with these headers may ask for anything."""
+        return self.known is None or bool(self.known.client_of(authorization, api_key))
 
     def start(self) -> None:
         if self._file is not None:
@@ -70,12 +73,12 @@ class ClientKeys:
                 try:
                     await self._renew()
                 except Exception:  # a bug; the next change may work
-                    log.exception("publishing the clients' keys failed")
+                    log.exception("reading the clients' keys failed")
             await asyncio.sleep(self._interval_s)
 
     async def _renew(self) -> None:
         try:
-            written = await asyncio.to_thread(self._write)
+            await asyncio.to_thread(self.load)
         except SettingsError as error:
             problems = tuple(map(str, error.problems))
             if problems != self._problems:
@@ -85,10 +88,3 @@ class ClientKeys:
         if self._problems:
             log.info("the clients' keys can be read again")
         self._problems = ()
-        self._publish(written)
-
-    def _write(self) -> bytes:
-        # Envoy's full types take a second to load and many megabytes: not without need.
-        from extproc.app.envoy import served_client_keys
-
-        return served_client_keys(self._settings)

@@ -130,9 +130,11 @@ class BodyMode:
         *,
         is_upload: bool = False,
         retries: int | None = None,
+        client: str = "",
     ) -> list[pb.ProcessingResponse]:
         """The decision, then the held parts of the body; `new_body` replaces all of it. With
         `is_upload`, Envoy reports the progress of the rest of the body. `retries` bounds Envoy's.
+        `client` is the name that the server is shown.
         """
         decision = codec.destination(
             addresses,
@@ -141,6 +143,7 @@ class BodyMode:
             removed=removed,
             is_upload=is_upload,
             retries=retries,
+            client=client,
         )
         replies = [decision]
         if self._upload is not None:

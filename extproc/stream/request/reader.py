@@ -1,6 +1,7 @@
 """Reads the headers and the body of one request until it can be submitted.
 
-    headers --takes no slot-------------------> PassThrough, or LocalReply (the models of the fleet)
+    headers --without a client's key----------> InvalidRequest, if clients have keys
+            --takes no slot-------------------> PassThrough, or LocalReply (the models of the fleet)
             --its path is closed--------------> InvalidRequest
             --takes a slot, body is needed----> None until enough has arrived --> NeedsSlot
             --takes a slot--------------------> NeedsSlot
@@ -109,10 +110,12 @@ class RequestReader:
         it, or because the clients of this tenant were too slow to send theirs."""
         self.body_mode.begin(message)
         try:
-            head = self.head = codec.read_request_head(message.request_headers)
+            head = self.head = codec.read_request_head(message.request_headers, self._options.keys)
         except codec.BadRequestError as error:
             self.head = error.head
-            return InvalidRequest(Reason.BAD_REQUEST, str(error))
+            return self._unauthorized() or InvalidRequest(Reason.BAD_REQUEST, str(error))
+        if unauthorized := self._unauthorized():
+            return unauthorized
         try:
             self._hint = read_subset(message, self._dispatcher.subset_hints)
         except HintError as hint_error:  # mypyc allows one type for each name
@@ -131,11 +134,16 @@ class RequestReader:
             return None
         return self._needs_slot(NOT_READ)
 
+    def _unauthorized(self) -> InvalidRequest | None:
+        """The rejection of a request without a client's key, where it needs one."""
+        is_open = self._options.keys is None or (self.head is not None and self.head.client)
+        return None if is_open else InvalidRequest(Reason.INVALID_API_KEY)
+
     def resume(self, message: pb.ProcessingRequest, model: str | None) -> Request:
         """Read the headers of a request whose destination was sent by another process, with the
         model that its name was resolved to. Its body is not here."""
         self.body_mode.begin(message)
-        head = self.head = codec.read_request_head(message.request_headers)
+        head = self.head = codec.read_request_head(message.request_headers, self._options.keys)
         self._kind = _kind_of(head, self._options.paths)
         self.body_mode.resume()
         request = self.request = Request(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from extproc.settings.client_keys import digest_of, read_client_keys
+from extproc.security.known_keys import digest_of
+from extproc.settings.client_keys import read_client_keys
 from tests.cli.typed_command import Command, Run, parsed
 
 OWN = "sk-0123456789-abcdefghij"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from extproc.core.exchange_record import Outcome
 from extproc.core.rejection import Reason
 from extproc.pb import external_processor_pb2 as pb
+from extproc.security.known_keys import KnownKeys, digest_of
 from extproc.stream.envoy import codec
 from extproc.stream.exchange import Stage
 from tests.fakes import envoy_messages as envoy
@@ -167,24 +169,58 @@ def test_tenants_are_distinguished_by_their_keys() -> None:
     assert not any("Bearer" in tenant or tenant == "" for tenant in tenants)
 
 
-def test_a_tenant_is_whom_envoy_found_by_the_key() -> None:
-    """It takes the key away before it asks. What the client itself says only divides its part."""
-    harness = ExchangeHarness(4)
+def test_a_tenant_is_whose_key_it_shows() -> None:
+    """What the client itself says only divides its part. The server is shown the name, not the
+    key."""
+    harness = with_keys()
     for headers in (
-        {"x_coxswain_client": "web"},
-        {"x_coxswain_client": "web", "authorization": "Bearer a"},
-        {"x_coxswain_client": "batch"},
-        {"x_coxswain_client": "web", "x_gateway_inference_fairness_id": "team-a"},
-        {"x_gateway_inference_fairness_id": "team-a"},
+        {"authorization": "Bearer sk-web"},
+        {"x_api_key": "sk-web", "x_coxswain_client": "batch"},
+        {"authorization": "Bearer sk-batch"},
+        {"authorization": "Bearer sk-web", "x_gateway_inference_fairness_id": "team-a"},
     ):
-        harness.feed(harness.exchange(), envoy.request_headers(**headers))
+        reply = harness.feed(harness.exchange(), envoy.request_headers(**headers))[0]
+        changes = reply.request_headers.response.header_mutation
+        sent = {one.header.key: one.header.raw_value.decode() for one in changes.set_headers}
+        assert sent["x-coxswain-client"] == harness.asked[-1].tenant.removeprefix("client-")
+        shown = {key.replace("_", "-") for key in headers} & {"authorization", "x-api-key"}
+        assert shown <= set(changes.remove_headers)
     assert [(request.tenant, request.fairness_id) for request in harness.asked] == [
         ("client-web", ""),
         ("client-web", ""),
         ("client-batch", ""),
         ("client-web", "team-a"),
-        ("", "team-a"),
     ]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"authorization": "Bearer sk-other"},
+        {"x_coxswain_client": "web"},
+        {"x_coxswain_queue_timeout_ms": "soon"},
+    ],
+)
+@pytest.mark.parametrize("path", [envoy.COMPLETION, "/v1/models", "/props", "/slots"])
+def test_without_a_clients_key_nothing_is_answered(headers: dict[str, str], path: str) -> None:
+    """Whatever the path, and whatever else is wrong."""
+    harness = with_keys()
+    exchange = harness.exchange()
+    (reply,) = harness.feed(exchange, envoy.request_headers(path, **headers))
+    assert reply.immediate_response.status.code == 401
+    error = json.loads(reply.immediate_response.body)["error"]
+    assert (error["type"], error["code"]) == ("invalid_request_error", "invalid-api-key")
+    record = exchange.end(harness.fleet.now)
+    assert (record.outcome, record.reason) == (Outcome.REJECTED, Reason.INVALID_API_KEY)
+    assert not harness.asked
+
+
+def with_keys() -> ExchangeHarness:
+    harness = ExchangeHarness(9)
+    keys = KnownKeys({digest_of("sk-web"): "web", digest_of("sk-batch"): "batch"})
+    harness.options = replace(harness.options, keys=keys)
+    return harness
 
 
 # Subsets

@@ -10,9 +10,9 @@ from google.protobuf.message import DecodeError
 from extproc.core.address import Address, AddressError
 from extproc.pb import base_pb2
 from extproc.pb import external_processor_pb2 as pb
+from extproc.security.known_keys import KnownKeys
 from extproc.stream.envoy.codec.names import (
     ADAPTER,
-    CLIENT,
     CONTROL_HEADERS,
     CREDENTIALS,
     FAIRNESS_ID,
@@ -41,9 +41,9 @@ class RequestHead(NamedTuple):
     """What the request headers say to us, the path without its query.
 
     Method and path are empty where a gateway leaves out all that HTTP/2 writes with a colon.
-    Times are None when not asked for. `tenant` is whose key it came with: named by Envoy where it
-    checks clients' keys, else made from the client's API key by a hash that only this process
-    knows; empty without a key. `fairness_id` is what the client says. `model` is what a gateway
+    Times are None when not asked for. `tenant` is whose key it came with: the client's name where
+    keys are checked, else made from the API key by a hash that only this process knows; empty
+    without a key. `fairness_id` is what the client says. `model` is what a gateway
     read in the body. `has_body` says that a body follows, `has_json` that it may be JSON,
     `body_bytes` how long it will be, if known. `controls` are the headers that
     are for us alone.
@@ -68,7 +68,7 @@ class RequestHead(NamedTuple):
 
     @property
     def client(self) -> str:
-        """The name of the client whose key Envoy checked; empty without one."""
+        """The name of the client whose key was checked; empty without one."""
         return self.tenant[len(_CLIENT) :] if self.tenant.startswith(_CLIENT) else ""
 
 
@@ -103,8 +103,9 @@ class ResponseHead(NamedTuple):
         return self.code_details not in ("", "via_upstream")
 
 
-def read_request_head(message: pb.HttpHeaders) -> RequestHead:
-    """Read the request headers; raises `BadRequestError` for an invalid head."""
+def read_request_head(message: pb.HttpHeaders, keys: KnownKeys | None = None) -> RequestHead:
+    """Read the request headers; raises `BadRequestError` for an invalid head. With `keys`, the
+    client is whose key it shows, and the key is for us alone."""
     found = _pick_out(message.headers, REQUEST_HEADERS)
     if not (":path" in found or ":method" in found):
         found = _pick_out(_in_lower_case(message.headers), REQUEST_HEADERS)
@@ -115,7 +116,7 @@ def read_request_head(message: pb.HttpHeaders) -> RequestHead:
         method=intern_text(get(":method", "")),
         path=intern_text(get(":path", "").partition("?")[0][:MAX_PATH_CHARS]),
         id=get("x-request-id", "")[:MAX_ID_CHARS],
-        tenant=_tenant(found),
+        tenant=_tenant(found) if keys is None else _client(found, keys),
         session_id=_name(get(SESSION)),
         model=_name(get(MODEL)),
         trace_parent=get(TRACE_PARENT, "")[:MAX_ID_CHARS],
@@ -127,7 +128,12 @@ def read_request_head(message: pb.HttpHeaders) -> RequestHead:
     )
     if not head.path and ":method" in found:
         raise BadRequestError("The request has no path.", head)
-    return head if CONTROL_HEADERS.isdisjoint(found) else _controlled(head, found)
+    if not CONTROL_HEADERS.isdisjoint(found):
+        head = _controlled(head, found)
+    if keys is not None:
+        shown = tuple(filter(found.__contains__, CREDENTIALS))
+        head = head._replace(controls=(*head.controls, *shown))
+    return head
 
 
 def _controlled(head: RequestHead, found: Mapping[str, str]) -> RequestHead:
@@ -158,10 +164,12 @@ def _name(text: str | None) -> str | None:
     return text[:MAX_NAME_CHARS] if text else None
 
 
+def _client(found: Mapping[str, str], keys: KnownKeys) -> str:
+    client = keys.client_of(found.get(CREDENTIALS[0], ""), found.get(CREDENTIALS[1], ""))
+    return f"{_CLIENT}{client}" if client else ""
+
+
 def _tenant(found: Mapping[str, str]) -> str:
-    client = found.get(CLIENT)
-    if client:
-        return f"{_CLIENT}{client[:MAX_NAME_CHARS]}"
     key = found.get(CREDENTIALS[0]) or found.get(CREDENTIALS[1])
     return f"key-{hash(key) & 0xFFFF_FFFF_FFFF_FFFF:016x}" if key else ""
 

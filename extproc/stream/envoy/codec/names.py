@@ -27,7 +27,7 @@ UNUSED: Final = (
 """Headers of other endpoint pickers: ignored, and removed before the server."""
 CREDENTIALS: Final = ("authorization", "x-api-key")
 CLIENT: Final = "x-coxswain-client"
-"""The name of the client whose key Envoy checked and removed. Clients cannot set it."""
+"""For the server: the name of the client whose key was checked and removed."""
 CONTROL_HEADERS: Final = frozenset(
     {QUEUE_TIMEOUT, ADAPTER, *TTFT, *OBJECTIVE, *FAIRNESS_ID, *UNUSED}
 )
@@ -40,7 +40,7 @@ READABLE_MODES: Final = frozenset({0, 2, 3, FULL_DUPLEX})
 """Not streamed chunk by chunk: then the destination would be due before the first chunk, unless
 Envoy sends the body without waiting."""
 REQUEST_HEADERS: Final = CONTROL_HEADERS | {
-    *(":method", ":path", "x-request-id", TRACE_PARENT, SESSION, MODEL, CLIENT),
+    *(":method", ":path", "x-request-id", TRACE_PARENT, SESSION, MODEL),
     *CREDENTIALS,
     *("content-type", "content-encoding", "content-length"),
 }

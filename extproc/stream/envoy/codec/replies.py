@@ -13,6 +13,7 @@ from extproc.pb import external_processor_pb2 as pb
 from extproc.pb import http_status_pb2
 from extproc.security.api_paths import CLOSED
 from extproc.stream.envoy.codec.names import (
+    CLIENT,
     DESTINATION,
     EXCHANGE,
     LB_NAMESPACE,
@@ -42,6 +43,7 @@ _STATUS: Final = {
     Reason.POISON_REQUEST: 502,
     Reason.RATE_LIMITED: 429,
     Reason.CONTEXT_LENGTH_EXCEEDED: 400,
+    Reason.INVALID_API_KEY: 401,
 }
 _TEXT: Final = {
     Reason.QUEUE_FULL: "All slots are busy and the queue is full.",
@@ -60,6 +62,7 @@ _TEXT: Final = {
     Reason.RATE_LIMITED: "The limit of this API key is reached.",
     Reason.CONTEXT_LENGTH_EXCEEDED: "The messages are longer than the context of every server of "
     "this model. Please reduce their length.",
+    Reason.INVALID_API_KEY: "Send a valid API key: authorization: Bearer KEY.",
 }
 _FINAL: Final = frozenset(
     {
@@ -67,6 +70,7 @@ _FINAL: Final = frozenset(
         Reason.BLOCKED_PATH,
         Reason.CANCELLED,
         Reason.CONTEXT_LENGTH_EXCEEDED,
+        Reason.INVALID_API_KEY,
         Reason.MODEL_NOT_FOUND,
         Reason.POISON_REQUEST,
         Reason.UPLOAD_STALLED,
@@ -75,6 +79,7 @@ _FINAL: Final = frozenset(
 """Reasons after which a client should not retry the same request."""
 _ERROR_TYPE: Final = {
     400: "invalid_request_error",
+    401: "invalid_request_error",
     403: "permission_error",
     408: "invalid_request_error",
     429: "rate_limit_error",
@@ -92,14 +97,16 @@ def destination(
     removed: tuple[str, ...] = (),
     is_upload: bool = False,
     retries: int | None = None,
+    client: str = "",
 ) -> pb.ProcessingResponse:
     """Send the request to the first of `addresses`, the others being fallbacks in order.
 
     `kind` is the message that this answers: the request's headers, or its body. `removed` are
     headers to remove. With `is_upload`, Envoy reports the progress of the body. `retries`, if it is
-    not None, takes precedence over the number of retries in Envoy's configuration.
+    not None, takes precedence over the number of retries in Envoy's configuration. The server is
+    shown the name of the `client`, if there is one.
     """
-    response = pb.ProcessingResponse.FromString(_way_to(addresses, kind, removed, retries))
+    response = pb.ProcessingResponse.FromString(_way_to(addresses, kind, removed, retries, client))
     fields = response.dynamic_metadata.fields[LB_NAMESPACE].struct_value.fields
     fields[EXCHANGE].string_value = exchange_id
     if is_upload:
@@ -109,7 +116,11 @@ def destination(
 
 @lru_cache(maxsize=4096)
 def _way_to(
-    addresses: tuple[Address, ...], kind: str, removed: tuple[str, ...], retries: int | None
+    addresses: tuple[Address, ...],
+    kind: str,
+    removed: tuple[str, ...],
+    retries: int | None,
+    client: str,
 ) -> bytes:
     """The part that is equal for all exchanges, encoded: decoding it is faster than building it."""
     response = pb.ProcessingResponse()
@@ -117,6 +128,8 @@ def _way_to(
     answer.SetInParent()  # a reply is needed even without an address
     mutation = answer.response.header_mutation
     mutation.remove_headers.extend(removed)
+    if client:
+        _set(mutation, CLIENT, client)
     if not addresses:
         mutation.remove_headers.append(DESTINATION)  # clients must not choose the server
     else:

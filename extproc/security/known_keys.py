@@ -1,0 +1,39 @@
+"""The API keys of clients, known by their SHA-256.
+
+A key is looked up by its digest, so the time that it takes says nothing about any key.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Final
+
+MAX_KEY_CHARS: Final = 512
+BEARER: Final = "bearer "
+
+
+def digest_of(key: str) -> str:
+    """How a key is known: hexadecimal."""
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+class KnownKeys:
+    """The names of clients by the digests of their keys; `replace` changes all at once."""
+
+    def __init__(self, names: Mapping[str, str] | None = None) -> None:
+        self._names = dict(names or {})
+
+    def replace(self, names: Mapping[str, str]) -> None:
+        """From now on these keys open, and no others."""
+        self._names = dict(names)
+
+    def client_of(self, authorization: str, api_key: str) -> str:
+        """Whose key is in one of these headers, `authorization` and `x-api-key`; empty if neither
+        is a client's."""
+        if authorization[: len(BEARER)].lower() == BEARER:
+            authorization = authorization[len(BEARER) :].strip()
+        return self._find(authorization) or self._find(api_key)
+
+    def _find(self, key: str) -> str:
+        if not key or len(key) > MAX_KEY_CHARS:
+            return ""
+        return self._names.get(digest_of(key), "")

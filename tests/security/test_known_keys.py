@@ -1,0 +1,51 @@
+"""Claims about extproc/security/known_keys.py."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from extproc.security.known_keys import MAX_KEY_CHARS, KnownKeys, digest_of
+
+KEYS = {digest_of("sk-web"): "web", digest_of("sk-batch"): "batch"}
+
+
+def test_a_digest_is_the_sha_256_that_everybody_computes() -> None:
+    assert digest_of("sk-web") == hashlib.sha256(b"sk-web").hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("authorization", "api_key", "client"),
+    [
+        ("Bearer sk-web", "", "web"),
+        ("bearer  sk-web", "", "web"),
+        ("sk-web", "", "web"),
+        ("", "sk-batch", "batch"),
+        ("Bearer of-another-gate", "sk-batch", "batch"),
+        ("Bearer sk-web", "sk-batch", "web"),
+        *(("", "", ""), ("Bearer ", "", ""), ("Bearer sk-other", "sk-none", "")),
+        *(("Basic sk-web", "", ""), ("Bearer sk-web, Bearer sk-web", "", "")),
+        (f"Bearer {digest_of('sk-web')}", "", ""),
+        ("Bearer \u00fc\udc80", "\U0001f511", ""),
+    ],
+)
+def test_whose_key_it_is(authorization: str, api_key: str, client: str) -> None:
+    """In either header, with the word Bearer or without; a digest opens nothing."""
+    assert KnownKeys(KEYS).client_of(authorization, api_key) == client
+
+
+def test_all_keys_change_at_once() -> None:
+    keys = KnownKeys(KEYS)
+    keys.replace({digest_of("sk-new"): "web"})
+    assert keys.client_of("Bearer sk-new", "") == "web"
+    assert keys.client_of("Bearer sk-web", "") == keys.client_of("", "sk-batch") == ""
+    keys.replace({})
+    assert keys.client_of("Bearer sk-new", "") == ""
+
+
+def test_a_long_text_is_no_key() -> None:
+    """It is not even hashed: headers may have 60 KB."""
+    longest, longer = "k" * MAX_KEY_CHARS, "k" * (MAX_KEY_CHARS + 1)
+    keys = KnownKeys({digest_of(longest): "web", digest_of(longer): "web"})
+    assert keys.client_of(longest, "") == "web" and keys.client_of(longer, "") == ""

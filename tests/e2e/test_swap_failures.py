@@ -214,7 +214,7 @@ async def test_parts_killed_in_swaps_lose_nothing_that_had_not_begun(
         books = load.books
         assert not books.unexplained(), books.unexplained()
         for name in MODELS:
-            fleet.check(name, await fleet.ask(name))
+            await until_served(fleet, name, await fleet.ask(name))
         assert sum(books.served.values()) > 0
         changes = [one.last_change for one in (await fleet.models()).values()]
         print(  # noqa: T201

@@ -8,6 +8,8 @@ from typing import Final
 
 LARGEST: Final = 1e12
 """Samples beyond it are ignored. Its square is far from overflow."""
+SMALLEST: Final = 1e-9
+"""What is nearer to 0 counts as 0: nothing is divided by it."""
 
 
 def is_usable(value: float) -> bool:
@@ -76,6 +78,8 @@ class RobustLinearFit:
     def add(self, x: float, y: float) -> None:
         if not (is_usable(x) and is_usable(y)):
             return
+        if abs(x) < SMALLEST:
+            x = 0.0
         if self._n >= 5.0:
             a, b = self.coefficients((0.0, 0.0), prior_weight=0.0)
             expected = a + b * x
@@ -126,7 +130,7 @@ class RobustLinearFit:
         b = max(0.0, (covariance + prior * b0) / (variance + prior)) if variance + prior else 0.0
         a = mean_y - b * mean_x
         if a < 0.0:
-            a, b = 0.0, (mean_y / mean_x if mean_x else 0.0)
+            a, b = 0.0, (max(0.0, mean_y / mean_x) if abs(mean_x) >= SMALLEST else 0.0)
         if prior_weight:
             a = (a * self._n + a0 * prior_weight) / (self._n + prior_weight)
         return a, b

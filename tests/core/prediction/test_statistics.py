@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf, isfinite, nan
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from extproc.core.prediction.statistics import DecayingMean, RobustLinearFit
@@ -66,6 +66,7 @@ def test_values_that_cannot_be_calculated_with_are_ignored(value: float) -> None
 
 
 @given(st.lists(st.tuples(st.floats(), st.floats()), max_size=40), st.floats(0.0, 10.0))
+@example([(1.1125369292536007e-308, -2.0)], 0.0)
 def test_no_samples_make_a_result_invalid(
     samples: list[tuple[float, float]], prior_weight: float
 ) -> None:

@@ -166,8 +166,10 @@ async def test_tokens_are_those_that_the_servers_count(
         assert stack.picker is not None
         await stack.picker.stop()  # which counts the rest by what is known
     assert not differences(saved(path), truth, tolerance)
-    # What was cached of a prompt is unknown if its client left before a scrape saw it.
-    assert 0.9 * truth.cached <= saved(path).cached <= truth.cached
+    # What was cached of a prompt is unknown if its client left before a scrape saw it; and if it
+    # left while the server read the prompt, a scrape saw what the server does not count.
+    most = truth.cached * (1.1 if leaving else 1.0)
+    assert 0.9 * truth.cached <= saved(path).cached <= most
     assert saved(path).uncounted <= left / 10
 
 

@@ -26,9 +26,8 @@ Prediction". Random-effects models fitted online: Zhang et al. 2016, "GLMix".
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
 from math import exp, inf, log
-from typing import Final, TypeVar
+from typing import Final
 
 from extproc.core.prediction.decaying_histogram import DecayingHistogram
 from extproc.core.prediction.residual_shape import ResidualShape
@@ -40,6 +39,7 @@ from extproc.core.prediction.size_features import (
     SizeFeatures,
 )
 from extproc.core.prediction.statistics import DecayingMean
+from extproc.core.recent import remember
 
 OFFSET: Final = 8.0
 """Added to all lengths before the logarithm: a difference of few tokens is none in seconds."""
@@ -60,8 +60,6 @@ EXCESS = 2.0
 EXCESS_TOKENS = 64.0
 """An answer that is longer than its bound by both this factor and this number was not bounded:
 rates are estimates, but not that bad."""
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 class Effect:
@@ -154,14 +152,14 @@ class AnswerSizes:
         """An answer ended that took its slot for this number of tokens."""
         tokens = max(0.0, tokens)
         self._check_bound(features, tokens)
-        model = _remember(self._models, features.model, ModelSizes, MAX_MODELS)
+        model = remember(self._models, features.model, ModelSizes, MAX_MODELS)
         size = log(OFFSET + tokens)
         residual = size - model.center.value(size)
         model.center.add(size)
         is_new = False
         for kind, key in features.keys:
             known = self._effects.get(key)
-            effect = known or _remember(self._effects, key, Effect, MAX_EFFECTS)
+            effect = known or remember(self._effects, key, Effect, MAX_EFFECTS)
             if known is not None:
                 self._effects.move_to_end(key)
             predicted = effect.value
@@ -176,7 +174,7 @@ class AnswerSizes:
         if is_new:
             return  # what its features will explain is no residual
         model.residuals.add(residual)
-        group = _remember(self._groups, features.group, _group, MAX_GROUPS)
+        group = remember(self._groups, features.group, _group, MAX_GROUPS)
         group.add(residual)
 
     def record_error(self, model: str, expected_s: float, used_s: float) -> None:
@@ -211,21 +209,9 @@ class AnswerSizes:
         if excess is None:
             if is_kept:
                 return
-            excess = _remember(self._excess, features.flow, DecayingMean, MAX_FLOWS)
+            excess = remember(self._excess, features.flow, DecayingMean, MAX_FLOWS)
         excess.add(1.0 if is_kept else tokens / bound)
 
 
 def _group() -> ResidualShape:
     return ResidualShape(ModelSizes.DECAY)
-
-
-def _remember(known: OrderedDict[K, V], key: K, make: Callable[[], V], limit: int) -> V:
-    """The value of a key, which is now the most recent one; the least recent is forgotten."""
-    value = known.get(key)
-    if value is None:
-        value = known[key] = make()
-        if len(known) > limit:
-            known.popitem(last=False)
-    else:
-        known.move_to_end(key)
-    return value

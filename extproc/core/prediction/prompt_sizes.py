@@ -9,6 +9,7 @@ from collections import OrderedDict
 from typing import Final
 
 from extproc.core.prediction.statistics import DecayingMean, is_usable
+from extproc.core.recent import remember
 
 MAX_MODELS: Final = 256
 UNKNOWN_LEAST: Final = 0.25
@@ -52,14 +53,7 @@ class PromptSizes:
         if not is_usable(ratio):
             return
         for name in {model, ALL}:
-            known = self._ratios.get(name)
-            if known is None:
-                known = self._ratios[name] = _Ratio()
-                if len(self._ratios) > MAX_MODELS:
-                    self._ratios.popitem(last=False)
-            else:
-                self._ratios.move_to_end(name)
-            known.add(ratio)
+            remember(self._ratios, name, _Ratio, MAX_MODELS).add(ratio)
 
     def likely(self, model: str, estimated_tokens: int) -> float:
         """The tokens that a prompt is expected to have."""

@@ -11,6 +11,7 @@ from math import inf
 from typing import Final
 
 from extproc.core.queue.ticket import Ticket
+from extproc.core.recent import remember
 from extproc.core.resolved_request import ResolvedRequest
 from extproc.core.scaling.damping import Damping
 from extproc.core.scaling.wanted import (
@@ -120,15 +121,7 @@ class ScaleAdvisor:
         self._state.traffic.ended(self.served_model(lease), slot_s, now, is_sample=is_sample)
 
     def _damping(self, model: str, objective: str | None) -> Damping:
-        key = model, objective
-        damping = self._dampings.get(key)
-        if damping is None:
-            damping = self._dampings[key] = Damping()
-            if len(self._dampings) > MAX_DAMPINGS:
-                self._dampings.popitem(last=False)
-        else:
-            self._dampings.move_to_end(key)
-        return damping
+        return remember(self._dampings, (model, objective), Damping, MAX_DAMPINGS)
 
     def _traffic(self, model: str, count: _Count, bounds: ServerBounds, now: float) -> ModelTraffic:
         assert self._since is not None

@@ -20,8 +20,9 @@ are sent.
 from __future__ import annotations
 
 import marshal
-import struct
 from typing import Any, Final, Protocol, TypeAlias
+
+from extproc.fronts.lengths import MessageReader, with_length
 
 HELLO: Final = 0
 OPEN: Final = 1
@@ -42,7 +43,6 @@ VERSION: Final = 2
 """Of the messages: a front and a core of different versions do not talk."""
 
 Frame: TypeAlias = tuple[Any, ...]
-_LENGTH: Final = struct.Struct("<I")
 
 
 class Codec(Protocol):
@@ -59,25 +59,16 @@ class LocalCodec:
     """See `Codec`: for processes of one machine."""
 
     def __init__(self) -> None:
-        self._kept = bytearray()
+        self._reader = MessageReader()
 
     def encode(self, batch: list[Frame]) -> bytes:
         """A batch as bytes, behind its length."""
-        data = marshal.dumps(batch)
-        return _LENGTH.pack(len(data)) + data
+        return with_length(marshal.dumps(batch))
 
     def feed(self, data: bytes) -> list[list[Frame]]:
         """The batches that are complete now."""
-        kept = self._kept
-        kept += data
-        found, start = [], 0
-        while len(kept) - start >= _LENGTH.size:
-            (size,) = _LENGTH.unpack_from(kept, start)
-            end = start + _LENGTH.size + size
-            if len(kept) < end:
-                break
-            found.append(marshal.loads(bytes(kept[start + _LENGTH.size : end])))  # noqa: S302 - our own process wrote it
-            start = end
-        if start:
-            del kept[:start]
+        self._reader.feed(data)
+        found = []
+        while (message := self._reader.take()) is not None:
+            found.append(marshal.loads(message))  # noqa: S302 - our own process wrote it
         return found

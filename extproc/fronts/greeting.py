@@ -7,11 +7,11 @@ is accepted nothing else is read. Then both go on with another protocol on the s
 from __future__ import annotations
 
 import asyncio
-import struct
 from typing import TYPE_CHECKING, Final, cast
 
 from google.protobuf.message import DecodeError
 
+from extproc.fronts.lengths import MessageReader, TooLongError, with_length
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
 
 if TYPE_CHECKING:
@@ -20,31 +20,11 @@ if TYPE_CHECKING:
 MAX_BYTES: Final = 64 * 1024
 GREETING_S: Final = 5.0
 """How long a connection may take to say who it is."""
-_LENGTH: Final = struct.Struct("<I")
+NOT_OURS: Final = "it does not speak our protocol"
 
 
 class GreetingError(Exception):
     """The other side does not accept this, or is none of ours."""
-
-
-class _Words:
-    """Reads one message, and keeps what follows."""
-
-    def __init__(self) -> None:
-        self._kept = bytearray()
-
-    def feed(self, data: bytes) -> tuple[bytes, bytes] | None:
-        """The message and what follows it, once it is complete. Raises `GreetingError`."""
-        self._kept += data
-        if len(self._kept) < _LENGTH.size:
-            return None
-        (size,) = _LENGTH.unpack_from(self._kept)
-        if size > MAX_BYTES:
-            raise GreetingError("it does not speak our protocol")
-        end = _LENGTH.size + size
-        if len(self._kept) < end:
-            return None
-        return bytes(self._kept[_LENGTH.size : end]), bytes(self._kept[end:])
 
 
 class Greeted(asyncio.Protocol):
@@ -58,7 +38,7 @@ class Greeted(asyncio.Protocol):
     ) -> None:
         self._accept = accept
         self._loop = loop
-        self._words = _Words()
+        self._words = MessageReader(MAX_BYTES)
         self._transport: asyncio.Transport | None = None
         self._timer = loop.call_later(GREETING_S, self._give_up)
 
@@ -68,23 +48,32 @@ class Greeted(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None
         try:
-            found = self._words.feed(data)
-            if found is None:
+            self._words.feed(data)
+            message = self._words.take()
+            if message is None:
                 return
-            message, rest = found
             protocol = self._accept(pb.Greeting.FromString(message))
-        except (GreetingError, DecodeError) as error:
-            self._timer.cancel()
-            text = str(error) if isinstance(error, GreetingError) else "no greeting"
-            self._transport.write(_framed(pb.Welcome(rejection=text)))
-            self._transport.close()
+        except TooLongError:
+            self._reject(NOT_OURS)
+            return
+        except DecodeError:
+            self._reject("no greeting")
+            return
+        except GreetingError as error:
+            self._reject(str(error))
             return
         self._timer.cancel()
         self._transport.write(_framed(pb.Welcome()))
-        _hand_over(self._transport, protocol, rest)
+        _hand_over(self._transport, protocol, self._words.take_rest())
 
     def connection_lost(self, _: Exception | None) -> None:
         self._timer.cancel()
+
+    def _reject(self, text: str) -> None:
+        assert self._transport is not None
+        self._timer.cancel()
+        self._transport.write(_framed(pb.Welcome(rejection=text)))
+        self._transport.close()
 
     def _give_up(self) -> None:
         if self._transport is not None:
@@ -105,7 +94,7 @@ class Greeter(asyncio.Protocol):
         self.done.add_done_callback(_retrieve)  # nobody may wait for it any more
         self._greeting = greeting
         self._make = make
-        self._words = _Words()
+        self._words = MessageReader(MAX_BYTES)
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -115,13 +104,13 @@ class Greeter(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None
         try:
-            found = self._words.feed(data)
-            if found is None:
+            self._words.feed(data)
+            message = self._words.take()
+            if message is None:
                 return
-            message, rest = found
             welcome = pb.Welcome.FromString(message)
-        except (GreetingError, DecodeError):
-            self._fail("it does not speak our protocol")
+        except (TooLongError, DecodeError):
+            self._fail(NOT_OURS)
             return
         if welcome.rejection:
             self._fail(welcome.rejection)
@@ -131,7 +120,7 @@ class Greeter(asyncio.Protocol):
             except GreetingError as error:
                 self._fail(str(error))
                 return
-            _hand_over(self._transport, protocol, rest)
+            _hand_over(self._transport, protocol, self._words.take_rest())
             self.done.set_result(None)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -150,8 +139,7 @@ def _retrieve(done: asyncio.Future[None]) -> None:
 
 
 def _framed(message: pb.Greeting | pb.Welcome) -> bytes:
-    data = message.SerializeToString()
-    return _LENGTH.pack(len(data)) + data
+    return with_length(message.SerializeToString())
 
 
 def _hand_over(transport: asyncio.Transport, protocol: asyncio.Protocol, rest: bytes) -> None:

@@ -7,7 +7,6 @@ reader's clock. The time on the way is lost, which is less than scheduling takes
 from __future__ import annotations
 
 import json
-import struct
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf.message import DecodeError
 
 from extproc.fronts import frames
+from extproc.fronts.lengths import MessageReader, TooLongError, with_length
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ MAX_COUNT: Final = 1 << 53
 QUEUED: Final = "queued"
 LEASED: Final = "leased"
 PASSING: Final = "passing"
-_LENGTH: Final = struct.Struct("<I")
 
 
 class NetworkCodec:
@@ -38,32 +37,25 @@ class NetworkCodec:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._kept = bytearray()
+        self._reader = MessageReader(MAX_BATCH_BYTES)
 
     def encode(self, batch: list[Frame]) -> bytes:
         """A batch as bytes, behind its length."""
         now = self._clock()
-        data = pb.Batch(frames=[_written(frame, now) for frame in batch]).SerializeToString()
-        return _LENGTH.pack(len(data)) + data
+        written = pb.Batch(frames=[_written(frame, now) for frame in batch])
+        return with_length(written.SerializeToString())
 
     def feed(self, data: bytes) -> list[list[Frame]]:
         """The batches that are complete now. Raises `DecodeError` for what is none."""
-        kept = self._kept
-        kept += data
-        found, start = [], 0
-        while len(kept) - start >= _LENGTH.size:
-            (size,) = _LENGTH.unpack_from(kept, start)
-            if size > MAX_BATCH_BYTES:
-                raise DecodeError("a batch is too long")
-            end = start + _LENGTH.size + size
-            if len(kept) < end:
-                break
-            batch = pb.Batch.FromString(bytes(kept[start + _LENGTH.size : end]))
-            now = self._clock()
-            found.append([_read(frame, now) for frame in batch.frames])
-            start = end
-        if start:
-            del kept[:start]
+        self._reader.feed(data)
+        found = []
+        try:
+            while (message := self._reader.take()) is not None:
+                batch = pb.Batch.FromString(message)
+                now = self._clock()
+                found.append([_read(frame, now) for frame in batch.frames])
+        except TooLongError:
+            raise DecodeError("a batch is too long") from None
         return found
 
 

@@ -79,6 +79,15 @@ class ClusterSettings(Section):
     """How many seconds a front waits for a leader before it sends Envoy to another member; if there
     is none, Envoy continues without the picker."""
 
+    @property
+    def member_name(self) -> str:
+        """The name of this member."""
+        return self.member or self.advertise or ""
+
+    def front_name(self, front: str) -> str:
+        """The name of a front of this member: those of all machines have different ones."""
+        return f"{self.member_name}/{front}"
+
     @model_validator(mode="after")
     def _check_complete(self) -> Self:
         check_one_source(self.token_env, self.token_file, "token")

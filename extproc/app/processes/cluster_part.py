@@ -52,15 +52,16 @@ class ClusterPart:
         fronts: Callable[[], tuple[str, ...]],
         changed: Callable[[], None],
     ) -> None:
-        address = settings.advertise or ""
-        self.name = settings.member or address
+        self.name = settings.member_name
+        self.qualified = settings.front_name
+        """The name of a front of this machine, as other machines know it."""
         self.election = Election(settings.lease_s, settings.without_engine == "stay")
         self.elections = 0
         """How often this member was elected."""
         self._member = Member(
             id=f"{self.name}/{os.urandom(6).hex()}",
             name=self.name,
-            address=address,
+            address=settings.advertise or "",
             version=own_version(),
         )
         self._engine = engine
@@ -80,10 +81,6 @@ class ClusterPart:
     @property
     def is_leading(self) -> bool:
         return self.election.is_leading
-
-    def qualified(self, front: str) -> str:
-        """The name of a front of this machine, as other machines know it."""
-        return f"{self.name}/{front}"
 
     def start(self) -> None:
         """Begin to ask the engine."""

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from extproc.app.ports import http2_server
 from extproc.app.processes.child import Child, Identity
-from extproc.app.security.cluster_access import client_context, member_token
+from extproc.app.processes.leader_connection import connect_with_leader
 from extproc.core.request import HOLD_MARGIN_S
 from extproc.fronts.front_calls import FrontCalls, FrontOptions
-from extproc.fronts.greeting import Greeter, GreetingError
+from extproc.fronts.greeting import GreetingError
 from extproc.fronts.link import Link
-from extproc.fronts.network_frames import VERSION, NetworkCodec
+from extproc.fronts.network_frames import NetworkCodec
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
 from extproc.settings import SettingsError
-from extproc.settings.values import split_host_port
 from extproc.stream.envoy import codec
 from extproc.stream.envoy.access_log import STREAM_ACCESS_LOGS
 from extproc.stream.exchange_id import new_id
@@ -47,7 +46,6 @@ STOP_GRACE_S: Final = 0.5
 POLL_S: Final = 0.05
 HELD: Final = (PROCESS, STREAM_ENDPOINTS, STREAM_CLUSTERS, STREAM_ACCESS_LOGS)
 """The calls of Envoy that the core serves."""
-CONNECT_S: Final = 5.0
 
 log = logging.getLogger("coxswain.front")
 
@@ -107,9 +105,8 @@ class Front:
         )
 
     def _own_name(self, name: str) -> str:
-        """In a cluster, the fronts of all machines have different names."""
         cluster = self._settings.cluster
-        return f"{cluster.member or cluster.advertise}/{name}" if cluster.name else name
+        return cluster.front_name(name) if cluster.name else name
 
     def _figures(self) -> dict[str, float]:
         return {
@@ -202,33 +199,19 @@ class Front:
     async def _connect(self, term: dict[str, Any], begin: Begin) -> None:
         """Connect with the core of another machine. Raises `OSError`, `GreetingError`,
         `TimeoutError` and `SettingsError`."""
-        cluster = self._settings.cluster
         link = Link(self._calls, self._loop, str(term["leader"]), NetworkCodec())
-        greeting = pb.Greeting(
-            purpose=pb.Greeting.PURPOSE_FOLLOW,
-            cluster=cluster.name,
-            token=member_token(cluster),
-            front=self._calls.name,
-            leader_id=term["leader"],
-            epoch=term["epoch"],
-            version=VERSION,
-        )
 
         def welcomed() -> asyncio.Protocol:
             begin(link)
             return cast("asyncio.Protocol", link)
 
-        greeter = Greeter(greeting, welcomed, self._loop)
-        host, port = split_host_port(term["address"])
-        async with asyncio.timeout(CONNECT_S):
-            transport, _ = await self._loop.create_connection(
-                lambda: greeter, host, port, ssl=client_context(cluster)
-            )
-            try:
-                await greeter.done
-            except BaseException:
-                transport.abort()
-                raise
+        await connect_with_leader(
+            self._settings.cluster,
+            term,
+            pb.Greeting.PURPOSE_FOLLOW,
+            welcomed,
+            front=self._calls.name,
+        )
 
     async def _serve(self, connection: socket.socket) -> None:
         try:

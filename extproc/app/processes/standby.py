@@ -13,9 +13,8 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from extproc.app.security.cluster_access import client_context, member_token
-from extproc.fronts.greeting import Greeter, GreetingError
-from extproc.fronts.network_frames import VERSION
+from extproc.app.processes.leader_connection import connect_with_leader
+from extproc.fronts.greeting import GreetingError
 from extproc.fronts.pipe import Pipe
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
 from extproc.settings import SettingsError
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
     from extproc.settings import Settings
 
-CONNECT_S: Final = 5.0
 RETRY_S: Final = 0.25
 OWN_PAGE: Final = re.compile(rb"(?:GET|HEAD) (/healthz|/readyz|/metrics)(?:\?[^ ]*)? HTTP/1")
 MAX_LINE_BYTES: Final = 8192
@@ -116,30 +114,13 @@ class Standby:
         self._pipes.discard(asked)
 
     async def _pass_on(self, asked: Pipe, purpose: pb.Greeting.Purpose, peer: str) -> None:
-        cluster, term = self._settings.cluster, self._term
         leader = Pipe()
-        greeting = pb.Greeting(
-            purpose=purpose,
-            cluster=cluster.name,
-            token=member_token(cluster),
-            leader_id=term["leader"],
-            epoch=term["epoch"],
-            version=VERSION,
-            peer=peer,
-        )
-        greeter = Greeter(greeting, lambda: leader, self._loop)
-        host, port = split_host_port(term["address"])
-        transport = None
         try:
-            async with asyncio.timeout(CONNECT_S):
-                transport, _ = await self._loop.create_connection(
-                    lambda: greeter, host, port, ssl=client_context(cluster)
-                )
-                await greeter.done
+            await connect_with_leader(
+                self._settings.cluster, self._term, purpose, lambda: leader, peer=peer
+            )
         except (OSError, GreetingError, SettingsError, TimeoutError) as error:
             log.info("a connection cannot be passed on: %s", error)
-            if transport is not None:
-                transport.abort()
             asked.close()
             return
         asked.join(leader)

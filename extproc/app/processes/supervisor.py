@@ -343,8 +343,7 @@ class Supervisor:
             if not any(spare.has_started for spare in self._spares()):
                 asyncio.get_running_loop().call_later(CHECK_S, self._replace, member)
                 return
-            member.is_leaving = True
-            member.send_signal(signal.SIGKILL)  # the fronts hold all that counts
+            _end_core(member)
         elif member.role is Role.CORE:
             member.is_leaving = True
             member.order("stop")
@@ -439,8 +438,7 @@ class Supervisor:
         if self._core is not None and (has_changed or not cluster.is_leading):
             log.error("another member leads: %s is ended", self._core.name)
             core, self._core = self._core, None
-            core.is_leaving = True
-            core.send_signal(signal.SIGKILL)  # the fronts hold all that counts
+            _end_core(core)
         if cluster.is_leading:
             if self._core is not None:
                 self._core.order("permit", permission=cluster.permission())
@@ -582,8 +580,7 @@ class Supervisor:
         fronts = self._fronts()
         core, self._core = self._core, None
         if core is not None:
-            core.is_leaving = True
-            core.send_signal(signal.SIGKILL)  # the fronts hold all that counts
+            _end_core(core)
             await core.wait()
         if cluster.is_leading:
             await cluster.resign()
@@ -593,6 +590,12 @@ class Supervisor:
             async with asyncio.timeout(self._settings.drain_timeout_s + STOP_MARGIN_S):
                 await asyncio.gather(*(front.wait() for front in fronts))
         self._is_ending = True
+
+
+def _end_core(core: Member) -> None:
+    """End one that leads at once: the fronts hold all that counts."""
+    core.is_leaving = True
+    core.send_signal(signal.SIGKILL)
 
 
 def _delay_s(short_lives: int) -> float:

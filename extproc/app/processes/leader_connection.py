@@ -1,0 +1,58 @@
+"""Connects with the core of another machine, through its port for members."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from extproc.app.security.cluster_access import client_context, member_token
+from extproc.fronts.greeting import Greeter
+from extproc.fronts.network_frames import VERSION
+from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
+from extproc.settings.values import split_host_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from extproc.settings.cluster_section import ClusterSettings
+
+CONNECT_S: Final = 5.0
+
+
+async def connect_with_leader(
+    cluster: ClusterSettings,
+    term: dict[str, Any],
+    purpose: pb.Greeting.Purpose,
+    make: Callable[[], asyncio.Protocol],
+    *,
+    front: str = "",
+    peer: str = "",
+) -> None:
+    """Greet the leader of `term`; then the protocol of `make` goes on with the connection.
+
+    `front` is the name of the one that follows it, `peer` the host whose connection is passed on.
+    Raises `OSError`, `GreetingError`, `TimeoutError`, and `SettingsError` for this member's files;
+    no connection is left then.
+    """
+    greeting = pb.Greeting(
+        purpose=purpose,
+        cluster=cluster.name,
+        token=member_token(cluster),
+        front=front,
+        leader_id=term["leader"],
+        epoch=term["epoch"],
+        version=VERSION,
+        peer=peer,
+    )
+    loop = asyncio.get_running_loop()
+    greeter = Greeter(greeting, make, loop)
+    host, port = split_host_port(term["address"])
+    async with asyncio.timeout(CONNECT_S):
+        transport, _ = await loop.create_connection(
+            lambda: greeter, host, port, ssl=client_context(cluster)
+        )
+        try:
+            await greeter.done
+        except BaseException:
+            transport.abort()
+            raise

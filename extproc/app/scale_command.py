@@ -22,6 +22,7 @@ from typing import Final
 from extproc.core.scaling.runs import ModelRuns, Run
 from extproc.core.scheduler.scale_advisor import ModelScale
 from extproc.keeper import parent_death_signal
+from extproc.keeper.output_pipe import OutputPipe
 
 CHECK_S: Final = 1.0
 START_S: Final = 5.0
@@ -29,7 +30,6 @@ START_S: Final = 5.0
 TERM_GRACE_S: Final = 5.0
 MAX_LINES: Final = 20
 MAX_LINE_CHARS: Final = 300
-CHUNK_BYTES: Final = 65_536
 
 log = logging.getLogger("coxswain.scale")
 
@@ -115,7 +115,8 @@ class ScaleCommand:
 
     async def _execute(self, command: Sequence[str]) -> str:
         """Run it to its end; returns what went wrong, empty if nothing did."""
-        output = _Output()
+        lines = _LastLines()
+        output = OutputPipe(lines.feed, lines.end)
         try:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", parent_death_signal.__file__, str(os.getpid())),
@@ -128,8 +129,9 @@ class ScaleCommand:
         except BaseException:
             output.close()
             raise
+        finally:
+            output.close_sink()
         try:
-            output.read()
             async with asyncio.timeout(self._timeout_s):
                 status = await process.wait()
         except TimeoutError:
@@ -137,7 +139,8 @@ class ScaleCommand:
         finally:
             if process.returncode is None:
                 await _end_group(process)
-            for line in output.close():
+            output.close()
+            for line in lines.read():
                 log.info("scale.command: %s", line)
         if status < 0:
             return f"it was killed by {signal.Signals(-status).name}"
@@ -160,59 +163,30 @@ def _signal_group(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
-class _Output:
-    """The end of what a program prints, with the number of lines before it. Not asyncio's own
-    pipe: that would wait for all processes that have it open."""
+class _LastLines:
+    """The end of what a program prints, with the number of lines before it."""
 
     def __init__(self) -> None:
-        self._source, self.sink = os.pipe()
-        os.set_blocking(self._source, False)
-        self._loop = asyncio.get_running_loop()
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
         self._count = 0
         self._rest = b""
-        self._is_read = False
 
-    def read(self) -> None:
-        """The program was started: read what it prints."""
-        os.close(self.sink)
-        self.sink = -1
-        self._is_read = True
-        self._loop.add_reader(self._source, self._on_readable)
-
-    def close(self) -> list[str]:
-        """The program ended: its last lines."""
-        if self._is_read:
-            while self._on_readable():
-                pass
-            self._stop_reading()
-        if self.sink >= 0:
-            os.close(self.sink)
-        os.close(self._source)
-        self._add(self._rest)
-        left_out = self._count - len(self._lines)
-        head = [f"[{left_out} lines were left out]"] if left_out else []
-        return [*head, *self._lines]
-
-    def _on_readable(self) -> bool:
-        """Read what there is; returns whether there may be more."""
-        try:
-            chunk = os.read(self._source, CHUNK_BYTES)
-        except BlockingIOError:
-            return False
-        if not chunk:
-            self._stop_reading()
-            return False
+    def feed(self, chunk: bytes) -> None:
+        """The program has printed this; lines may be cut anywhere."""
         *complete, self._rest = (self._rest + chunk).split(b"\n")
         for line in complete:
             self._add(line)
         self._rest = self._rest[: 4 * MAX_LINE_CHARS]
-        return True
 
-    def _stop_reading(self) -> None:
-        if self._is_read:
-            self._is_read = False
-            self._loop.remove_reader(self._source)
+    def end(self) -> None:
+        """What was printed last is a line, too."""
+        self._add(self._rest)
+
+    def read(self) -> list[str]:
+        """The last lines, for people."""
+        left_out = self._count - len(self._lines)
+        head = [f"[{left_out} lines were left out]"] if left_out else []
+        return [*head, *self._lines]
 
     def _add(self, raw: bytes) -> None:
         text = "".join(c if c.isprintable() else " " for c in raw.decode(errors="replace")).strip()

@@ -12,24 +12,22 @@ from typing import Final
 
 from extproc.keeper import guard
 from extproc.keeper.log_ring import LogRing
+from extproc.keeper.output_pipe import OutputPipe
 
 STOP_GRACE_S: Final = 15.0
 """llama-server frees its memory before it ends; large models take seconds."""
-CHUNK_BYTES: Final = 65_536
 TOKEN_VARIABLE: Final = "COXSWAIN_TOKEN"  # noqa: S105  # the name of a variable
 
 
 class ServerProcess:
     """A running server; made by `start`. Belongs to one event loop."""
 
-    def __init__(self, process: asyncio.subprocess.Process, output: int, log: LogRing) -> None:
-        """`output` is the reading end of a pipe, which this owns from now on."""
+    def __init__(
+        self, process: asyncio.subprocess.Process, output: OutputPipe, log: LogRing
+    ) -> None:
         self._process = process
+        self._output = output
         self._log = log
-        self._output: int | None = output
-        os.set_blocking(output, False)
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(output, self._read_output)
 
     @classmethod
     async def start(
@@ -42,24 +40,23 @@ class ServerProcess:
     ) -> ServerProcess:
         """Start it. A command that cannot be run shows as a server that ended at once.
         `is_private`: nobody else can read the files that it writes."""
-        # Not asyncio's own pipe: the end of a process would wait for all that have it open.
-        output, sink = os.pipe()
+        output = OutputPipe(log.feed, log.end)
         try:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", guard.__file__, str(os.getpid())),
                 *command,
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=sink,
-                stderr=sink,
+                stdout=output.sink,
+                stderr=output.sink,
                 env={**_inherited(), **environment},
                 start_new_session=True,
                 umask=0o077 if is_private else -1,
             )
         except BaseException:
-            os.close(output)
+            output.close()
             raise
         finally:
-            os.close(sink)
+            output.close_sink()
         return cls(process, output, log)
 
     @property
@@ -74,9 +71,7 @@ class ServerProcess:
     async def wait(self) -> None:
         """Wait until it has ended and its last line is in the log."""
         await self._process.wait()
-        while self._output is not None and self._read_output():
-            pass
-        self._close_output()
+        self._output.close()
 
     def how_it_ended(self) -> str:
         """For people; only after it has ended."""
@@ -106,29 +101,6 @@ class ServerProcess:
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
-
-    def _read_output(self) -> bool:
-        """Read what there is; returns whether there may be more."""
-        if self._output is None:
-            return False
-        try:
-            chunk = os.read(self._output, CHUNK_BYTES)
-        except BlockingIOError:
-            return False
-        except OSError:
-            chunk = b""
-        if not chunk:
-            self._close_output()
-            return False
-        self._log.feed(chunk)
-        return True
-
-    def _close_output(self) -> None:
-        output, self._output = self._output, None
-        if output is not None:
-            self._loop.remove_reader(output)
-            os.close(output)
-            self._log.end()
 
 
 def _inherited() -> dict[str, str]:

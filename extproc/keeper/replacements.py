@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final
@@ -19,6 +18,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from extproc.keeper.models_file import MAX_MB, Command, ModelEntry, ModelsFile, Name
+from extproc.keeper.private_file import write_private
 from extproc.settings.problems import Problem, SettingsError, dotted
 from extproc.settings.section import Section
 from extproc.settings.yaml_file import read_yaml
@@ -94,12 +94,8 @@ class Replacements:
                 for name, one in held.items()
             }
         }
-        draft = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
         # A command may hold a key.
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(HEADER + yaml.safe_dump(content, sort_keys=False))
-        draft.replace(self.path)
+        write_private(self.path, HEADER + yaml.safe_dump(content, sort_keys=False))
 
 
 def changed(entry: ModelEntry, cmd: tuple[str, ...], memory_mb: int) -> ModelEntry:

@@ -20,7 +20,9 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+from extproc.keeper.private_file import write_private
 
 MIB: Final = 1024 * 1024
 ORPHANED_S: Final = 600.0
@@ -121,7 +123,7 @@ class SlotStore:
 
     def put(self, model: str, one: SavedSlot) -> None:
         """Write its record."""
-        _write(self.folder_of(model) / f"{one.stem}.json", asdict(one))
+        write_private(self.folder_of(model) / f"{one.stem}.json", json.dumps(asdict(one)))
 
     def take(self, model: str, one: SavedSlot) -> bool:
         """Remove its record before it is restored: a file that brings its server down is used once.
@@ -173,7 +175,7 @@ class SlotStore:
 
     def set_probe(self, model: str, identity: str, probe: Probe) -> None:
         """Keep the result of a trial."""
-        _write(self.folder_of(model) / f"{identity}.probe", asdict(probe))
+        write_private(self.folder_of(model) / f"{identity}.probe", json.dumps(asdict(probe)))
 
     def _folders(self) -> Iterator[Path]:
         with suppress(OSError):
@@ -199,12 +201,3 @@ def _records(folder: Path) -> Iterator[tuple[Path, SavedSlot]]:
             one = SavedSlot(**json.loads(path.read_text()))
             if one.stem == path.stem:
                 yield path, one
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    """Whole or not at all, and readable by this user alone."""
-    draft = path.with_suffix(f"{path.suffix}.{os.getpid()}.tmp")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(content, file)
-    draft.replace(path)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -80,19 +82,33 @@ class Certificates:
         return renewed
 
 
-def _load(files: CertificateFiles) -> tuple[ssl.SSLContext, grpc.ServerCertificateConfiguration]:
-    try:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.set_alpn_protocols(["h2"])
+def load_into(context: ssl.SSLContext, files: CertificateFiles) -> None:
+    """Show the certificate, and check the other side's against `client_ca`, if that is given.
+    Raises `CertificateError`."""
+    with _told(files):
         # An encrypted key would otherwise be asked for on the terminal.
         context.load_cert_chain(files.cert, files.key, password=lambda: b"")
         if files.client_ca is not None:
             context.load_verify_locations(files.client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
+
+
+def _load(files: CertificateFiles) -> tuple[ssl.SSLContext, grpc.ServerCertificateConfiguration]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_alpn_protocols(["h2"])
+    load_into(context, files)
+    with _told(files):
         ca_pem = _read(files.client_ca) if files.client_ca is not None else None
         return context, grpc.ssl_server_certificate_configuration(
             [(_read(files.key), _read(files.cert))], root_certificates=ca_pem
         )
+
+
+@contextmanager
+def _told(files: CertificateFiles) -> Iterator[None]:
+    """Say which files are invalid, and why."""
+    try:
+        yield
     except ssl.SSLError as error:
         reason = (error.reason or "invalid certificate or key").replace("_", " ").lower()
         names = ", ".join(str(file) for file in (files.cert, files.key, files.client_ca) if file)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from extproc.admin.auth.tokens import Token, TokenError
 from extproc.app.security.exposure import is_loopback
 from extproc.settings import Problem, SettingsError
+from extproc.transport.certificates import CertificateError, CertificateFiles, load_into
 
 if TYPE_CHECKING:
     from extproc.cluster.engine import Engine
@@ -52,13 +53,14 @@ def make_engine(cluster: ClusterSettings) -> Engine:
     """The engine of the settings, not connected yet. Raises `SettingsError`."""
     from extproc.cluster.valkey import ValkeyEngine
 
+    valkey_ca = _path(cluster.valkey_ca_file)
     return ValkeyEngine(
         cluster.name,
         cluster.valkey,
         cluster.lease_s,
         master=cluster.sentinel,
         password=_password(cluster),
-        ca_file=_path(cluster.valkey_ca_file),
+        ca_file=None if valkey_ca is None else str(valkey_ca),
     )
 
 
@@ -96,19 +98,10 @@ def _context(cluster: ClusterSettings, protocol: ssl._SSLMethod) -> ssl.SSLConte
         return None
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.verify_mode = ssl.CERT_REQUIRED
     try:
-        # An encrypted key would otherwise be asked for on the terminal.
-        context.load_cert_chain(cert, key, password=lambda: b"")
-        context.load_verify_locations(ca)
-    except ssl.SSLError as error:
-        reason = (error.reason or "invalid certificate or key").replace("_", " ").lower()
-        raise _error("cluster.cert_file", f"{cert}, {key}, {ca}: {reason}") from None
-    except OSError as error:
-        name = error.filename or cert
-        raise _error(
-            "cluster.cert_file", f"{name}: {(error.strerror or 'unreadable').lower()}"
-        ) from None
+        load_into(context, CertificateFiles(cert=cert, key=key, client_ca=ca))
+    except CertificateError as error:
+        raise _error("cluster.cert_file", str(error)) from None
     return context
 
 
@@ -128,8 +121,8 @@ def _secret(key: str, file: str | None, variable: str) -> str:
         raise _error(key, f"{file}: it cannot be read") from None
 
 
-def _path(file: str | None) -> str | None:
-    return None if file is None else str(Path(file).expanduser())
+def _path(file: str | None) -> Path | None:
+    return None if file is None else Path(file).expanduser()
 
 
 def _error(key: str, message: str) -> SettingsError:

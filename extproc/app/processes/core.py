@@ -10,28 +10,22 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from extproc.admin.auth.peer import PASSED_ON
 from extproc.admin.dependencies import NewEndpointError, ReloadError
 from extproc.app.discovery.admin_endpoints import arrival_of, plain_of
 from extproc.app.poller import start_poller
 from extproc.app.processes.child import Child, Identity
 from extproc.app.processes.continuer import ExchangeContinuer
+from extproc.app.processes.members_port import MembersPort
 from extproc.app.processes.memory_feed import FEED_S, KEEP_S, Memory, MemoryFeed
 from extproc.app.processes.process_report import read_report
-from extproc.app.processes.standby import Arrival, Page, Standby
-from extproc.app.security.cluster_access import is_token, server_context
+from extproc.app.processes.standby import Page, Standby
 from extproc.app.service import Service
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Intent
 from extproc.core.processes import Takeover
 from extproc.fronts.core_calls import PING_S, CoreCalls
-from extproc.fronts.greeting import Greeted, GreetingError
 from extproc.fronts.link import Link
-from extproc.fronts.network_frames import VERSION, NetworkCodec
 from extproc.fronts.permission import Permission
-from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
-from extproc.settings import SettingsError
-from extproc.settings.values import split_host_port
 from extproc.status.server import PROMETHEUS_TEXT
 from extproc.telemetry.process_values import read_cluster
 from extproc.telemetry.prometheus import prometheus_text
@@ -60,8 +54,6 @@ FLEET_INTERVAL_S: Final = 0.5
 LEARN_PAUSE_S: Final = 0.2
 EPOCH_SHIFT: Final = 32
 """Tickets of a later epoch have higher ids."""
-LOOPBACKS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1", "localhost": "127.0.0.1"}
-TLS_HANDSHAKE: Final = {"ssl_handshake_timeout": 5.0}
 
 log = logging.getLogger("coxswain.core")
 
@@ -88,8 +80,6 @@ class Core:
         self._permission: Permission | None = None
         self._links: list[Link] = []
         self._standby: Standby | None = None
-        self._term: dict[str, Any] = {}
-        """In a cluster: this machine as the leader that it is."""
         self._report: Message | None = None
         self._takeover: Takeover | None = None
         self._end: asyncio.Future[int] = self._loop.create_future()
@@ -99,6 +89,7 @@ class Core:
         self._service = Service(
             settings, self._load_again, file, data_plane=self._data_plane, processes=self._describe
         )
+        self._members_port = MembersPort(settings, self._service, self._calls_now)
         self._memory = Memory()
         self._feed = MemoryFeed(self._service.dispatcher, self._service.telemetry.counters)
         self._child = Child(identity, self._hear)
@@ -137,7 +128,7 @@ class Core:
             case "lead":
                 self._port = int(message["port"])
                 if "term" in message:
-                    self._term = message["term"]
+                    self._members_port.term = message["term"]
                     self._permit(message["permission"])
                 self._spawn(self._lead(set(message["fronts"]), message["since"]), self._tasks)
             case "processes":
@@ -147,7 +138,7 @@ class Core:
             case "stand_by":
                 self._stand_by(message["term"])
             case "peer":
-                self._spawn(self._greet(sockets[0]), self._linking)
+                self._spawn(self._members_port.greet(sockets[0]), self._linking)
             case "stop":
                 self._spawn(self._stop(), self._tasks)
 
@@ -199,26 +190,6 @@ class Core:
 
     # The other members of the cluster
 
-    def _pass_on(self, greeting: pb.Greeting) -> asyncio.Protocol:
-        """A connection of an operator, an agent or a browser to a member that stands by."""
-        listen, service = self._settings.listen, self._service
-        ports = {
-            pb.Greeting.PURPOSE_ADMIN: (listen.admin, service.admin_port),
-            pb.Greeting.PURPOSE_HTTP: (listen.http, service.http_port),
-        }
-        address, port = ports.get(greeting.purpose, ("", 0))
-        if not port:
-            raise GreetingError("it wants something that this core does not serve")
-        host = LOOPBACKS.get(split_host_port(address)[0], split_host_port(address)[0])
-
-        def seen(own_port: int) -> None:
-            PASSED_ON[host, own_port] = greeting.peer
-
-        def ended(own_port: int) -> None:
-            PASSED_ON.pop((host, own_port), None)
-
-        return Arrival(host, port, seen, ended)
-
     def _stand_by(self, term: dict[str, Any]) -> None:
         if self._standby is None:
             self._standby = Standby(self._settings, self._own_page)
@@ -250,35 +221,6 @@ class Core:
         assert self._calls is not None
         self._calls.tick()
 
-    async def _greet(self, end: socket.socket) -> None:
-        try:
-            await self._loop.connect_accepted_socket(
-                lambda: Greeted(self._accept_peer, self._loop),
-                end,
-                ssl=server_context(self._settings.cluster),
-                **({} if self._settings.cluster.cert_file is None else TLS_HANDSHAKE),
-            )
-        except (OSError, SettingsError) as error:
-            end.close()
-            log.warning("a member could not connect: %s", error)
-
-    def _accept_peer(self, greeting: pb.Greeting) -> asyncio.Protocol:
-        """What goes on with a connection of another member. Raises `GreetingError`."""
-        cluster = self._settings.cluster
-        if greeting.cluster != cluster.name or not is_token(cluster, greeting.token):
-            raise GreetingError("it is of another cluster, or its token is wrong")
-        if greeting.version != VERSION:
-            raise GreetingError(f"it speaks version {greeting.version}, this core {VERSION}")
-        if (greeting.leader_id, greeting.epoch) != (self._term["leader"], self._term["epoch"]):
-            raise GreetingError("another leader is meant")
-        if greeting.purpose != pb.Greeting.PURPOSE_FOLLOW:
-            return self._pass_on(greeting)
-        calls = self._calls_now()
-        codec = NetworkCodec()
-        link = Link(calls, self._loop, greeting.front, codec, may_send=calls.may_decide)
-        calls.replace(link)
-        return cast("asyncio.Protocol", link)
-
     def _data_plane(
         self,
         settings: Settings,  # noqa: ARG002 - the fronts listen
@@ -304,7 +246,8 @@ class Core:
         if self._standby is not None:
             await self._standby.stop()
             self._standby = None
-        dispatcher.hold(int(self._term.get("epoch", 0)) << EPOCH_SHIFT)
+        epoch = int(self._members_port.term.get("epoch", 0))
+        dispatcher.hold(epoch << EPOCH_SHIFT)
         await service.start()
         hello_s = HELLO_S if self._permission is None else MEMBERS_HELLO_S
         await self._until(lambda: fronts <= calls.greeted(), hello_s)

@@ -1,0 +1,97 @@
+"""The leading core's side of the port for members: fronts of other machines follow it, and members
+that stand by pass connections on to it. The supervisor accepts, this goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from extproc.admin.auth.peer import PASSED_ON
+from extproc.app.processes.standby import Arrival
+from extproc.app.security.cluster_access import is_token, server_context
+from extproc.fronts.greeting import Greeted, GreetingError
+from extproc.fronts.link import Link
+from extproc.fronts.network_frames import VERSION, NetworkCodec
+from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
+from extproc.settings import SettingsError
+from extproc.settings.values import split_host_port
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from extproc.app.service import Service
+    from extproc.fronts.core_calls import CoreCalls
+    from extproc.settings import Settings
+
+LOOPBACKS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1", "localhost": "127.0.0.1"}
+TLS_HANDSHAKE: Final = {"ssl_handshake_timeout": 5.0}
+
+log = logging.getLogger("coxswain.core")
+
+
+class MembersPort:
+    """Belongs to one event loop. `calls` returns the calls of the fronts, `term` is this machine as
+    the leader that it is."""
+
+    def __init__(
+        self, settings: Settings, service: Service, calls: Callable[[], CoreCalls]
+    ) -> None:
+        self._settings = settings
+        self._service = service
+        self._calls = calls
+        self._loop = asyncio.get_running_loop()
+        self.term: dict[str, Any] = {}
+
+    async def greet(self, end: socket.socket) -> None:
+        """Another member has connected."""
+        cluster = self._settings.cluster
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: Greeted(self._accept, self._loop),
+                end,
+                ssl=server_context(cluster),
+                **({} if cluster.cert_file is None else TLS_HANDSHAKE),
+            )
+        except (OSError, SettingsError) as error:
+            end.close()
+            log.warning("a member could not connect: %s", error)
+
+    def _accept(self, greeting: pb.Greeting) -> asyncio.Protocol:
+        """What goes on with a connection of another member. Raises `GreetingError`."""
+        cluster = self._settings.cluster
+        if greeting.cluster != cluster.name or not is_token(cluster, greeting.token):
+            raise GreetingError("it is of another cluster, or its token is wrong")
+        if greeting.version != VERSION:
+            raise GreetingError(f"it speaks version {greeting.version}, this core {VERSION}")
+        if (greeting.leader_id, greeting.epoch) != (self.term["leader"], self.term["epoch"]):
+            raise GreetingError("another leader is meant")
+        if greeting.purpose != pb.Greeting.PURPOSE_FOLLOW:
+            return self._pass_on(greeting)
+        calls = self._calls()
+        codec = NetworkCodec()
+        link = Link(calls, self._loop, greeting.front, codec, may_send=calls.may_decide)
+        calls.replace(link)
+        return cast("asyncio.Protocol", link)
+
+    def _pass_on(self, greeting: pb.Greeting) -> asyncio.Protocol:
+        """A connection of an operator, an agent or a browser to a member that stands by."""
+        listen, service = self._settings.listen, self._service
+        ports = {
+            pb.Greeting.PURPOSE_ADMIN: (listen.admin, service.admin_port),
+            pb.Greeting.PURPOSE_HTTP: (listen.http, service.http_port),
+        }
+        address, port = ports.get(greeting.purpose, ("", 0))
+        if not port:
+            raise GreetingError("it wants something that this core does not serve")
+        listens_at, _ = split_host_port(address)
+        host = LOOPBACKS.get(listens_at, listens_at)
+
+        def seen(own_port: int) -> None:
+            PASSED_ON[host, own_port] = greeting.peer
+
+        def ended(own_port: int) -> None:
+            PASSED_ON.pop((host, own_port), None)
+
+        return Arrival(host, port, seen, ended)

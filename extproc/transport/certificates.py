@@ -85,7 +85,7 @@ class Certificates:
 def load_into(context: ssl.SSLContext, files: CertificateFiles) -> None:
     """Show the certificate, and check the other side's against `client_ca`, if that is given.
     Raises `CertificateError`."""
-    with _told(files):
+    with _in_words(files):
         # An encrypted key would otherwise be asked for on the terminal.
         context.load_cert_chain(files.cert, files.key, password=lambda: b"")
         if files.client_ca is not None:
@@ -97,7 +97,7 @@ def _load(files: CertificateFiles) -> tuple[ssl.SSLContext, grpc.ServerCertifica
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_alpn_protocols(["h2"])
     load_into(context, files)
-    with _told(files):
+    with _in_words(files):
         ca_pem = _read(files.client_ca) if files.client_ca is not None else None
         return context, grpc.ssl_server_certificate_configuration(
             [(_read(files.key), _read(files.cert))], root_certificates=ca_pem
@@ -105,7 +105,7 @@ def _load(files: CertificateFiles) -> tuple[ssl.SSLContext, grpc.ServerCertifica
 
 
 @contextmanager
-def _told(files: CertificateFiles) -> Iterator[None]:
+def _in_words(files: CertificateFiles) -> Iterator[None]:
     """Say which files are invalid, and why."""
     try:
         yield

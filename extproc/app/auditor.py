@@ -48,7 +48,7 @@ class Auditor:
         registry: ExchangeRegistry,
         pending_streams: PendingStreams,
         clock: Callable[[], float],
-        limits: ClientLimits | None = None,
+        limits: ClientLimits,
     ) -> None:
         self._dispatcher = dispatcher
         self._registry = registry
@@ -166,19 +166,17 @@ class Auditor:
                 )
 
     def _counts_without_stream(self) -> Iterator[Fault]:
-        if self._limits is None:
-            return
         for client, exchange_id in self._limits.held():
             if self._registry.get(exchange_id) is None:
                 yield Fault(
                     *("limit", f"limit {exchange_id}"),
                     f"exchange {exchange_id} has ended but counts for a limit of {client}; "
                     "uncounted it",
-                    partial(self._uncount, self._limits, client, exchange_id),
+                    partial(self._uncount, client, exchange_id),
                 )
 
-    def _uncount(self, limits: ClientLimits, client: str, exchange_id: str, _: float) -> None:
-        limits.end(client, exchange_id)
+    def _uncount(self, client: str, exchange_id: str, _: float) -> None:
+        self._limits.end(client, exchange_id)
 
     def _reject(self, ticket: Ticket, now: float) -> None:
         rejection = Rejected(

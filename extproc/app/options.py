@@ -123,7 +123,7 @@ def client_limits(settings: Settings) -> dict[str, ClientLimit]:
 def exchange_options(
     settings: Settings,
     started_at: int,
-    limits: ClientLimits | None = None,
+    limits: ClientLimits,
     keys: KnownKeys | None = None,
 ) -> ExchangeOptions:
     """`started_at` is the Unix time of the start: a reload does not make models younger. `limits`
@@ -134,7 +134,7 @@ def exchange_options(
         adds_response_headers=settings.response_headers,
         started_at=started_at,
         retries=envoy.retries,
-        limits=limits if limits is not None and limits.has_any else None,
+        limits=limits,
         keys=keys,
         uploads=UploadLimits(
             idle_s=envoy.request_body_idle_timeout_s,

@@ -480,7 +480,7 @@ def _usage(
     settings: Settings,
     dispatcher: Dispatcher,
     registry: ExchangeRegistry,
-    limits: ClientLimits | None,
+    limits: ClientLimits,
 ) -> Usage | None:
     """The count of usage, if it is wanted."""
     if settings.usage.path is None:

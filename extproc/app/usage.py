@@ -49,7 +49,7 @@ class Usage:
         keep_days: int,
         dispatcher: Dispatcher,
         registry: ExchangeRegistry,
-        limits: ClientLimits | None = None,
+        limits: ClientLimits,
     ) -> None:
         """`limits` hear of the tokens of each client."""
         self._path = path
@@ -197,7 +197,7 @@ class Usage:
         return self._registry.get(exchange_id) is not None or self.meter.is_awaited(exchange_id)
 
     def _counted(self, record: ExchangeRecord, counts: UsageCounts) -> None:
-        if self._limits is not None and record.client:
+        if record.client:
             tokens = counts.prompt_tokens + counts.generated_tokens
             self._limits.spent(record.client, tokens, time.monotonic())
 

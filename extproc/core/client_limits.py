@@ -77,11 +77,6 @@ class ClientLimits:
         self._limits = dict(limits)
         self._clients: dict[str, _Client] = {}
 
-    @property
-    def has_any(self) -> bool:
-        """Whether some client may have a limit."""
-        return bool(self._limits)
-
     def renew(self, limits: Mapping[str, ClientLimit], now: float) -> None:
         """Other limits, from now on. What clients used until now drains at the former rates; a
         request that began without a limit does not count until it ends."""

@@ -492,7 +492,7 @@ class Exchange:
     def _limited_request(self) -> LimitedRequest | None:
         """The request as the limits of its client see it, if it has any."""
         limits, head = self._options.limits, self._reader.head
-        if limits is None or head is None or limits.limit_of(head.client) is None:
+        if head is None or limits.limit_of(head.client) is None:
             return None
         return LimitedRequest(limits, head.client, self.id)
 

@@ -13,8 +13,8 @@ from extproc.stream.upload_pace import UploadLimits
 class ExchangeOptions:
     """`queue_timeout_s` is how long a request may wait at most, in seconds; `started_at` the
     Unix time that is shown for models; `retries` how often Envoy tries again by itself. `limits`
-    are those of clients, None without any; they count what clients use, so they are the same over
-    a reload. `keys` are those of clients, None where everybody may ask."""
+    are those of clients; they count what clients use, so they are the same over a reload.
+    `keys` are those of clients, None where everybody may ask."""
 
     queue_timeout_s: float = 60.0
     adds_response_headers: bool = True
@@ -23,5 +23,5 @@ class ExchangeOptions:
     paths: Paths = field(default_factory=Paths)
     started_at: int = 0
     retries: int = 3
-    limits: ClientLimits | None = None
+    limits: ClientLimits = field(default_factory=lambda: ClientLimits({}))
     keys: KnownKeys | None = None

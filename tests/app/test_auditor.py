@@ -40,7 +40,8 @@ class Picker:
             membership_changed=lambda: None,
         ).listen()
         self.auditor = Auditor(
-            self.fleet.dispatcher, self.registry, self.pending, lambda: self.fleet.now, limits
+            *(self.fleet.dispatcher, self.registry, self.pending, lambda: self.fleet.now),
+            limits or ClientLimits({}),
         )
 
     def stream(self) -> RunningStream:

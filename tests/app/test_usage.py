@@ -23,10 +23,11 @@ from tests.fakes.small_fleet import SmallFleet
 from tests.telemetry.records import record
 
 ALL = UsageKey._fields
+NO_LIMITS = ClientLimits({})
 
 
 def usage_in(path: Path) -> Usage:
-    return Usage(path, 30, SmallFleet(1).dispatcher, ExchangeRegistry())
+    return Usage(path, 30, SmallFleet(1).dispatcher, ExchangeRegistry(), NO_LIMITS)
 
 
 def ended(usage: Usage, **changes: Any) -> None:
@@ -125,7 +126,7 @@ async def test_a_model_has_the_fleets_name(tmp_path: Path) -> None:
         models=models,
     )
     fleet.dispatcher.observe(observation, fleet.now)
-    usage = Usage(tmp_path / "usage.db", 30, fleet.dispatcher, ExchangeRegistry())
+    usage = Usage(tmp_path / "usage.db", 30, fleet.dispatcher, ExchangeRegistry(), NO_LIMITS)
     for name in ("small", "tiny", "x" * 50):
         ended(usage, endpoint=None, model=name)
     assert {key.model for key in usage.since_start()} == {"tiny", ""}

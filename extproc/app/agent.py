@@ -21,13 +21,13 @@ from extproc.app.service_manager import ServiceManager
 from extproc.app.version import own_version
 from extproc.core.address import Address, AddressError, is_ip
 from extproc.security.pem import are_certificates
+from extproc.security.secret_file import SecretFileError, is_header_value, read_secret
 from extproc.security.trust import certificates_in
 from scraper.agent import Agent, AgentOptions
 from scraper.agent.advertise import Advertise
 from scraper.target import EndpointTarget, TargetError
 
 PORTS: Final = {"http": 80, "https": 443}
-MAX_SECRET_BYTES: Final = 16 * 1024
 
 log = logging.getLogger("coxswain.agent")
 
@@ -174,11 +174,10 @@ def _ca_pem(file: Path | None) -> str:
 def _secret(file: Path, option: str) -> str:
     """A key or token, without surrounding blanks; raises `AgentError`."""
     try:
-        with file.open("rb") as stream:
-            secret = stream.read(MAX_SECRET_BYTES).decode("ascii", errors="replace").strip()
-    except OSError as error:
-        raise AgentError(f"{option}: {file}: {error.strerror}") from None
-    if not secret or not secret.isascii() or not secret.isprintable():
+        secret = read_secret(file)
+    except SecretFileError as error:
+        raise AgentError(f"{option}: {error}") from None
+    if not is_header_value(secret):
         raise AgentError(f"{option}: {file}: the file contains no key or token")
     return secret
 

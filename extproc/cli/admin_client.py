@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from extproc.cli.exit_codes import ExitCode
+from extproc.security.secret_file import SecretFileError, is_header_value, read_secret
 
 if TYPE_CHECKING:
     import grpc
@@ -19,7 +20,6 @@ RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
-MAX_TOKEN_BYTES: Final = 16 * 1024
 
 
 class PickerError(Exception):
@@ -197,8 +197,10 @@ def _read(file: Path | None) -> bytes | None:
 
 def read_token(file: Path) -> str:
     """The token in a file, without surrounding blanks; raises `PickerError`."""
-    content = _read(file) or b""
-    token = content[:MAX_TOKEN_BYTES].decode("ascii", errors="replace").strip()
-    if not token or not token.isprintable() or not token.isascii():
+    try:
+        token = read_secret(file)
+    except SecretFileError as error:
+        raise PickerError(ExitCode.USAGE, str(error)) from None
+    if not is_header_value(token):
         raise PickerError(ExitCode.USAGE, f"{file}: the file contains no token")
     return token

@@ -1,1 +1,2 @@
-"""What is trusted and allowed: addresses, paths, certificates and keys. Pure."""
+"""What is trusted and allowed: addresses, paths, certificates and keys. Pure, but for the files of
+secrets."""

@@ -3,13 +3,11 @@
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
 
+from extproc.security.secret_file import SecretFileError, is_header_value, read_secret
 from extproc.settings.access import Keyed
 from extproc.settings.model import Settings
 from extproc.settings.problems import Problem, SettingsError
-
-MAX_KEY_BYTES: Final = 16 * 1024
 
 
 def read_api_key(endpoint: Keyed, environ: Mapping[str, str] | None = None) -> str | None:
@@ -24,15 +22,14 @@ def read_api_key(endpoint: Keyed, environ: Mapping[str, str] | None = None) -> s
     elif endpoint.api_key_file is not None:
         source = f"the file {endpoint.api_key_file}"
         try:
-            with Path(endpoint.api_key_file).expanduser().open("rb") as stream:
-                key = stream.read(MAX_KEY_BYTES).decode("utf-8").strip()
-        except (OSError, UnicodeDecodeError):
-            raise _error(endpoint, f"{source} cannot be read") from None
+            key = read_secret(Path(endpoint.api_key_file))
+        except SecretFileError as error:
+            raise _error(endpoint, str(error)) from None
     else:
         return None
     if not key:
         raise _error(endpoint, f"{source} is empty or not set")
-    if not (key.isascii() and key.isprintable()):
+    if not is_header_value(key):
         raise _error(
             endpoint, f"{source} contains characters that are not allowed in an HTTP header"
         )

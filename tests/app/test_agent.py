@@ -98,7 +98,7 @@ def test_a_file_without_a_key_or_token_is_reported_and_not_shown(tmp_path: Path)
         assert content.decode() not in str(caught.value) or not content
     with pytest.raises(AgentError, match="--api-key-env"):
         plan_agent(replace(PLAIN, api_key="two words"))
-    with pytest.raises(AgentError, match=r"--token-file: .*No such file"):
+    with pytest.raises(AgentError, match=r"--token-file: .*no such file"):
         plan_agent(replace(PLAIN, token_file=tmp_path / "missing"))
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hmac
 import logging
 from pathlib import Path
-from typing import Final
 
-MAX_TOKEN_BYTES: Final = 16 * 1024
+from extproc.security.secret_file import SecretFileError, is_header_value, read_secret
 
 log = logging.getLogger("coxswain.admin")
 
@@ -53,14 +52,13 @@ class Token:
 
 def _read(file: Path) -> str:
     try:
-        with file.open("rb") as stream:
-            return stream.read(MAX_TOKEN_BYTES).decode("ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        raise TokenError(f"{file}: the token cannot be read") from None
+        return read_secret(file)
+    except SecretFileError as error:
+        raise TokenError(str(error)) from None
 
 
 def _checked(secret: str, source: str) -> bytes:
-    if not secret or not secret.isascii() or not secret.isprintable() or " " in secret:
+    if not is_header_value(secret) or " " in secret:
         raise TokenError(
             f"{source} is empty, or contains characters that are not allowed in a header"
         )

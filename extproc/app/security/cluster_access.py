@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from extproc.admin.auth.tokens import Token, TokenError
 from extproc.app.security.exposure import is_loopback
+from extproc.security.secret_file import SecretFileError, read_secret
 from extproc.settings import Problem, SettingsError
 from extproc.transport.certificates import CertificateError, CertificateFiles, load_into
 
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 
 TOKEN: Final = "COXSWAIN_CLUSTER_TOKEN"  # noqa: S105  # the name of a variable
 PASSWORD: Final = "COXSWAIN_VALKEY_PASSWORD"  # noqa: S105  # the same
-MAX_SECRET_BYTES: Final = 16 * 1024
-MISSING: Final = "a cluster needs the extra: pip install 'coxswain[cluster]'"
+MISSING: Final = "a cluster needs the extra: pip install 'coxswain-llm[cluster]'"
 
 
 def check_cluster(settings: Settings) -> None:
@@ -115,10 +115,9 @@ def _secret(key: str, file: str | None, variable: str) -> str:
     if file is None:
         return os.environ.get(variable, "").strip()
     try:
-        with Path(file).expanduser().open("rb") as stream:
-            return stream.read(MAX_SECRET_BYTES).decode().strip()
-    except (OSError, UnicodeDecodeError):
-        raise _error(key, f"{file}: it cannot be read") from None
+        return read_secret(Path(file))
+    except SecretFileError as error:
+        raise _error(key, str(error)) from None
 
 
 def _path(file: str | None) -> Path | None:

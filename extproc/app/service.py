@@ -58,7 +58,7 @@ from scraper.loop import Scraper
 from scraper.schedule import ScrapePriority
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from extproc.app.ports import DataPlane, DataPlaneServer
     from extproc.core.address import Address
@@ -128,7 +128,7 @@ class Service:
             set_issue=self.dispatcher.set_envoy_issue,
         )
         self._clusters = ClusterDiscovery(self._discovery.gate, self._discovery.set_refused)
-        self._client_keys = ClientKeys(settings)
+        self.client_keys = ClientKeys(settings)
         served_cluster = ServedCluster(settings, self._clusters.publish)
         self._agents = AgentsService(
             AgentsDependencies(
@@ -172,7 +172,7 @@ class Service:
             self._pending_streams,
             self._registry,
             options.exchange_options(
-                settings, int(time.time()), self._limits, self._client_keys.known
+                settings, int(time.time()), self._limits, self.client_keys.known
             ),
             time.monotonic,
             self._record,
@@ -240,7 +240,7 @@ class Service:
             options.dashboard_links(settings),
             self._placement.status,
             processes,
-            self._client_keys.may_ask,
+            self.client_keys.may_ask,
         )
         self._core_events = CoreEvents(
             self.dispatcher,
@@ -256,12 +256,15 @@ class Service:
         self.keda_port = 0
         self.http_port = 0
 
-    async def start(self) -> None:
-        """Begin to serve; raises `ListenError` when a port cannot be had, and `SettingsError`."""
+    async def start(self, inherited_keys: Mapping[str, str] | None = None) -> None:
+        """Begin to serve; raises `ListenError` when a port cannot be had, and `SettingsError`.
+
+        `inherited_keys` are those of the process before this one, for a keys file with a mistake.
+        """
         settings = self.settings.present
         guard = exposure.guard(settings)
         exposure.check_exposure(settings)
-        self._client_keys.load()
+        self.client_keys.open(inherited_keys)
         self._actions.token = exposure.pages_token(settings)
         self._core_events.listen()
         self.dispatcher.set_loadable(
@@ -286,7 +289,7 @@ class Service:
         await self._server.start()
         self._members.start()
         self._secret_watch.start()
-        self._client_keys.start()
+        self.client_keys.start()
         self._auditor.start()
         self._lag.start()
         self._bypasses.start()
@@ -342,7 +345,7 @@ class Service:
         if self._server is not None:
             await self._server.stop(STOP_GRACE_S)
         await self._secret_watch.aclose()
-        await self._client_keys.aclose()
+        await self.client_keys.aclose()
         await self._members.aclose()
         self._watched.stop()
         await self._scraper.aclose()
@@ -375,7 +378,7 @@ class Service:
             settings,
             self.processor.options.started_at,
             self._limits,
-            self._client_keys.known,
+            self.client_keys.known,
         )
         self._agents.renew(options.agents_options(settings))
         logging.getLogger("coxswain").setLevel(settings.log.level.upper())
@@ -454,7 +457,7 @@ class Service:
         return {criticality.label: line.count_of(criticality) for criticality in Criticality}
 
     def _source_problems(self) -> tuple[str, ...]:
-        return (*self._members.problems, *self.added.problems, *self._client_keys.problems())
+        return (*self._members.problems, *self.added.problems, *self.client_keys.problems())
 
     def _problems(self) -> tuple[str, ...]:
         return (

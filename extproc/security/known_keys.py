@@ -26,6 +26,10 @@ class KnownKeys:
         """From now on these keys open, and no others."""
         self._names = dict(names)
 
+    def names(self) -> Mapping[str, str]:
+        """The names by digest: another object after each `replace`, never changed itself."""
+        return self._names
+
     def client_of(self, authorization: str, api_key: str) -> str:
         """Whose key is in one of these headers, `authorization` and `x-api-key`; empty if neither
         is a client's."""

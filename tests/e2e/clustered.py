@@ -163,9 +163,10 @@ async def clustered(
     settings: dict[str, Any] | None = None,
     cluster: dict[str, Any] | None = None,
     is_shared: bool = False,
+    headers: dict[str, str] | None = None,
 ) -> AsyncIterator[Clustered]:
     """Everything up and ready, everything gone afterwards. An Envoy `is_shared` if it knows all
-    members, and not its own alone."""
+    members, and not its own alone. `headers` are those of the stack's own requests."""
     account = Account()
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     async with AsyncExitStack() as exits:
@@ -173,7 +174,9 @@ async def clustered(
             await exits.enter_async_context(AccountingServer(account, count)) for count in SLOTS
         ]
         valkey = await exits.enter_async_context(Valkey(folder))
-        client = await exits.enter_async_context(httpx.AsyncClient(timeout=60, limits=limits))
+        client = await exits.enter_async_context(
+            httpx.AsyncClient(timeout=60, limits=limits, headers=headers)
+        )
         found = Clustered(valkey, account)
         for name in members:
             own = folder / name

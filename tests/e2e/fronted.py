@@ -104,8 +104,10 @@ async def fronted(
     fronts: int | str | None = 2,
     mode: str = "discovery",
     settings: dict[str, Any] | None = None,
+    headers: dict[str, str] | None = None,
 ) -> AsyncIterator[Fronted]:
-    """Everything up and ready, everything gone afterwards. Envoy waits as long as by default."""
+    """Everything up and ready, everything gone afterwards. Envoy waits as long as by default.
+    `headers` are those of the stack's own requests."""
     account = Account()
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     async with AsyncExitStack() as exits:
@@ -113,7 +115,9 @@ async def fronted(
             await exits.enter_async_context(AccountingServer(account, count)) for count in SLOTS
         ]
         children = await exits.enter_async_context(Children(folder))
-        client = await exits.enter_async_context(httpx.AsyncClient(timeout=60, limits=limits))
+        client = await exits.enter_async_context(
+            httpx.AsyncClient(timeout=60, limits=limits, headers=headers)
+        )
         stack = Stack(folder, children, client)
         stack.servers += [Server(each.port, each.slots, [], client) for each in servers]
         config = {

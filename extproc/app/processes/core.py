@@ -91,7 +91,11 @@ class Core:
         )
         self._members_port = MembersPort(settings, self._service, self._calls_now)
         self._memory = Memory()
-        self._feed = MemoryFeed(self._service.dispatcher, self._service.telemetry.counters)
+        self._feed = MemoryFeed(
+            self._service.dispatcher,
+            self._service.telemetry.counters,
+            self._service.client_keys.names,
+        )
         self._child = Child(identity, self._hear)
 
     async def run(self) -> int:
@@ -248,7 +252,7 @@ class Core:
             self._standby = None
         epoch = int(self._members_port.term.get("epoch", 0))
         dispatcher.hold(epoch << EPOCH_SHIFT)
-        await service.start()
+        await service.start(self._memory.key_names)
         hello_s = HELLO_S if self._permission is None else MEMBERS_HELLO_S
         await self._until(lambda: fronts <= calls.greeted(), hello_s)
         leased, fleet = calls.held_addresses()

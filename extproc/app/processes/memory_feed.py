@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from extproc.core.address import Address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.fronts.frames import Frame
@@ -37,7 +37,9 @@ ENDPOINT: Final = 0
 FLEET: Final = 1
 COUNTERS: Final = 2
 GONE: Final = 3
-"""The kinds of frames: `ENDPOINT`, address, data; `FLEET`, data; `COUNTERS`, data; `GONE`, address.
+KEYS: Final = 4
+"""The kinds of frames: `ENDPOINT`, address, data; `FLEET`, data; `COUNTERS`, data; `GONE`, address;
+`KEYS`, the clients' names by the digests of their keys.
 """
 
 log = logging.getLogger("coxswain.core")
@@ -46,9 +48,16 @@ log = logging.getLogger("coxswain.core")
 class MemoryFeed:
     """The core's side. The owner of its links; belongs to one event loop."""
 
-    def __init__(self, dispatcher: Dispatcher, counters: Callable[[], tuple[Any, ...]]) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        counters: Callable[[], tuple[Any, ...]],
+        key_names: Callable[[], Mapping[str, str] | None],
+    ) -> None:
         self._dispatcher = dispatcher
         self._counters = counters
+        self._key_names = key_names
+        self._sent_keys: dict[Link, Mapping[str, str]] = {}
         self._sent: dict[Link, dict[Address, tuple[float, ...]]] = {}
         self._next = 0
 
@@ -83,6 +92,10 @@ class MemoryFeed:
                 link.say((GONE, str(address)))
         link.say((FLEET, marshal.dumps(dispatcher.learned(None))))
         link.say((COUNTERS, marshal.dumps(self._counters())))
+        names = self._key_names()
+        if names is not None and self._sent_keys.get(link) is not names:
+            self._sent_keys[link] = names
+            link.say((KEYS, dict(names)))
 
     # The owner of links
 
@@ -91,6 +104,7 @@ class MemoryFeed:
 
     def lost(self, link: Link) -> None:
         self._sent.pop(link, None)
+        self._sent_keys.pop(link, None)
 
     def throttled(self, link: Link, is_throttled: bool) -> None:
         """It is asked when there is something to say."""
@@ -103,6 +117,8 @@ class Memory:
         self._endpoints: dict[str, bytes] = {}
         self._fleet = self._counters = b""
         self._bytes = 0
+        self.key_names: Mapping[str, str] | None = None
+        """The names of clients by the digests of their keys, if the core has said them."""
 
     def __len__(self) -> int:
         """The number of endpoints of which something is kept."""
@@ -151,6 +167,8 @@ class Memory:
                 self._fleet = frame[1]
             elif kind == COUNTERS:
                 self._counters = frame[1]
+            elif kind == KEYS:
+                self.key_names = frame[1]
             elif kind == GONE:
                 self._bytes -= len(self._endpoints.pop(frame[1], b""))
 

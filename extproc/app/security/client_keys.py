@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from extproc.security.known_keys import KnownKeys
 from extproc.settings import Settings, SettingsError
 from extproc.settings.client_keys import read_client_keys
 from scraper.discovery.file_signature import Changes, FileSignature, read_signature
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 INTERVAL_S: Final = 0.4
 """A change counts when the file looks the same twice, so it is used within a second."""
@@ -19,7 +22,7 @@ log = logging.getLogger("coxswain.settings")
 
 
 class ClientKeys:
-    """`known` has the keys from `load` on, and follows the file from `start` to `aclose`. Without
+    """`known` has the keys from `open` on, and follows the file from `start` to `aclose`. Without
     `clients.keys_file` it is None.
 
     A file that cannot be used leaves the keys as they are, is logged, and is in `problems` until
@@ -34,8 +37,24 @@ class ClientKeys:
         self._task: asyncio.Task[None] | None = None
         self._problems: tuple[str, ...] = ()
 
-    def load(self) -> None:
-        """Read the file; raises `SettingsError` where it cannot be used. Blocks on the disk."""
+    def open(self, inherited: Mapping[str, str] | None = None) -> None:
+        """Read the file for the first time. Where it cannot be used, the keys are those that
+        another process knew, `inherited`; without these, raises `SettingsError`. Blocks on the
+        disk."""
+        try:
+            self._load()
+        except SettingsError as error:
+            if inherited is None or self.known is None:
+                raise
+            self.known.replace(inherited)
+            self._note(error)
+
+    def names(self) -> Mapping[str, str] | None:
+        """The clients' names by the digests of their keys, None without `clients.keys_file`.
+        Another object after each change."""
+        return None if self.known is None else self.known.names()
+
+    def _load(self) -> None:
         if self._file is None or self.known is None:
             return
         names = {entry.digest: entry.name for entry in read_client_keys(self._file)}
@@ -78,13 +97,16 @@ class ClientKeys:
 
     async def _renew(self) -> None:
         try:
-            await asyncio.to_thread(self.load)
+            await asyncio.to_thread(self._load)
         except SettingsError as error:
-            problems = tuple(map(str, error.problems))
-            if problems != self._problems:
-                log.error("the clients' keys stay as they are: %s", "; ".join(problems))  # no bug
-            self._problems = problems
+            self._note(error)
             return
         if self._problems:
             log.info("the clients' keys can be read again")
         self._problems = ()
+
+    def _note(self, error: SettingsError) -> None:
+        problems = tuple(map(str, error.problems))
+        if problems != self._problems:
+            log.error("the clients' keys stay as they are: %s", "; ".join(problems))  # no bug
+        self._problems = problems

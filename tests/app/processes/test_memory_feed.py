@@ -10,8 +10,9 @@ from random import Random
 from typing import Any, cast
 
 from extproc.app.processes import memory_feed
-from extproc.app.processes.memory_feed import COUNTERS, ENDPOINT, Memory, MemoryFeed
+from extproc.app.processes.memory_feed import COUNTERS, ENDPOINT, KEYS, Memory, MemoryFeed
 from extproc.fronts.link import Link
+from extproc.security.known_keys import KnownKeys, digest_of
 from tests.core.scheduler.test_learned import work
 from tests.fakes.envoy_stream import eventually
 from tests.fakes.small_fleet import SmallFleet
@@ -38,7 +39,7 @@ def restored(into: list[Any]) -> Any:
 async def test_a_spare_knows_what_the_core_learned() -> None:
     fleet, memory = SmallFleet(4, 4, 4), Memory()
     work(fleet, Random(1), 100)
-    feed = MemoryFeed(fleet.dispatcher, lambda: (7,))
+    feed = MemoryFeed(fleet.dispatcher, lambda: (7,), lambda: None)
     links = await connected(feed, memory)
     feed.feed()
     await eventually(lambda: len(memory) == 3)
@@ -66,7 +67,7 @@ async def test_only_what_is_new_is_sent_and_a_part_at_a_time() -> None:
                 self.batches.append([frame[1] for frame in batch if frame[0] == ENDPOINT])
 
     fleet, memory = SmallFleet(*[1] * (memory_feed.BATCH + 4)), Recorder()
-    feed = MemoryFeed(fleet.dispatcher, tuple)
+    feed = MemoryFeed(fleet.dispatcher, tuple, lambda: None)
     links = await connected(feed, memory)
     for number in range(1, 4):
         feed.feed()
@@ -76,6 +77,29 @@ async def test_only_what_is_new_is_sent_and_a_part_at_a_time() -> None:
     fleet.name(*fleet.addresses[1:])
     feed.feed()
     await eventually(lambda: len(memory) == memory_feed.BATCH + 3)
+    for link in links:
+        link.close()
+
+
+async def test_clients_keys_are_said_once_and_after_each_change() -> None:
+    """A spare that leads while the file has a mistake knows those from before."""
+    heard: list[Any] = []
+
+    class Recorder(Memory):
+        def heard(self, link: Link, batch: list[Any]) -> None:
+            super().heard(link, batch)
+            heard.extend(frame[0] for frame in batch if frame[0] in {KEYS, COUNTERS})
+
+    keys, memory = KnownKeys({digest_of("sk-1"): "web"}), Recorder()
+    feed = MemoryFeed(SmallFleet(1).dispatcher, tuple, keys.names)
+    links = await connected(feed, memory)
+    for number in (1, 2):
+        feed.feed()
+        await eventually(lambda number=number: heard.count(COUNTERS) == number)  # type: ignore[misc]
+    assert memory.key_names == {digest_of("sk-1"): "web"} and heard.count(KEYS) == 1
+    keys.replace({})
+    feed.feed()
+    await eventually(lambda: memory.key_names == {})
     for link in links:
         link.close()
 

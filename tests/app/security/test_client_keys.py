@@ -21,7 +21,7 @@ def keys_of(file: Path) -> ClientKeys:
 @asynccontextmanager
 async def followed(file: Path) -> AsyncIterator[ClientKeys]:
     subject = keys_of(file)
-    subject.load()
+    subject.open()
     subject.start()
     try:
         yield subject
@@ -71,16 +71,36 @@ def test_a_start_needs_a_file_that_can_be_used(
     file = tmp_path / "keys"
     keys = keys_of(file)
     with pytest.raises(SettingsError, match="no such file"):
-        keys.load()
+        keys.open()
     file.write_text("")
-    keys.load()
+    keys.open()
     assert "every client is rejected" in caplog.text and not keys.may_ask("Bearer ", "")
+
+
+async def test_a_mistake_in_the_file_does_not_cost_inherited_keys(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The process before had read it before the mistake. A file that can be used counts alone."""
+    file = tmp_path / "keys"
+    file.write_text("web sk-1\n")
+    before = keys_of(file)
+    before.open()
+    file.write_text("web sk-1\nnonsense\n")
+    subject = keys_of(file)
+    subject.open(before.names())
+    assert subject.may_ask("Bearer sk-1", "")
+    assert len(subject.problems()) == 1 and "stay as they are" in caplog.text
+    file.write_text("web sk-2\n")
+    subject.open(before.names())
+    assert subject.may_ask("Bearer sk-2", "") and not subject.may_ask("Bearer sk-1", "")
 
 
 async def test_without_a_file_everybody_may_ask() -> None:
     """And nothing is followed."""
     keys = ClientKeys(Settings())
-    keys.load()
+    keys.open()
     keys.start()
     await keys.aclose()
-    assert keys.known is None and keys.may_ask("", "") and not keys.problems()
+    assert (
+        keys.known is None and keys.names() is None and keys.may_ask("", "") and not keys.problems()
+    )

@@ -172,8 +172,8 @@ class Http2Call:
         """It ended without being finished."""
         if self.is_over:
             return
-        self._leave()
         handler = self._handler
+        self._leave()
         if handler is None:
             return
         try:
@@ -221,6 +221,8 @@ class Http2Call:
         self.is_over = True
         if self._deadline is not None:
             self._deadline.cancel()
+        # What refers to it is freed now, and not when the garbage collector finds the circle.
+        self._handler = self._deadline = None
         self._backlog = self._reader = None
         self._account(0)
         self._calls.forget(self._stream.stream_id)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+from collections.abc import Iterator
 from random import Random
 
 import grpc
 import pytest
 
 from extproc.pb import external_processor_pb2 as pb
+from extproc.stream.exchange import Exchange
+from extproc.stream.running_stream import RunningStream
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import EnvoyStream, Rig, eventually, rig
 from tests.fakes.log import logged
@@ -93,6 +97,16 @@ async def operate(picker: Rig, random: Random) -> None:
         await asyncio.sleep(0.001)
 
 
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """Only what nothing refers to is freed."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_storm(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     """Each exchange is told once, each slot comes back, and nothing was an error of ours."""
@@ -107,6 +121,7 @@ async def test_a_storm(seed: int, caplog: pytest.LogCaptureFixture) -> None:
         operator.cancel()
         await asyncio.wait([operator])
         assert operator.cancelled(), "no cancel failed"
+        del operator  # its frame knows the last stream that it cancelled
 
         def is_clean() -> bool:
             picker.fleet.pass_time(20.0)
@@ -118,4 +133,6 @@ async def test_a_storm(seed: int, caplog: pytest.LogCaptureFixture) -> None:
             picker.fleet.scrape(address, busy=0)
             account = picker.fleet.account(address)
             assert account.leases == {} and account.free_slots == account.slots
+        left = [each for each in gc.get_objects() if isinstance(each, (Exchange, RunningStream))]
+        assert left == [], "each is freed at its end"
     assert [record.getMessage() for record in logged(caplog)] == []

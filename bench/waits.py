@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
 
@@ -56,16 +56,13 @@ async def measure(say: Callable[[str], None]) -> Section:
             if haproxy is not None:
                 slots_by_port = dict(zip(servers, SLOTS, strict=True))
                 other = await rig.start_haproxy(children, folder, haproxy, slots_by_port)
-            for port in (plain, ours):
-                await send(port, IDLE_RATE, 1.0, TIMES_MS[:1])
-            added = []
-            for number in range(ROUNDS):
-                say(f"waits: round {number + 1} of {ROUNDS}, an idle fleet")
-                before, after = [
-                    median(overheads(await send(port, IDLE_RATE, IDLE_S, TIMES_MS[:1])))
-                    for port in (plain, ours)
-                ]
-                added.append(after - before)
+            pickers = {"ours": ours}
+            if shutil.which("go") is not None:
+                _, floor = await rig.start_go_picker(children, folder, servers[-1])
+                pickers["go"] = await rig.start_envoy(
+                    children, folder, picker, processor_port=floor
+                )
+            added = await _added(plain, pickers, say)
             base_s = median(overheads(await send(plain, IDLE_RATE, IDLE_S, TIMES_MS[:1])))
             ratios, means, perfects, others = [], [], [], []
             rate = LOAD * sum(SLOTS) / (fmean(TIMES_MS) / 1000)
@@ -90,11 +87,40 @@ async def measure(say: Callable[[str], None]) -> Section:
             *_haproxy(ratios, others),
             at_most(
                 f"added median, an idle fleet, {IDLE_RATE:g} requests/s",
-                1000 * median(added),
+                1000 * median(added["ours"]),
                 0.8,
                 " ms",
             ),
+            *_floor(added),
         ),
+    )
+
+
+async def _added(
+    plain: int, pickers: Mapping[str, int], say: Callable[[str], None]
+) -> dict[str, list[float]]:
+    """What each picker adds to the median of an Envoy without one on an idle fleet, seconds; the
+    rounds alternate."""
+    for port in (plain, *pickers.values()):
+        await send(port, IDLE_RATE, 1.0, TIMES_MS[:1])
+    added: dict[str, list[float]] = {name: [] for name in pickers}
+    for number in range(ROUNDS):
+        say(f"waits: round {number + 1} of {ROUNDS}, an idle fleet")
+        before = median(overheads(await send(plain, IDLE_RATE, IDLE_S, TIMES_MS[:1])))
+        for name, port in pickers.items():
+            after = median(overheads(await send(port, IDLE_RATE, IDLE_S, TIMES_MS[:1])))
+            added[name].append(after - before)
+    return added
+
+
+def _floor(added: Mapping[str, list[float]]) -> tuple[Row, ...]:
+    """What a picker in Go that decides nothing adds at the same rate."""
+    if "go" not in added:
+        return (Row(what="added median, Go no-op", value="Go is not installed"),)
+    beside = [ours / floor for ours, floor in zip(added["ours"], added["go"], strict=True)]
+    return (
+        Row(what="added median, Go no-op", value=f"{1000 * median(added['go']):.2f} ms"),
+        Row(what="added median to the Go no-op's", value=f"{median(beside):.2f}"),
     )
 
 

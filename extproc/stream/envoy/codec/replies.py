@@ -205,19 +205,31 @@ def ask_for_body(*, is_whole: bool) -> pb.ProcessingResponse:
     return response
 
 
-@lru_cache(maxsize=1024)  # most requests are not queued, and there are few servers
 def routing_headers(served: str, waited_ms: int, attempts: int) -> pb.ProcessingResponse:
     """Let the answer through, with headers about its request for the client:
     the name of the endpoint, if it is known, the time in the queue, the number of attempts.
 
-    The message is shared and must not be changed.
+    The message may be shared and must not be changed.
     """
+    unqueued = _unqueued_headers(served, attempts)
+    if not waited_ms:
+        return unqueued
+    response = pb.ProcessingResponse()
+    response.CopyFrom(unqueued)
+    headers = response.response_headers.response.header_mutation.set_headers
+    headers[-1].header.raw_value = str(waited_ms).encode()
+    return response
+
+
+@lru_cache(maxsize=1024)  # there are few servers
+def _unqueued_headers(served: str, attempts: int) -> pb.ProcessingResponse:
+    """`routing_headers` of a request that was not queued; the time in the queue is the last."""
     response = pb.ProcessingResponse()
     mutation = response.response_headers.response.header_mutation
     if served:
         _set(mutation, "x-coxswain-endpoint", served)
-    _set(mutation, "x-coxswain-queue-ms", str(waited_ms))
     _set(mutation, "x-coxswain-attempts", str(attempts))
+    _set(mutation, "x-coxswain-queue-ms", "0")
     return response
 
 

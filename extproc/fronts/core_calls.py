@@ -4,7 +4,8 @@
                         -> open: queued requests are placed, slots assigned, news of fronts heard
 
 Nothing of a front is heard between its hello and the opening: it would be decided with books that
-lack what other fronts hold. A front that says hello later is taken over in one step.
+lack what other fronts hold. Requests that no core has decided are then heard in the order in which
+they began, at whichever front. A front that says hello later is taken over in one step.
 
 In a cluster nothing is heard or sent either while the core has no permission to decide: another
 machine may lead. It goes on where it was, or the supervisor ends it.
@@ -16,17 +17,20 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from extproc.fronts import frames
 from extproc.fronts.core_call import CoreCall
+from extproc.fronts.meanwhile import in_order
 from extproc.transport.status import UNAVAILABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from extproc.fronts.frames import Frame
     from extproc.fronts.link import Link
+    from extproc.fronts.meanwhile import Said
     from extproc.fronts.permission import Permission
     from extproc.transport.call import Call, CallHandler, ServiceTable
 
@@ -175,6 +179,8 @@ class CoreCalls:
         self._table = table
         self._port = port
         self._fleet: tuple[Any, ...] = ()
+        self._is_behind = False
+        """Whether fronts have said something that is not heard yet."""
         self._adopted: list[tuple[_Held, CoreCall]] = []
         """The leases that are continued, whose news are not heard yet."""
 
@@ -231,14 +237,15 @@ class CoreCalls:
         was_paused = now - self._ticked_at > PAUSED_S
         self._ticked_at = now
         may_decide = self.may_decide()
-        for link, front in list(self.fronts.items()):
+        for link in list(self.fronts):
             if link.is_remote:
                 link.say_at_once((frames.PING, now, may_decide))
                 if link.silent_s() > SILENT_S and not was_paused:
                     log.warning("front %s is silent", link.name)
                     link.close()
-            if may_decide and self.is_open:
-                self._hear_backlog(front)
+        if may_decide and self.is_open:
+            self._hear_meanwhile()
+            for link in list(self.fronts):
                 link.flush()
 
     def greeted(self) -> set[str]:
@@ -279,16 +286,33 @@ class CoreCalls:
                 self.adopt()
                 self.open()
             self._changed()
-        if not self.is_open or front.backlog or not self.may_decide():
+        may_hear = self.is_open and self.may_decide()
+        if not may_hear or self._is_behind:
             front.backlog += batch
+            self._is_behind = True
+            if may_hear:
+                self._hear_meanwhile()
             return
         for frame in batch:
             self._hear(front, frame)
 
-    def _hear_backlog(self, front: FrontLink) -> None:
-        backlog, front.backlog = front.backlog, []
-        for frame in backlog:
-            self._hear(front, frame)
+    def _hear_meanwhile(self, undecided: Sequence[tuple[_Held, CoreCall]] = ()) -> None:
+        """Hear the news of these calls, and what fronts have said since."""
+        self._is_behind = False
+        said: dict[FrontLink, list[Said]] = {}
+        for held, call in undecided:
+            entry = (held.began_at, partial(self._hear_news, held, call))
+            said.setdefault(call.front, []).append(entry)
+        for front in self.fronts.values():
+            if not front.has_greeted:
+                continue
+            backlog, front.backlog = front.backlog, []
+            said.setdefault(front, []).extend(
+                (frame[5] if frame[0] == frames.OPEN else None, partial(self._hear, front, frame))
+                for frame in backlog
+            )
+        for hear in in_order(said.values()):
+            hear()
 
     def lost(self, link: Link) -> None:
         """A front is gone: its requests that run drain, and its queued ones may come again."""
@@ -349,15 +373,13 @@ class CoreCalls:
         queued.sort(key=lambda one: place_of(one[1].state) or 0)
         rest = [one for one in others if place_of(one[1].state) is None]
         rest.sort(key=lambda one: one[1].began_at)
-        for hello, held in (*queued, *rest):
-            continued.append((held, self._continue(hello.link, held)))
+        continued += [(held, self._continue(hello.link, held)) for hello, held in queued]
+        undecided = [(held, self._continue(hello.link, held)) for hello, held in rest]
         self.is_open = True
         self.continuer.assign()
         for held, call in continued:
             self._hear_news(held, call)
-        for front in list(self.fronts.values()):
-            if front.has_greeted:
-                self._hear_backlog(front)
+        self._hear_meanwhile(undecided)
         for hello in hellos:
             self._greet(hello.link)
         return len(queued)

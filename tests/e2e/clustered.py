@@ -22,8 +22,6 @@ from tests.fakes.accounting import CHAT, Account, AccountingServer, load
 from tests.fakes.valkey import Valkey
 
 FRONTS = 1
-LATE_S = 1.5
-"""Two Envoys on a busy machine swap requests that one alone would not."""
 
 
 class Clustered:
@@ -129,7 +127,7 @@ class Clustered:
         assert not self.account.unanswered(), (text, self.account.unanswered()[:3])
         assert not self.account.over(), text
         assert is_front_lost or not self.account.blind(self.broken_at), text
-        assert not self.account.overtaken(LATE_S), text
+        assert not self.account.overtaken(), text
         self.account.traces.clear()
 
     async def until_calm(self) -> None:

@@ -57,6 +57,29 @@ async def test_a_core_without_permission_says_nothing_and_hears_nothing(is_remot
     assert late.sent
 
 
+async def test_what_fronts_said_without_permission_is_heard_in_the_order_of_arrival() -> None:
+    """Also what is said when there is a permission again, before the next tick."""
+    permission = permitted(110.0)
+    front, other = FakeFront("a", PATIENCE_S), FakeFront("b", PATIENCE_S)
+    core = FakeCore(1, permission=permission)
+    for each in (front, other):
+        start_at(each, 100.0)
+        await each.follow(core)
+    core.lead()
+    running = front.ask("running")
+    await eventually(lambda: sent_to(running))
+    core.rig.fleet.now = 110.0
+    asked = []
+    for number, at in enumerate((other, front, front, other, front)):
+        if number == 4:
+            permission.renew(120.0, 0.0, frozenset())
+        front.now = other.now = 100.1 + number / 10
+        asked.append(at.ask(f"q{number}"))
+        await settle()
+    await eventually(lambda: all(call.sent for call in asked))
+    assert core.queued() == [f"q{number}" for number in range(5)]
+
+
 async def test_a_deposed_core_is_not_heard_by_a_front_that_follows_another() -> None:
     first, second = FakeCore(1), FakeCore(1)
     front = FakeFront(patience_s=PATIENCE_S)

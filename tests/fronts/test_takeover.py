@@ -91,6 +91,34 @@ async def test_a_request_that_came_without_a_core_comes_behind_those_that_were_q
     assert second.queued() == ["queued", "late"]
 
 
+async def test_what_came_without_a_core_is_heard_in_the_order_of_arrival_at_all_fronts() -> None:
+    """Whenever each front has said hello: what came before that and after it."""
+    front, other = FakeFront("a"), FakeFront("b")
+    core = FakeCore(1)
+    busy = front.ask("running")
+    asked = []
+
+    async def ask(at: FakeFront, now: float) -> None:
+        at.now = now
+        asked.append(at.ask(f"q{now:g}"))
+        await settle()
+
+    await ask(front, 1.0)
+    await front.follow(core)
+    await ask(front, 2.0)
+    await ask(other, 3.0)
+    await ask(front, 4.0)
+    await ask(other, 5.0)
+    await other.follow(core)
+    await ask(other, 6.0)
+    await ask(front, 7.0)
+    await ask(other, 8.0)
+    core.lead()
+    await eventually(lambda: all(map(is_held, asked)))
+    assert sent_to(busy)
+    assert core.queued() == [f"q{number}" for number in range(1, 9)]
+
+
 async def test_a_decision_that_no_front_heard_is_made_again() -> None:
     """The slot that the dead core gave is not lost."""
     front, first = FakeFront(), FakeCore(1)

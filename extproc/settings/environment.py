@@ -28,6 +28,8 @@ RESERVED: Final = frozenset(
         "COXSWAIN_KEY",
         "COXSWAIN_ADMIN_TOKEN",
         "COXSWAIN_AGENTS_TOKEN",
+        "COXSWAIN_CLUSTER_TOKEN",
+        "COXSWAIN_VALKEY_PASSWORD",
     }
 )
 """Variables with a meaning of their own, read elsewhere."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from extproc.settings import load_settings
 from extproc.settings.cluster_section import ClusterSettings
 
 COMPLETE: dict[str, Any] = {
@@ -54,3 +55,9 @@ def test_a_mistake_is_one_clear_error(values: dict[str, Any], problem: str) -> N
 def test_sentinels_are_several_addresses() -> None:
     found = ClusterSettings(**{**COMPLETE, "valkey": "redis://v:1,redis://w:1", "sentinel": "m"})
     assert len(found.valkey) == 2
+
+
+@pytest.mark.parametrize("name", ["COXSWAIN_CLUSTER_TOKEN", "COXSWAIN_VALKEY_PASSWORD"])
+def test_the_variables_with_secrets_are_no_settings(name: str) -> None:
+    """They are read where the secrets are used."""
+    load_settings(None, environ={name: "secret"})

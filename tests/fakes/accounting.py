@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -21,6 +22,8 @@ OBJECTIVE = "account"
 """Of the load, where the settings have it."""
 LATE_S = 0.5
 """Envoys and a busy machine swap requests that come close together."""
+TOGETHER_S = 0.25
+"""Requests that get free slots in one moment start within this, in any order."""
 
 
 @dataclass(slots=True)
@@ -32,6 +35,8 @@ class Trace:
     arrived_at: float = 0.0
     started_at: float = 0.0
     ended_at: float = 0.0
+    freed_at: float = 0.0
+    """Since when its slot had been free when it started."""
     status: int = 0
     is_named: bool = False
     """Whether its response names the endpoint: the picker has seen both its ends."""
@@ -61,17 +66,23 @@ class Account:
         return [one for one in self.traces.values() if one.status != 200]
 
     def overtaken(self, by_s: float = LATE_S) -> list[Trace]:
-        """Requests that got a slot after one that was sent more than `by_s` later."""
-        found = []
+        """Requests that got a slot after one that was sent more than `by_s` later.
+
+        After a pause all slots are free, and the first of the queue get them together: their ways
+        to the servers take more and less time. So two are together if both slots were free when
+        the first of them started, and the second one followed within `TOGETHER_S`.
+        """
         served = sorted(
             (one for one in self.traces.values() if one.started_at), key=lambda one: one.started_at
         )
-        newest = 0.0
-        for one in served:
-            if newest > one.sent_at + by_s:
-                found.append(one)
-            newest = max(newest, one.sent_at)
-        return found
+        return [
+            one
+            for index, one in enumerate(served)
+            if any(
+                other.sent_at > one.sent_at + by_s and not _are_together(other, one)
+                for other in served[:index]
+            )
+        ]
 
     def describe(self, since: float = 0.0) -> str:
         waits = sorted(one.started_at - one.sent_at for one in self.traces.values())
@@ -83,6 +94,11 @@ class Account:
         )
 
 
+def _are_together(first: Trace, second: Trace) -> bool:
+    was_free = second.freed_at <= first.started_at
+    return was_free and second.started_at - first.started_at < TOGETHER_S
+
+
 class AccountingServer:
     """One server with real slots; use it as `async with`."""
 
@@ -91,6 +107,8 @@ class AccountingServer:
         self.port = 0
         self._account = account
         self._running = 0
+        self._freed = deque([0.0] * slots)
+        """Since when each idle slot is free."""
         self._waiting: list[asyncio.Future[None]] = []
         app = web.Application()
         app.router.add_get("/health", self._health)
@@ -147,8 +165,10 @@ class AccountingServer:
             turn = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
             await turn
+            trace.freed_at = time.monotonic()
         else:
             self._running += 1
+            trace.freed_at = self._freed.popleft()
         trace.started_at = time.monotonic()
         try:
             await asyncio.sleep(float(request.headers.get(SERVICE, "0")))
@@ -158,6 +178,7 @@ class AccountingServer:
                 self._waiting.pop(0).set_result(None)
             else:
                 self._running -= 1
+                self._freed.append(trace.ended_at)
         usage = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
         return web.json_response({"choices": [{"message": {"content": "on"}}], "usage": usage})
 

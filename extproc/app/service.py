@@ -250,6 +250,8 @@ class Service:
             scrape=self._scrape_now,
             membership_changed=self._membership_changed,
         )
+        self.on_members: Callable[[], None] = _nothing
+        """Called when endpoints came or went, before any of them gets a request."""
         self._server: DataPlaneServer | None = None
         self.grpc_port = 0
         self.admin_port = 0
@@ -397,6 +399,7 @@ class Service:
 
     def _set_members(self, source: str, specs: list[EndpointSpec]) -> None:
         self.dispatcher.set_members(source, specs, time.monotonic())
+        self.on_members()
         self._watched.follow()  # a key may have changed where no address did
 
     def _membership_changed(self) -> None:
@@ -477,6 +480,10 @@ class Service:
         if self._usage is not None:
             self._usage.record(record)
         log_request(record, self.telemetry.record(record))
+
+
+def _nothing() -> None:
+    """The default of a callback."""
 
 
 def _usage(

@@ -7,7 +7,10 @@ live, and what operators asked for. It is never on a request's way.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class EngineError(Exception):
@@ -64,10 +67,20 @@ class View:
 class Engine(Protocol):
     """Every method may raise `EngineError`, and is bounded in time."""
 
+    eager_s: float
+    """The pause between two beats while nobody leads."""
+
     async def beat(self, beat: Beat) -> View:
         """Say that a member lives, and hear who leads. In one step: a candidate gets the lock if it
         is free, in a new epoch, or in its own if it leads already. An engine that has forgotten
         learns the epoch from this, and waits for the leader for a lease before it elects."""
+
+    async def intents(self) -> Mapping[str, str]:
+        """What operators asked for: texts by the address of an endpoint."""
+
+    async def set_intents(self, member_id: str, changes: Mapping[str, str | None]) -> None:
+        """Keep these texts, and forget those that are None. Without effect unless the member
+        leads."""
 
     async def resign(self, member_id: str) -> None:
         """The member leads no longer, and has stopped deciding."""

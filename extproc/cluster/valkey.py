@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import redis.asyncio as client
 from redis.asyncio.retry import Retry
@@ -17,12 +17,17 @@ from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from extproc.cluster.engine import EngineError, Leader, Member, View
+from extproc.cluster.engine import EngineError, Leader, View
+from extproc.cluster.members import member_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Mapping, Sequence
 
     from extproc.cluster.engine import Beat
+
+EAGER_S: Final = 0.05
+ENTRIES_AT_ONCE: Final = 500
+"""Of what operators asked for, in one step of the engine."""
 
 BEAT: Final = """
 local time = redis.call('TIME')
@@ -73,6 +78,20 @@ end
 return 0
 """
 
+SET_INTENTS: Final = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+  return 0
+end
+for at = 2, #ARGV, 2 do
+  if ARGV[at + 1] == '' then
+    redis.call('HDEL', KEYS[5], ARGV[at])
+  else
+    redis.call('HSET', KEYS[5], ARGV[at], ARGV[at + 1])
+  end
+end
+return 1
+"""
+
 LEAVE: Final = """
 redis.call('ZREM', KEYS[3], ARGV[1])
 redis.call('HDEL', KEYS[4], ARGV[1])
@@ -94,15 +113,18 @@ class ValkeyEngine:
         password: str | None = None,
         ca_file: str | None = None,
     ) -> None:
+        self.eager_s = EAGER_S
         self._lease_ms = round(lease_s * 1000)
         self._timeout_s = lease_s / 4
         self._keys = [
-            f"{{coxswain:{name}}}:{part}" for part in ("lead", "leader", "alive", "members")
+            f"{{coxswain:{name}}}:{part}"
+            for part in ("lead", "leader", "alive", "members", "intents")
         ]
         self._sentinels: list[client.Redis] = []
         self._client = self._connect(addresses, master, password, ca_file)
         self._beat = self._client.register_script(BEAT)
         self._resign = self._client.register_script(RESIGN)
+        self._set_intents = self._client.register_script(SET_INTENTS)
         self._leave = self._client.register_script(LEAVE)
 
     def _connect(
@@ -144,7 +166,7 @@ class ValkeyEngine:
             epoch, place, clean, is_held, members = answer
             leader = None
             if place:
-                who = _member(place)
+                who = member_of(json.loads(place))
                 leader = Leader(
                     id=who.id,
                     name=who.name,
@@ -152,7 +174,8 @@ class ValkeyEngine:
                     epoch=int(epoch),
                     is_clean=clean == "1",
                 )
-            found = tuple(sorted(map(_member, members), key=lambda each: each.name))
+            alive = [member_of(json.loads(each)) for each in members]
+            found = tuple(sorted(alive, key=lambda each: each.name))
             return View(
                 leader=leader,
                 is_held=bool(is_held),
@@ -160,6 +183,19 @@ class ValkeyEngine:
             )
         except (KeyError, TypeError, ValueError):
             raise EngineError("its keys hold something else: choose another cluster.name") from None
+
+    async def intents(self) -> Mapping[str, str]:
+        read = self._client.hgetall(self._keys[4])
+        found = await self._bounded(cast("Awaitable[dict[str, str]]", read))
+        return {str(address): str(text) for address, text in found.items()}
+
+    async def set_intents(self, member_id: str, changes: Mapping[str, str | None]) -> None:
+        entries = list(changes.items())
+        for first in range(0, len(entries), ENTRIES_AT_ONCE):
+            words = [member_id]
+            for address, text in entries[first : first + ENTRIES_AT_ONCE]:
+                words += [address, text or ""]
+            await self._bounded(self._set_intents(keys=self._keys, args=words))
 
     async def resign(self, member_id: str) -> None:
         await self._bounded(self._resign(keys=self._keys, args=[member_id]))
@@ -179,18 +215,6 @@ class ValkeyEngine:
             raise EngineError(f"no answer within {self._timeout_s:g} s") from None
         except (RedisError, OSError) as error:
             raise EngineError(_reason(error)) from None
-
-
-def _member(text: str) -> Member:
-    found = json.loads(text)
-    return Member(
-        id=str(found["id"]),
-        name=str(found["name"]),
-        address=str(found["address"]),
-        version=str(found.get("version", "")),
-        fronts=tuple(map(str, found.get("fronts", ()))),
-        follows=bool(found.get("follows")),
-    )
 
 
 def _reason(error: Exception) -> str:

@@ -11,9 +11,12 @@ from pathlib import Path
 import grpc
 import pytest
 
+from extproc.cluster.valkey import ValkeyEngine
+from extproc.demo.port import free_ports
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from tests.e2e.clustered import Clustered, clustered
+from tests.e2e.stack import until
 from tests.fakes.authority import Authority
 from tests.fakes.valkey import MISSING, PROGRAM
 
@@ -81,6 +84,38 @@ async def ask_standby(stack: Clustered) -> None:
         await admin.Activate(pb.ActivateRequest(address=first))
 
 
+async def restart_all(stack: Clustered) -> None:
+    """What operators asked for outlives all pickers."""
+    leader = stack.members[await stack.leader()]
+    drained = leader.servers[0].address
+    [port] = free_ports(1)
+    added = f"127.0.0.1:{port}"
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{leader.admin_port}") as channel:
+        admin = AdminStub(channel)
+        await admin.AddEndpoint(pb.AddEndpointRequest(address=added, name="by-hand"))
+        for address in (drained, added):
+            await admin.Disable(pb.DisableRequest(address=address))
+    engine = ValkeyEngine("test", [stack.valkey.url], 4.0)
+
+    async def is_kept() -> bool:
+        texts = await engine.intents()
+        return {drained, added} <= {each for each, text in texts.items() if "disabled" in text}
+
+    await until(is_kept)
+    await engine.aclose()
+    for name, member in stack.members.items():
+        assert member.picker is not None
+        if member.picker.is_running:
+            await stack.strike_all(name, signal.SIGKILL)
+            await member.picker.wait()
+        await member.restart_picker()
+    await stack.until_complete(2)
+    status = await stack.members[await stack.leader()].status()
+    for address in (drained, added):
+        assert status["endpoints"][address]["intent"] == "disabled"
+    assert status["endpoints"][added]["name"] == "by-hand"
+
+
 async def test_the_engine_a_core_and_a_machine_are_lost_and_nobody_notices(
     tmp_path: Path,
 ) -> None:
@@ -101,6 +136,7 @@ async def test_the_engine_a_core_and_a_machine_are_lost_and_nobody_notices(
         await stack.until_calm()
         await lose_leader(stack, signal.SIGKILL, 3.0)
         await stack.until_calm()
+        await restart_all(stack)
 
 
 @long_form

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from extproc.app.version import own_version
 from extproc.cluster.election import Election
 from extproc.cluster.engine import EngineError, Member
+from extproc.cluster.intent_store import IntentStore
 from extproc.core.processes import ClusterMember, ClusterReport
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from extproc.settings.cluster_section import ClusterSettings
 
 BEATS_PER_LEASE: Final = 8
-EAGER_S: Final = 0.05
-"""Between two beats while nobody leads."""
 
 log = logging.getLogger("coxswain.cluster")
 
@@ -56,6 +55,8 @@ class ClusterPart:
         self.qualified = settings.front_name
         """The name of a front of this machine, as other machines know it."""
         self.election = Election(settings.lease_s, settings.without_engine == "stay")
+        self.intents = IntentStore()
+        """What operators asked for, while this member leads."""
         self.elections = 0
         """How often this member was elected."""
         self._member = Member(
@@ -72,6 +73,7 @@ class ClusterPart:
         self._since = time.monotonic()
         self._error = ""
         self._task: asyncio.Task[None] | None = None
+        self._syncing: asyncio.Task[None] | None = None
         self._epoch_since = time.monotonic()
 
     @property
@@ -147,9 +149,10 @@ class ClusterPart:
 
     async def aclose(self) -> None:
         """Leave the cluster."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [each for each in (self._task, self._syncing) if each is not None]
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         with suppress(EngineError):
             if self.election.is_leading:
                 await self._engine.resign(self.id)
@@ -176,6 +179,7 @@ class ClusterPart:
             if not self._error:
                 log.error("the engine does not answer: %s", error)
             self._error = str(error)
+            self.intents.lost()
             election.failed(sent_at)
             return
         if self._error:
@@ -186,11 +190,23 @@ class ClusterPart:
         if election.is_leading and not was_leading:
             self.elections += 1
             log.warning("this member leads, epoch %d", election.epoch)
+            self.intents.begin()
+            await self._sync()  # its core is to know them before it decides
         elif election.leader not in (None, before) and not election.is_leading:
             assert election.leader is not None
             log.warning("%s leads, epoch %d", election.leader.name, election.epoch)
 
+        elif election.is_leading and (self._syncing is None or self._syncing.done()):
+            self._syncing = asyncio.create_task(self._sync())
+
+    async def _sync(self) -> None:
+        try:
+            await self.intents.sync(self._engine, self.id, time.monotonic())
+        except EngineError as error:
+            self.intents.lost()
+            log.warning("what operators asked for is not exchanged with the engine yet: %s", error)
+
     def _pause_s(self) -> float:
         if self.election.is_leading or self._follows():
             return self.election.lease_s / BEATS_PER_LEASE
-        return EAGER_S
+        return self._engine.eager_s

@@ -13,14 +13,32 @@ import socket
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 PACKET_BYTES: Final = 256 * 1024
+PART_BYTES: Final = 128 * 1024
 MAX_SOCKETS: Final = 2
 
 Message = dict[str, Any]
 
 log = logging.getLogger("coxswain.processes")
+
+
+def in_parts(
+    entries: Mapping[str, str | None],
+) -> Iterator[tuple[bool, bool, dict[str, str | None]]]:
+    """Entries in parts that fit into a message: whether it is the first, the last, and the part.
+    There is at least one."""
+    part: dict[str, str | None] = {}
+    is_first, size = True, 0
+    for key, text in entries.items():
+        more = len(json.dumps((key, text)))
+        if part and size + more > PART_BYTES:
+            yield is_first, False, part
+            part, is_first, size = {}, False, 0
+        part[key] = text
+        size += more
+    yield is_first, True, part
 
 
 def channel() -> tuple[socket.socket, socket.socket]:

@@ -10,13 +10,14 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from extproc.admin.dependencies import NewEndpointError, ReloadError
-from extproc.app.discovery.admin_endpoints import arrival_of, plain_of
+from extproc.admin.dependencies import ReloadError
 from extproc.app.poller import start_poller
 from extproc.app.processes.child import Child, Identity
 from extproc.app.processes.continuer import ExchangeContinuer
+from extproc.app.processes.control import in_parts
 from extproc.app.processes.members_port import MembersPort
 from extproc.app.processes.memory_feed import FEED_S, KEEP_S, Memory, MemoryFeed
+from extproc.app.processes.operator_intents import OperatorIntents
 from extproc.app.processes.process_report import read_report
 from extproc.app.processes.standby import Page, Standby
 from extproc.app.service import Service
@@ -90,6 +91,14 @@ class Core:
             settings, self._load_again, file, data_plane=self._data_plane, processes=self._describe
         )
         self._members_port = MembersPort(settings, self._service, self._calls_now)
+        self._intents = OperatorIntents(
+            self._service.dispatcher, self._service.added, time.monotonic
+        )
+        self._service.on_members = self._intents.members_changed
+        self._entries: dict[str, str] = {}
+        """What operators asked for, as the engine has it."""
+        self._is_warm = False
+        """Whether fronts knew what the core before this one did."""
         self._memory = Memory()
         self._feed = MemoryFeed(
             self._service.dispatcher,
@@ -135,6 +144,8 @@ class Core:
                     self._members_port.term = message["term"]
                     self._permit(message["permission"])
                 self._spawn(self._lead(set(message["fronts"]), message["since"]), self._tasks)
+            case "restore":
+                self._hear_entries(message)
             case "processes":
                 self._report = message
             case "permit":
@@ -256,12 +267,14 @@ class Core:
         hello_s = HELLO_S if self._permission is None else MEMBERS_HELLO_S
         await self._until(lambda: fronts <= calls.greeted(), hello_s)
         leased, fleet = calls.held_addresses()
+        self._is_warm = bool(fleet)
         for _, _, added in fleet.values():
-            await self._restore_added(added)
+            await self._intents.add(added)
         wanted = {Address.parse(each) for each in leased | fleet.keys()}
         await self._until(lambda: all(each in dispatcher.fleet for each in wanted), FLEET_S)
         for address, intent, _ in fleet.values():
-            self._restore_intent(Address.parse(address), Intent(intent))
+            self._intents.set(Address.parse(address), Intent(intent))
+        await self._intents.restore(self._entries, is_warm=self._is_warm)
         self._memory.relearn(dispatcher, service.telemetry.restore)
         self._learn_the_rest(began + KEEP_S)
         adopted = calls.adopt()
@@ -270,6 +283,8 @@ class Core:
             service.scrape_all()
             await self._until(lambda: self._is_observed_since(adopted_at), SCRAPE_S)
         placed = calls.open()
+        if self._permission is not None:
+            self._report_intents(is_all=True)
         self._publish_fleet()
         self._feed_spares()
         took_s = time.monotonic() - began
@@ -286,20 +301,24 @@ class Core:
             )
         self._child.report("leads", seconds=took_s)
 
-    async def _restore_added(self, plain: dict[str, Any] | None) -> None:
-        """An operator added it to the core before this one. Its key is read again."""
-        if plain is None:
-            return
-        try:
-            await self._service.added.add(arrival_of(plain))
-        except (NewEndpointError, TypeError, ValueError) as error:
-            log.error("an endpoint that was added is lost: %s", error)
+    def _hear_entries(self, message: Message) -> None:
+        """What the engine has of operators' intents; it may come late."""
+        if message["begins"]:
+            self._entries = {}
+        self._entries.update(message["entries"])
+        if message["ends"] and self._calls is not None and self._calls.is_open:
+            self._spawn(self._restore_late(), self._tasks)
 
-    def _restore_intent(self, address: Address, intent: Intent) -> None:
-        """What operators asked of the core before this one holds on."""
-        endpoint = self._service.dispatcher.fleet.get(address)
-        if endpoint is not None and endpoint.intent is not intent:
-            self._service.dispatcher.set_intent(address, intent, time.monotonic())
+    async def _restore_late(self) -> None:
+        await self._intents.restore(self._entries, is_warm=self._is_warm)
+        self._report_intents(is_all=True)
+
+    def _report_intents(self, *, is_all: bool = False) -> None:
+        """Let the engine keep what operators asked for."""
+        changes = self._intents.changes(is_all=is_all)
+        if changes or is_all:
+            for begins, ends, part in in_parts(changes):
+                self._child.report("intents", entries=part, begins=begins and is_all, ends=ends)
 
     def _is_observed_since(self, moment: float) -> bool:
         dispatcher = self._service.dispatcher
@@ -318,19 +337,9 @@ class Core:
         """Let the fronts keep what the next core must know of the fleet."""
         self._loop.call_later(FLEET_INTERVAL_S, self._publish_fleet)
         assert self._calls is not None
-        added = {each.address: plain_of(each) for each in self._service.added.present()}
-        self._calls.publish_fleet(
-            tuple(
-                (str(endpoint.address), endpoint.intent.value, added.get(endpoint.address))
-                for endpoint in self._service.dispatcher.fleet
-                if not endpoint.is_removed
-                and (
-                    endpoint.is_serving
-                    or endpoint.intent is not Intent.ACTIVE
-                    or endpoint.address in added
-                )
-            )
-        )
+        self._calls.publish_fleet(tuple(self._intents.fleet()))
+        if self._permission is not None:
+            self._report_intents()
 
     def _describe(self) -> Processes:
         return read_report(self._report or {}, self._takeover)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from extproc.app.ports import listening_sockets
 from extproc.app.processes.cluster_part import ClusterPart
+from extproc.app.processes.control import in_parts
 from extproc.app.processes.member import Member, Role
 from extproc.app.security.cluster_access import make_engine
 from extproc.app.service_manager import ServiceManager
@@ -240,9 +241,16 @@ class Supervisor:
             permission = self._cluster.permission()
             names += [front for each in self._cluster.others() for front in each.fronts]
             more = {"term": self._cluster.term(), "permission": permission}
+            self._restore(spare, self._cluster)
         spare.order("lead", fronts=names, port=self._port, since=self._lost_at, **more)
         if self._lost_at is not None:
             log.warning("%s takes over", spare.name)
+
+    def _restore(self, core: Member, cluster: ClusterPart) -> None:
+        """Give a core what operators asked for, if the engine has said it."""
+        if cluster.intents.is_loaded:
+            for begins, ends, part in in_parts(cluster.intents.entries()):
+                core.order("restore", entries=part, begins=begins, ends=ends)
 
     def _link(self, front: Member) -> None:
         """Connect a front with the core that leads."""
@@ -307,6 +315,10 @@ class Supervisor:
                 asyncio.get_running_loop().call_later(RELINK_S, self._relink, member, number)
             case "leaving":
                 self._replace(member)
+            case "intents":
+                if self._cluster is not None and member is self._core:
+                    begins, ends = message["begins"], message["ends"]
+                    self._cluster.intents.said(message["entries"], begins=begins, ends=ends)
             case "reloaded":
                 for spare in self._spares():
                     self._replace(spare)
@@ -442,6 +454,8 @@ class Supervisor:
         if cluster.is_leading:
             if self._core is not None:
                 self._core.order("permit", permission=cluster.permission())
+                if cluster.intents.is_news:
+                    self._restore(self._core, cluster)
             else:
                 if self._was_followed:
                     self._lost_at = time.monotonic()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from extproc.app.processes.cluster_part import ClusterPart
@@ -18,10 +18,12 @@ class ScriptedEngine:
     """Answers as the test wants."""
 
     def __init__(self) -> None:
+        self.eager_s = 0.05
         self.leader: Leader | None = None
         self.is_down = False
         self.beats: list[Beat] = []
         self.said: list[str] = []
+        self.kept: dict[str, str] = {}
 
     async def beat(self, beat: Beat) -> View:
         if self.is_down:
@@ -30,6 +32,18 @@ class ScriptedEngine:
         if self.leader is None and beat.is_candidate:
             self.elect(beat.member)
         return View(leader=self.leader, is_held=True, members=(beat.member, OTHER))
+
+    async def intents(self) -> Mapping[str, str]:
+        if self.is_down:
+            raise EngineError("it is down")
+        return dict(self.kept)
+
+    async def set_intents(self, member_id: str, changes: Mapping[str, str | None]) -> None:
+        assert self.leader is not None and self.leader.id == member_id
+        for address, text in changes.items():
+            self.kept.pop(address, None)
+            if text is not None:
+                self.kept[address] = text
 
     def elect(self, member: Member) -> None:
         epoch = 1 if self.leader is None else self.leader.epoch + 1
@@ -118,3 +132,21 @@ async def test_a_member_that_resigned_does_not_lead() -> None:
         assert not part.is_leading
         await asyncio.sleep(0)
     assert engine.said.count(f"resign {part.id}") == 1
+
+
+async def test_what_the_core_says_reaches_the_engine_also_one_that_has_forgotten() -> None:
+    engine = ScriptedEngine()
+    engine.kept = {"old": "1", "gone": "1"}
+    async with taking_part(engine) as part:
+        await eventually(lambda: part.is_leading)
+        assert part.intents.entries() == {"old": "1", "gone": "1"}, "before its core leads"
+        part.intents.said({"old": "1"}, begins=True, ends=False)
+        part.intents.said({"new": "1"}, begins=False, ends=True)
+        await eventually(lambda: engine.kept == {"old": "1", "new": "1"})
+        part.intents.said({"old": None, "new": "2"}, begins=False, ends=True)
+        await eventually(lambda: engine.kept == {"new": "2"})
+        engine.is_down = True
+        await eventually(lambda: part.report()["engine_error"])
+        engine.kept = {"wrong": "1"}
+        engine.is_down = False
+        await eventually(lambda: engine.kept == {"new": "2"})

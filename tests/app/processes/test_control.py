@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 
-from extproc.app.processes.control import Control, Message, channel
+from extproc.app.processes.control import PACKET_BYTES, Control, Message, channel, in_parts
 from tests.fakes.envoy_stream import eventually
 
 
@@ -38,3 +39,17 @@ async def test_a_peer_that_does_not_read_is_not_waited_for() -> None:
     assert sent[0] and not sent[-1]
     sender.close()
     theirs.close()
+
+
+def test_entries_of_any_number_fit_into_messages() -> None:
+    entries: dict[str, str | None] = {f"10.0.0.1:{port}": "x" * 900 for port in range(1000)}
+    entries["gone"] = None
+    parts = list(in_parts(entries))
+    assert [(begins, ends) for begins, ends, _ in parts] == [
+        (True, False),
+        *[(False, False)] * (len(parts) - 2),
+        (False, True),
+    ]
+    assert all(len(json.dumps(part)) < PACKET_BYTES for *_, part in parts)
+    assert {key: text for *_, part in parts for key, text in part.items()} == entries
+    assert list(in_parts({})) == [(True, True, {})]

@@ -1,5 +1,6 @@
 """Settings of a cluster: several machines that serve one queue."""
 
+import re
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
@@ -11,6 +12,7 @@ from extproc.settings.section import Section
 from extproc.settings.values import LIST, Bind, File, SomeSeconds, Target, split_host_port
 
 SCHEMES = ("redis", "rediss")
+OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 def _engine(text: str) -> str:
@@ -29,10 +31,18 @@ def _engine(text: str) -> str:
     return text.strip()
 
 
+def _api(text: str) -> str:
+    parts = urlsplit(text.strip())
+    is_plain = not (parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc)
+    if parts.scheme not in ("http", "https") or not parts.hostname or not is_plain:
+        raise PydanticCustomError("url", "write https://host:port")
+    return text.strip().rstrip("/")
+
+
 class ClusterSettings(Section):
     """Several machines serve one queue: each runs `coxswain serve` with `fronts`, one leads, and
-    another one takes over when it is lost (docs/cluster.md). Off without `name`. Requires the extra
-    coxswain-llm[cluster]."""
+    another one takes over when it is lost (docs/cluster.md). Off without `name`. With valkey it
+    requires the extra coxswain-llm[cluster]."""
 
     name: str = Field(default="", max_length=64, pattern=r"^[A-Za-z0-9._-]*$")
     """The name of the cluster, the same at all members. Several clusters may share one Valkey."""
@@ -49,6 +59,19 @@ class ClusterSettings(Section):
     """The file that holds Valkey's password."""
     valkey_ca_file: File | None = None
     """The CA file, PEM, for Valkey's certificate; by default the system's CAs."""
+    kubernetes: bool = False
+    """Whether a Lease of Kubernetes says who leads, in place of Valkey: the Lease `name` and the
+    ConfigMap `name`-intents. The service account needs the role of
+    deploy/kubernetes/cluster-role.yaml. Choose lease_s by what the API server may take: a member
+    writes up to eight times in it."""
+    kubernetes_namespace: str | None = Field(
+        default=None, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+    )
+    """The namespace of both; by default the pod's."""
+    kubernetes_api: Annotated[str, AfterValidator(_api)] | None = None
+    """The API server, https://host:port; by default that of the pod's cluster."""
+    kubernetes_folder: str = "/var/run/secrets/kubernetes.io/serviceaccount"
+    """The folder with the service account's token, ca.crt and namespace."""
     advertise: Target | None = None
     """Where the other members reach this one, host:port: another one for each member. A port of its
     own, for members only."""
@@ -97,8 +120,17 @@ class ClusterSettings(Section):
             raise PydanticCustomError("together", "give cert_file, key_file and ca_file together")
         if not self.name:
             return self
-        if not self.valkey:
-            raise PydanticCustomError("together", "a cluster needs valkey: redis://host:port")
+        if self.kubernetes:
+            if self.valkey:
+                raise PydanticCustomError("together", "give valkey or kubernetes, not both")
+            if not OBJECT_NAME.fullmatch(self.name):
+                raise PydanticCustomError(
+                    "together", "with kubernetes the name has lower-case letters, digits, - and ."
+                )
+        elif not self.valkey:
+            raise PydanticCustomError(
+                "together", "a cluster needs valkey: redis://host:port, or kubernetes: true"
+            )
         if len(self.valkey) > 1 and self.sentinel is None:
             raise PydanticCustomError(
                 "together", "valkey takes one address; several are sentinels: name their sentinel"

@@ -44,12 +44,27 @@ def test_the_shortest_cluster_has_three_settings() -> None:
         ({"lease_s": 0.1}, "greater than or equal"),
         ({"without_engine": "wait"}, "stay"),
         ({"name": "a b"}, "pattern"),
+        ({"kubernetes": True}, "not both"),
+        ({"kubernetes": True, "valkey": "", "name": "Prod"}, "lower-case"),
+        ({"kubernetes_namespace": "a/b"}, "pattern"),
+        ({"kubernetes_api": "10.0.0.1:443"}, "https://host:port"),
+        ({"kubernetes_api": "https://user:secret@k:443"}, "https://host:port"),
+        ({"kubernetes_api": "https://k:443/api"}, "https://host:port"),
     ],
 )
 def test_a_mistake_is_one_clear_error(values: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem) as caught:
         ClusterSettings(**{**COMPLETE, **values})
     assert "secret" not in str(caught.value)
+
+
+def test_kubernetes_takes_the_place_of_valkey() -> None:
+    found = ClusterSettings(**{**COMPLETE, "valkey": "", "kubernetes": True})
+    assert found.kubernetes_api is None
+    found = ClusterSettings(
+        **{**COMPLETE, "valkey": "", "kubernetes": True, "kubernetes_api": "https://k:6443/"}
+    )
+    assert found.kubernetes_api == "https://k:6443"
 
 
 def test_sentinels_are_several_addresses() -> None:

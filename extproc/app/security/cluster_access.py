@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from extproc.admin.auth.tokens import Token, TokenError
 from extproc.app.security.exposure import is_loopback
+from extproc.cluster.api_server import default_url
+from extproc.cluster.kubernetes import KubernetesEngine
 from extproc.security.secret_file import SecretFileError, read_secret
 from extproc.settings import Problem, SettingsError
 from extproc.transport.certificates import CertificateError, CertificateFiles, load_into
@@ -35,10 +37,13 @@ def check_cluster(settings: Settings) -> None:
     _password(cluster)
     server_context(cluster)
     client_context(cluster)
-    try:
-        import redis  # noqa: F401  # whether it is there
-    except ImportError:
-        raise _error("cluster.name", MISSING) from None
+    if cluster.kubernetes:
+        _service_account(cluster)
+    else:
+        try:
+            import redis  # noqa: F401  # whether it is there
+        except ImportError:
+            raise _error("cluster.name", MISSING) from None
     is_guarded = cluster.cert_file is not None or member_token(cluster)
     address = cluster.listen or cluster.advertise or ""
     if not (settings.listen.insecure or is_loopback(address) or is_guarded):
@@ -51,6 +56,13 @@ def check_cluster(settings: Settings) -> None:
 
 def make_engine(cluster: ClusterSettings) -> Engine:
     """The engine of the settings, not connected yet. Raises `SettingsError`."""
+    if cluster.kubernetes:
+        url, namespace, folder = _service_account(cluster)
+        try:
+            return KubernetesEngine(cluster.name, url, namespace, folder, cluster.lease_s)
+        except (OSError, ssl.SSLError):
+            text = f"{folder / 'ca.crt'}: it holds no CA certificates"
+            raise _error("cluster.kubernetes_folder", text) from None
     from extproc.cluster.valkey import ValkeyEngine
 
     valkey_ca = _path(cluster.valkey_ca_file)
@@ -62,6 +74,21 @@ def make_engine(cluster: ClusterSettings) -> Engine:
         password=_password(cluster),
         ca_file=None if valkey_ca is None else str(valkey_ca),
     )
+
+
+def _service_account(cluster: ClusterSettings) -> tuple[str, str, Path]:
+    """The API server's URL, the namespace, and the folder with token and CA."""
+    folder = Path(cluster.kubernetes_folder).expanduser()
+    url = cluster.kubernetes_api or default_url()
+    if not url:
+        text = "this is no pod of Kubernetes: give the API server's https://host:port"
+        raise _error("cluster.kubernetes_api", text)
+    namespace = cluster.kubernetes_namespace
+    if namespace is None:
+        namespace = _secret("cluster.kubernetes_namespace", str(folder / "namespace"), "")
+    if not namespace:
+        raise _error("cluster.kubernetes_namespace", f"{folder / 'namespace'} is empty")
+    return url, namespace, folder
 
 
 def member_token(cluster: ClusterSettings) -> str:

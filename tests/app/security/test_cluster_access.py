@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from extproc.app.security import cluster_access
+from extproc.cluster.kubernetes import KubernetesEngine
 from extproc.settings import Settings, SettingsError
 from extproc.settings.cluster_section import ClusterSettings
 from tests.fakes.authority import Authority
@@ -104,3 +105,37 @@ def test_files_that_are_no_certificates_are_named(tmp_path: Path) -> None:
         cluster_access.check_cluster(settings(cert_file=name, key_file=name, ca_file=name))
     with pytest.raises(SettingsError, match="no such file"):
         cluster_access.check_cluster(settings(cert_file="/none", key_file=name, ca_file=name))
+
+
+def in_kubernetes(folder: Path, **cluster: Any) -> Settings:
+    values = {"valkey": "", "kubernetes": True, "advertise": "127.0.0.1:9004", **cluster}
+    return settings(kubernetes_folder=str(folder), **values)
+
+
+async def test_a_pod_needs_nothing_but_its_service_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    (tmp_path / "namespace").write_text("serving\n")
+    (tmp_path / "ca.crt").write_bytes(Authority(tmp_path).ca.read_bytes())
+    cluster_access.check_cluster(in_kubernetes(tmp_path))
+    engine = cluster_access.make_engine(in_kubernetes(tmp_path).cluster)
+    assert isinstance(engine, KubernetesEngine)
+    assert engine._lease == "/apis/coordination.k8s.io/v1/namespaces/serving/leases/c"
+    await engine.aclose()
+
+
+def test_what_a_service_account_lacks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(SettingsError, match="no pod of Kubernetes"):
+        cluster_access.check_cluster(in_kubernetes(tmp_path))
+    at = {"kubernetes_api": "https://10.96.0.1:443"}
+    with pytest.raises(SettingsError, match=r"kubernetes_namespace: .*cannot be read"):
+        cluster_access.check_cluster(in_kubernetes(tmp_path, **at))
+    named = {**at, "kubernetes_namespace": "serving"}
+    cluster_access.check_cluster(in_kubernetes(tmp_path, **named))
+    (tmp_path / "ca.crt").write_text("no certificate")
+    with pytest.raises(SettingsError, match=r"ca\.crt: it holds no CA"):
+        cluster_access.make_engine(in_kubernetes(tmp_path, **named).cluster)

@@ -15,7 +15,7 @@ from tests.long_run import IS_LONG_RUN
 
 pytestmark = [pytest.mark.e2e]
 
-SENDERS = 30
+SENDERS = 400 if IS_LONG_RUN else 30
 HONEST = 10
 PAUSE_S = 0.5
 """Before a sender that was refused comes again: the machine has others to serve."""

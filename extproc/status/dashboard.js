@@ -163,6 +163,20 @@ function processesInWords({ members, takeovers, last_takeover: last }) {
   return `${roles.join(", ")}; calls of each front: ${calls || "none"}; ${counted(takeovers, "takeover", "takeovers")}${took}`;
 }
 
+// Members of a cluster
+
+function showMembers(cluster) {
+  byId("cluster").hidden = !cluster;
+  if (!cluster) return;
+  const silence = cluster.is_in_touch ? "" : `; who leads cannot be learned: ${clipped(cluster.engine_error) || "no answer yet"}`;
+  write(byId("cluster-note"), `${cluster.leader ? "" : "nobody leads, "}epoch ${whole.format(cluster.epoch)}${silence}`);
+  const rows = cluster.members.slice(0, MAX_ROWS).map((peer) => ({
+    key: peer.name,
+    cells: [clipped(peer.name, MAX_NAME_CHARS), peer.is_leading ? "leader" : "standby", clipped(peer.address), whole.format(peer.fronts), clipped(peer.version)],
+  }));
+  showRows(byId("cluster-members"), ["", "", "wide", "number", "wide"], rows);
+}
+
 function showQueue(queue, scale) {
   byId("idle-note").hidden = !queue.idle_note;
   write(byId("idle-note"), clipped(queue.idle_note));
@@ -586,6 +600,7 @@ function show(status, activity, name) {
     showEnded(status.outcomes, status.uptime_s);
   }
   showMachines(name ? [] : status.machines || []);
+  showMembers(name ? null : (status.processes || {}).cluster);
   showRequests(activity.requests, name);
   showEvents(activity.events);
   document.title = status.queue.queued ? `(${status.queue.queued}) Coxswain` : "Coxswain";

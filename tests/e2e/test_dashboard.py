@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from extproc.core.processes import ClusterMember, ClusterReport
 from extproc.status import StatusServer, StatusSources
 from tests.e2e.conftest import QUICK
 from tests.e2e.pool import StackPool, shares
@@ -260,6 +262,44 @@ async def test_processes_are_shown_where_there_are_some(browser: Browser) -> Non
             assert await browser.text("#processes") == text
             is_hidden = await browser.run("return document.getElementById('processes').hidden")
             assert is_hidden is not bool(text)
+
+
+async def test_members_are_shown_in_a_cluster(browser: Browser) -> None:
+    """Also why the engine does not say who leads; names stay text."""
+    report = ClusterReport(
+        member="a",
+        leader="a",
+        is_leading=True,
+        epoch=4,
+        elections=1,
+        is_in_touch=False,
+        engine_error=MARKUP,
+        members=(
+            ClusterMember(
+                name="a", address="10.0.0.1:9004", version="1", fronts=2, is_leading=True
+            ),
+            ClusterMember(
+                name=MARKUP, address="10.0.0.2:9004", version="1", fronts=1, is_leading=False
+            ),
+        ),
+    )
+    processes = replace(some_processes(), cluster=report)
+    async with served(status(processes=processes.as_json())) as url:
+        await browser.open(url)
+        await is_live(browser)
+        rows = await browser.run(
+            "return Array.from(document.querySelectorAll('#cluster-members tr'),"
+            " row => Array.from(row.cells, cell => cell.innerText.trim()))"
+        )
+        assert rows[0] == ["a", "leader", "10.0.0.1:9004", "2", "1"]
+        name, *others = rows[1]
+        assert name.startswith(MARKUP[:50]) and others == ["standby", "10.0.0.2:9004", "1", "1"]
+        note = await browser.text("#cluster-note")
+        assert note == f"epoch 4; who leads cannot be learned: {MARKUP}"
+    async with served(status(processes=some_processes().as_json())) as url:
+        await browser.open(url)
+        await is_live(browser)
+        assert await browser.run("return document.getElementById('cluster').hidden")
 
 
 async def test_curves_show_what_is_known(browser: Browser) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
+from dataclasses import fields
 from hashlib import sha256
 from importlib.resources import files
 from random import Random
@@ -21,6 +22,7 @@ from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.health import Health
 from extproc.core.observation import ModelReading
 from extproc.core.placement.swaps import PlacementOptions
+from extproc.core.processes import ClusterMember, ClusterReport
 from extproc.core.queue.queue_order import Discipline, QueueOrder
 from extproc.core.rejection import Reason
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
@@ -134,15 +136,17 @@ def test_each_field_that_the_script_reads_is_reported() -> None:
         **machine_fields(),
         "queue": set(tree["queue"]),
         "need": scale_fields(),
+        "cluster": {each.name for each in fields(ClusterReport)},
+        "peer": {each.name for each in fields(ClusterMember)},
         "endpoint": {*endpoint, "address"},
         "slots": set(endpoint["slots"]),
         "issue": {"code", "message", "remedy"},
         **activity_fields(dispatcher, address),
     }
-    for name, fields in told.items():
+    for name, reported in told.items():
         read = set(re.findall(rf"(?<![\w.]){name}\.(\w+)", SCRIPT))
         assert read, name
-        assert read <= fields, name
+        assert read <= reported, name
 
 
 def scale_fields() -> set[str]:

@@ -151,6 +151,39 @@ async def test_litellm_in_front(stack: Stack, tmp_path: Path) -> None:
         assert answer.text.rstrip().endswith("data: [DONE]")
 
 
+async def test_what_open_webui_sends(stack: Stack) -> None:
+    """As version 0.12.4 sent it, with the settings of the page: users and chats are known by their
+    headers, and a response that is stopped frees its slot."""
+    set_ = dict(re.findall(r"^export (\w+)=(.*)$", block("Open WebUI", stack), re.MULTILINE))
+    headers = {
+        "authorization": f"Bearer {set_['OPENAI_API_KEY']}",
+        "x-openwebui-auth-type": "jwt",
+        "x-openwebui-user-name": "User",
+        set_["FORWARD_USER_INFO_HEADER_USER_ID"]: "e19ee464-572d-43e3-ad27-c9edb0a56764",
+        "x-openwebui-user-email": "admin@localhost",
+        "x-openwebui-user-role": "admin",
+        set_["FORWARD_SESSION_INFO_HEADER_CHAT_ID"]: "local:243d4479-62b1-4791-949c-fdb43721d0a3",
+        "user-agent": "Python/3.11 aiohttp/3.14.5",
+    }
+    url = set_["OPENAI_API_BASE_URL"]
+    models = (await stack.client.get(f"{url}/models", headers=headers)).json()
+    body = chat(8, stream=True) | {"model": models["data"][0]["id"]}
+    served_by = set()
+    for _ in range(4):
+        answer = await stack.client.post(f"{url}/chat/completions", json=body, headers=headers)
+        assert answer.text.rstrip().endswith("data: [DONE]")
+        served_by.add(answer.headers["x-coxswain-endpoint"])
+    assert len(served_by) == 1, "a chat stays where it is cached"
+    long = body | {"max_tokens": 10**6}
+    async with stack.client.stream(
+        "POST", f"{url}/chat/completions", json=long, headers=headers
+    ) as answer:
+        await anext(answer.aiter_lines())
+        await stack.until(lambda status: status["slots"]["leased"] == 1)
+    await stack.until(lambda status: status["slots"]["idle"] == status["slots"]["total"])
+    assert [await server.busy() for server in stack.servers] == [0] * len(stack.servers)
+
+
 def nginx_config(folder: Path, http: str) -> Path:
     """A file for a process that writes nowhere else."""
     folders = "".join(

@@ -26,7 +26,9 @@ from extproc.envoy_config.options import EnvoyOptions
 CLOSE_AFTER: Final = timedelta(seconds=1)
 """How long Envoy keeps a stream whose response ended without its last part: its client left. The
 parts that are on their way arrive meanwhile."""
-EXCHANGE: Final = f"%DYNAMIC_METADATA({names.LB_NAMESPACE}:{names.EXCHANGE})%"
+EXCHANGE: Final = f"exchange=%DYNAMIC_METADATA({names.LB_NAMESPACE}:{names.EXCHANGE})%"
+"""Envoy would leave an empty header out, and the picker take the stream for one that asks where a
+request goes: rejections, and responses past the picker, have no exchange."""
 
 
 def usage_filters(options: EnvoyOptions) -> list[HttpFilter]:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from extproc.usage.meter import Response
 
 USAGE: Final = "x-coxswain-usage"
-"""The header of the call with the id of the exchange."""
+"""The header of the call: `PREFIX`, then the id of the exchange, which may be empty."""
+PREFIX: Final = "exchange="
 NO_MESSAGE: Final = "not a valid message"
 
 log = logging.getLogger("coxswain.usage")
@@ -47,7 +48,8 @@ def with_responses(
     def open_(call: Call) -> CallHandler:
         for name, value in call.metadata:
             if name == USAGE and isinstance(value, str):
-                return ResponseStream(call, meter, value, is_known=is_known(value))
+                exchange_id = value.removeprefix(PREFIX)
+                return ResponseStream(call, meter, exchange_id, is_known=is_known(exchange_id))
         return serve(call)
 
     return open_

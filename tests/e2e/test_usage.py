@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import QUICK
-from tests.e2e.stack import CHAT, Stack, until
+from tests.e2e.stack import CHAT, Stack, chat, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.llama, pytest.mark.timeout(600)]
 
@@ -163,7 +163,15 @@ async def test_tokens_are_those_that_the_servers_count(
             await until(is_counted)
         except TimeoutError:
             pytest.fail(f"{saved(path)} of {truth}; {left} clients left")
+        passed = (await stack.status())["outcomes"].get("passed", 0)
+        rejected = await stack.client.post(
+            stack.url(CHAT), json=chat(1), headers={"x-coxswain-queue-timeout-ms": "soon"}
+        )
+        assert rejected.status_code == 400
+        await stack.until(lambda status: status["outcomes"].get("bad-request") == 1)
         assert stack.picker is not None
+        assert (await stack.status())["outcomes"].get("passed", 0) == passed
+        assert "observability" not in stack.picker.log.read_text()
         await stack.picker.stop()  # which counts the rest by what is known
     assert not differences(saved(path), truth, tolerance)
     # What was cached of a prompt is unknown if its client left before a scrape saw it; and if it

@@ -11,6 +11,7 @@ from extproc.envoy_config import names
 from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, Mode
 from extproc.envoy_config.snippet import snippet
+from extproc.usage.response_stream import PREFIX
 from tests.envoy_config.parts import manager, routes
 
 ON = {"reads_usage": True}
@@ -49,6 +50,7 @@ def test_envoy_waits_for_nothing_and_fails_open() -> None:
         (header,) = config["grpc_service"]["initial_metadata"]
         assert header["key"] == names.USAGE
         assert names.EXCHANGE in header["value"]
+        assert header["value"].startswith(PREFIX), "a header without a value would not be sent"
 
 
 def test_only_responses_of_servers_are_sent() -> None:

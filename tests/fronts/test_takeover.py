@@ -11,7 +11,7 @@ from extproc.core.slots.lease import LeaseState
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.servicer import PROCESS
 from extproc.transport.patience import LONG, PATIENCE
-from extproc.usage.response_stream import USAGE, with_responses
+from extproc.usage.response_stream import PREFIX, USAGE, with_responses
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandCall, eventually
 from tests.fakes.fronts import OTHER, FakeCore, FakeFront, sent_to, settle
@@ -232,7 +232,7 @@ async def test_the_counts_of_a_response_outlive_a_core() -> None:
     front = FakeFront()
     serve = with_responses(front.table[PROCESS], front.calls.responses, lambda _: True)
     call = HandCall()
-    call.metadata = ((USAGE, "exchange-1"),)
+    call.metadata = ((USAGE, f"{PREFIX}exchange-1"),)
     call.open(serve)
     body = b'{"usage":{"prompt_tokens":5,"completion_tokens":7}}'
     message = pb.ProcessingRequest()

@@ -13,7 +13,7 @@ from extproc.pb import external_processor_pb2 as pb
 from extproc.transport import Call, CallHandler
 from extproc.transport.status import INVALID_ARGUMENT, OK
 from extproc.usage.meter import UsageMeter
-from extproc.usage.response_stream import USAGE, ResponseStream, with_responses
+from extproc.usage.response_stream import PREFIX, USAGE, ResponseStream, with_responses
 from extproc.usage.tally import Tally
 
 
@@ -79,7 +79,7 @@ def test_calls_without_the_header_ask_where_a_request_goes(meter: UsageMeter) ->
 
 
 def test_a_response_is_read_to_its_end_and_the_call_finished(meter: UsageMeter) -> None:
-    call = FakeCall((USAGE, "e1"))
+    call = FakeCall((USAGE, f"{PREFIX}e1"))
     stream = open_(meter, call)
     assert isinstance(stream, ResponseStream)
     response = meter.open("e1")
@@ -95,7 +95,7 @@ def test_a_response_is_read_to_its_end_and_the_call_finished(meter: UsageMeter) 
 
 @pytest.mark.parametrize("end", ["half_closed", "gone"])
 def test_a_response_that_ends_early_is_not_whole(meter: UsageMeter, end: str) -> None:
-    call = FakeCall((USAGE, "e1"))
+    call = FakeCall((USAGE, f"{PREFIX}e1"))
     stream = open_(meter, call)
     stream.receive(part(b"data: {}"))
     getattr(stream, end)()
@@ -104,7 +104,7 @@ def test_a_response_that_ends_early_is_not_whole(meter: UsageMeter, end: str) ->
     assert call.statuses == ([OK] if end == "half_closed" else [])
 
 
-@pytest.mark.parametrize("id_", ["-", "", "of-another-picker"])
+@pytest.mark.parametrize("id_", ["exchange=", "", "exchange=of-another-picker"])
 def test_a_response_of_nobodys_exchange_is_not_read(meter: UsageMeter, id_: str) -> None:
     """A rejection has no exchange in its metadata."""
     call = FakeCall((USAGE, id_))
@@ -115,7 +115,7 @@ def test_a_response_of_nobodys_exchange_is_not_read(meter: UsageMeter, id_: str)
 
 
 def test_what_is_no_message_ends_the_call(meter: UsageMeter) -> None:
-    call = FakeCall((USAGE, "e1"))
+    call = FakeCall((USAGE, f"{PREFIX}e1"))
     stream = open_(meter, call)
     stream.receive(b"\xff\xff")
     assert call.statuses == [INVALID_ARGUMENT]

@@ -189,13 +189,15 @@ class Forecast:
         self, constraints: Constraints, criticality: Criticality, position: float, now: float
     ) -> float | None:
         """Seconds until the eligible endpoints have freed that many slots for requests of that
-        criticality. O(position) if the longest possible times of that many responses there are
-        known."""
+        criticality; None where nobody knows, and while no endpoint is eligible. O(position) if the
+        longest possible times of that many responses there are known."""
         load = self._state.loads.get(constraints.model or "")
         if load is not None and load.ready_at is not None:
             return max(
                 0.0, load.ready_at - now
             )  # what is known about its slots, if anything, is old
+        if not len(self._state.rankings.at(constraints)):
+            return None  # until an endpoint joins, returns or is activated
         outlook = self._outlook(constraints, now)
         left_share = max(self._least_share, 1.0 - outlook.taken_shares[criticality])
         slots = position / left_share

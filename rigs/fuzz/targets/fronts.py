@@ -18,7 +18,7 @@ from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.exchange_id import new_id
 from extproc.stream.held_state import FINAL, OVER, QUEUED
 from extproc.stream.servicer import PROCESS
-from extproc.usage.response_stream import USAGE, with_responses
+from extproc.usage.response_stream import PREFIX, USAGE, with_responses
 from rigs.fuzz.reader import Reader
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandCall, Rig
@@ -209,7 +209,7 @@ class Attempt:
     def _response(self) -> None:
         front = self._reader.choice(self._fronts)
         call = HandCall()
-        call.metadata = ((USAGE, f"e{self._reader.number(4)}"),)
+        call.metadata = ((USAGE, f"{PREFIX}e{self._reader.number(4)}"),)
         call.open(front.table[PROCESS])
         call.reset()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from extproc.core.fleet.endpoint import Intent
 from extproc.core.objective import Objective
 from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
@@ -77,6 +78,22 @@ def test_a_request_is_served_no_later_than_running_answers_can_end() -> None:
     assert expected_s is None, "nothing tells when a third slot becomes free"
     fleet.now += 6.0
     assert fleet.dispatcher.position_of(ticket, fleet.now).expected_s == 0.0, "it is late"
+
+
+def test_nobody_knows_how_long_a_request_waits_that_no_endpoint_may_serve() -> None:
+    """Whatever was learned before: that says nothing of when an operator activates one."""
+    fleet = SmallFleet(1)
+    run = fleet.dispatcher.state.in_flight.get(running(fleet))
+    assert run is not None
+    run.ends_by = fleet.now + 9.0
+    ticket = waiting(fleet)
+    assert fleet.dispatcher.position_of(ticket, fleet.now).expected_s is not None
+    assert fleet.dispatcher.all_served_s(fleet.now) is not None
+    fleet.dispatcher.set_intent(fleet.addresses[0], Intent.DRAINING, fleet.now)
+    assert fleet.dispatcher.position_of(ticket, fleet.now) == (1, 1, None)
+    assert fleet.dispatcher.all_served_s(fleet.now) is None
+    fleet.dispatcher.set_intent(fleet.addresses[0], Intent.ACTIVE, fleet.now)
+    assert fleet.dispatcher.position_of(ticket, fleet.now).expected_s is not None
 
 
 def test_the_flows_of_a_tenant_alternate() -> None:

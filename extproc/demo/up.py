@@ -20,6 +20,7 @@ import httpx
 from extproc.demo.embedded import EmbeddedFleet, FleetOptions, choose_fleet
 from extproc.demo.envoy_binary import EnvoyMissingError, obtain_envoy
 from extproc.demo.fleet import health_probe, server_environment
+from extproc.demo.kept_models import MACHINE, KeptModels, write_kept_models
 from extproc.demo.listen_addresses import is_loopback, url_of
 from extproc.demo.llama_server import LlamaServerError
 from extproc.demo.own_module import own_module
@@ -51,13 +52,15 @@ HURRY = 2
 class UpOptions:
     """What to run. Ports in the settings are settled: free, and none of them 0.
 
-    `serve_arguments` make `coxswain serve` read the same settings. Without `wish` the servers
-    are those that the settings name.
+    `serve_arguments` make `coxswain serve` read the same settings. `kept_slots` are the slots of
+    each model of a keeper. Without those and without `fleet_options` the servers are those that the
+    settings name.
     """
 
     settings: Settings
     serve_arguments: Sequence[str]
     fleet_options: FleetOptions | None
+    kept_slots: Sequence[int] = ()
 
 
 async def up(options: UpOptions, report: Report | None = None) -> int:
@@ -110,10 +113,13 @@ async def _run(options: UpOptions, report: Report) -> int:
         fleet = (
             None if options.fleet_options is None else choose_fleet(options.fleet_options, folder)
         )
+        kept = write_kept_models(options.kept_slots, folder) if options.kept_slots else None
         async with Children(folder) as children, httpx.AsyncClient() as client:
-            run = _Run(options, report, folder, children, client)
+            run = _Run(options, report, folder, children, client, kept)
             own = None
-            if fleet is None:
+            if kept is not None:
+                report.line(kept.sentence)
+            elif fleet is None:
                 own = await own_servers(options.settings.endpoints)
                 report.line(own_sentence(own.count, options.settings.discovery))
             else:
@@ -135,6 +141,7 @@ class _Run:
     folder: Path
     children: Children
     client: httpx.AsyncClient
+    kept: KeptModels | None = None
 
     async def start(self, envoy: Path, fleet: EmbeddedFleet | None) -> None:
         """Return when all is ready; raises the `ChildError` of the first that fails."""
@@ -148,7 +155,9 @@ class _Run:
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
         started = await self._start_envoy(envoy)
-        if fleet is not None:
+        if self.kept is not None:
+            await self._start_keeper(self.kept)
+        if fleet is not None or self.kept is not None:
             await self._try_out(started)
 
     async def report_servers(self, own: OwnServers) -> None:
@@ -168,15 +177,28 @@ class _Run:
         else:
             self.report.line(f"Send a request, with KEY set to a key in {keys_file}:")
         key = "" if keys_file is None else ' -H "authorization: Bearer $KEY"'
-        self.report.line(
-            f"  curl {url}/v1/chat/completions -H 'content-type: application/json'{key} -d "
-            '\'{"messages":[{"role":"user","content":"Who steers?"}],"max_tokens":32}\''
-        )
+        curl = f"curl {url}/v1/chat/completions -H 'content-type: application/json'{key} -d "
+        words = '"messages":[{"role":"user","content":"Who steers?"}],"max_tokens":32'
+        if self.kept is None:
+            self.report.line(f"  {curl}'{{{words}}}'")
+        else:
+            self._invite_to_swap(self.kept, curl, words)
         if is_loopback(self.options.settings.envoy.listen):
             self.report.line("Only this machine reaches it; --host 0.0.0.0 opens it to others.")
         self.report.line(f"Envoy's admin pages: {url_of(self.options.settings.envoy.admin)}")
         self.report.line(f"The picker's pages:  {url_of(self.options.settings.listen.http)}")
         self.report.line("Ctrl-C stops everything.")
+
+    def _invite_to_swap(self, kept: KeptModels, curl: str, words: str) -> None:
+        """Each model is asked for in turn; a request for one that is not loaded loads it."""
+        for name in kept.names:
+            self.report.line(f'  {curl}\'{{"model":"{name}",{words}}}\'')
+        admin = self.options.settings.listen.admin
+        default = type(self.options.settings.listen).model_fields["admin"].default
+        picker = "" if admin == default else f" --picker {admin}"
+        self.report.line("Watch the models come and go:")
+        self.report.line(f"  coxswain models{picker}")
+        self.report.line(f"  coxswain logs{picker} -f {MACHINE}/{kept.names[0]}")
 
     async def watch(self) -> Child:
         """Wait for the first part that ends by itself; meanwhile keep the logs small."""
@@ -212,6 +234,14 @@ class _Run:
             health_probe(self.client, f"{url_of(listen.http)}/healthz"), timeout_s=READY_TIMEOUT_S
         )
         self.report.ready("picker", f"gRPC {listen.grpc}")
+
+    async def _start_keeper(self, kept: KeptModels) -> None:
+        """After Envoy: a model is loaded when it is asked for."""
+        admin = self.options.settings.listen.admin
+        await self.children.start(
+            "keeper", kept.keeper_command(admin), environment=server_environment()
+        )
+        self.report.ready("keeper", f"{len(kept.names)} models")
 
     def _write_envoy_config(self) -> None:
         """Takes two seconds of computing, most of it imports; runs beside the other starts."""

@@ -171,6 +171,22 @@ async def test_a_found_llama_server_answers_for_real(start: Starter) -> None:
     assert await up.ended() == (0, "")
 
 
+@pytest.mark.llama
+async def test_models_make_way_for_each_other(start: Starter, tmp_path: Path) -> None:
+    """Each printed request is answered by its model, with memory for one of three."""
+    if find_llama_server() is None:
+        pytest.skip("no llama-server; build one with `make llama`")
+    up = await start(*ANYWHERE, "--models", "3")
+    await up.until_line(INVITATION)
+    assert "memory for one" in up.lines[0]
+    for line in [line for line in up.lines if "curl " in line]:
+        answer = await ask(line)
+        assert answer["usage"]["completion_tokens"] >= 1
+    up.process.send_signal(signal.SIGINT)
+    assert await up.ended() == (0, "")
+    assert os.listdir(tmp_path) == [], "no file and no llama-server is left"
+
+
 async def test_ctrl_c_in_a_hurry_is_quiet_and_leaves_nothing_behind(
     start: Starter, tmp_path: Path
 ) -> None:

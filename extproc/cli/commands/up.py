@@ -70,6 +70,17 @@ SimulatorOption = Annotated[
     bool,
     typer.Option("--simulator", help="Simulate the servers even if a llama-server is found."),
 ]
+ModelsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--models",
+        metavar="N",
+        min=1,
+        max=16,
+        help="Start a keeper with N tiny models and memory for one instead: they are loaded when "
+        "they are asked for, and make way for each other. Needs a llama-server.",
+    ),
+]
 ServiceTimeOption = Annotated[
     float | None,
     typer.Option(
@@ -94,6 +105,7 @@ def up(
     port: PortOption = None,
     endpoints_count: CountOption = 2,
     slots: SlotsOption = "2",
+    models: ModelsOption = None,
     simulator: SimulatorOption = False,
     service_time: ServiceTimeOption = None,
 ) -> None:
@@ -107,6 +119,7 @@ def up(
       coxswain up
       coxswain up --endpoint 10.0.0.5:8080,10.0.0.6:8080
       coxswain up --service-time 2 --slots 2,4 --port 8000
+      coxswain up --models 3
       coxswain up --host 0.0.0.0
     """
     import asyncio
@@ -131,10 +144,13 @@ def up(
         print(f"coxswain up: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
     settings = settings_from(config, endpoints, assignments)
+    count = endpoints_count if models is None else models
+    fleet_options = _fleet_options(settings, slots, count, simulator, service_time)
     options = UpOptions(
         settings=settings,
         serve_arguments=_serve_arguments(config, endpoints, assignments),
-        fleet_options=_fleet_options(settings, slots, endpoints_count, simulator, service_time),
+        fleet_options=fleet_options if models is None else None,
+        kept_slots=() if models is None else _kept_slots(fleet_options, models),
     )
     raise typer.Exit(asyncio.run(run(options)))
 
@@ -171,3 +187,14 @@ def _fleet_options(
     if len(numbers) == 1:
         numbers *= count
     return FleetOptions(slots=numbers, wants_simulator=simulator, service_time_s=service_time_s)
+
+
+def _kept_slots(fleet_options: FleetOptions | None, count: int) -> list[int]:
+    """The slots of each model of a keeper."""
+    if fleet_options is None:
+        raise typer.BadParameter("remove the other servers", param_hint="--models")
+    if fleet_options.wants_simulator or fleet_options.service_time_s is not None:
+        raise typer.BadParameter("a keeper starts no simulator", param_hint="--models")
+    if len(fleet_options.slots) != count:
+        raise typer.BadParameter("write one number, or one for each model", param_hint="--slots")
+    return list(fleet_options.slots)

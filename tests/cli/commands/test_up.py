@@ -44,3 +44,17 @@ def test_settings_that_are_wrong_start_nothing(coxswain: Command) -> None:
     ended = coxswain("up", "-e", "http://10.0.0.5:8080")
     assert ended.code == 2 and ended.out == ""
     assert "write host:port without http://" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("others", "says"),
+    [
+        (["-e", "10.0.0.5:8080"], "remove the other servers"),
+        (["--simulator"], "a keeper starts no simulator"),
+        (["--service-time", "1"], "a keeper starts no simulator"),
+        (["--slots", "2,4"], "one for each model"),
+    ],
+)
+def test_models_come_without_other_servers(coxswain: Command, others: list[str], says: str) -> None:
+    ended = coxswain("up", "--port", "0", *ANY_PORTS, "--models", "3", *others)
+    assert ended.code == 2 and says in ended.err

@@ -96,6 +96,13 @@ class Scraper:
         if watch is not None:
             watch.is_requested.set()
 
+    def set_leaving(self, address: Address, models: frozenset[str]) -> None:
+        """These models of a router are about to be unloaded: a request for their slots that is
+        open then would delay it. No error if `address` is not scraped."""
+        watch = self._watches.get(address)
+        if watch is not None:
+            watch.probe.set_leaving(models)
+
     async def aclose(self) -> None:
         """Stop scraping, close all connections, and wait for all tasks to end."""
         self._is_closed = True

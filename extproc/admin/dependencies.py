@@ -87,6 +87,10 @@ class PlacementAccess(Protocol):
     """Which models are wanted on which machine. The calls raise `PlacementError`."""
 
     @property
+    def machines(self) -> Mapping[str, KeptMachine]:
+        """The machines with a keeper and the routers, by name."""
+
+    @property
     def placer(self) -> Placer:
         """What is wanted and pinned."""
 

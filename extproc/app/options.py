@@ -206,6 +206,7 @@ def scraper_options(settings: Settings) -> ScraperOptions:
             pool_s=scraper.pool_timeout_s,
         ),
         slow_after_s=scraper.slow_after_s,
+        loads_models=settings.swap.routers,
     )
 
 

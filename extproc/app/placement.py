@@ -1,6 +1,6 @@
-"""Runs the placement: demand from the core to the placer, wanted models to the keepers.
+"""Runs the placement: demand from the core to the placer, wanted models to the keepers and routers.
 
-Without a keeper nothing here runs.
+Without either nothing here runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INTERVAL_S: Final = 0.25
 log = logging.getLogger("coxswain.placement")
 
 Want = Callable[[str, Iterable[str], Iterable[str], Iterable[str]], None]
-"""Sends a keeper the models that should be loaded, the failed ones to try again, and the pinned
+"""Sends a machine the models that should be loaded, the failed ones to try again, and the pinned
 ones."""
 
 
@@ -71,7 +71,8 @@ class Placement:
 
     def forgotten(self, machine: KeptMachine) -> None:
         """A machine is gone for good."""
-        if self.machines.pop(machine.name, None) is not None:
+        if self.machines.get(machine.name) is machine:
+            del self.machines[machine.name]
             self.placer.forget(machine.name)
             self._watch.forgotten(machine.name)
             self._dispatcher.set_loadable(machine.name, {}, self._clock())
@@ -104,6 +105,9 @@ class Placement:
                 "memory_mb": machine.memory_mb,
                 "used_mb": machine.used_mb,
                 "is_connected": machine.is_connected,
+                "is_router": machine.is_router,
+                "max_models": machine.max_models,
+                "used_models": machine.used_models,
                 "models": {
                     name: self._model_status(machine, model, demands.get(name, NO_DEMAND), now)
                     for name, model in machine.models.items()
@@ -235,7 +239,7 @@ class Placement:
         address = machine.models[model].address
         running = 0
         if address in self._dispatcher.fleet:
-            slots = self._dispatcher.slots_at(address)
+            slots = self._dispatcher.slots_at(address).pool(model)
             running = len(slots.leases) + slots.foreign_slots
             used_at = now if running else slots.last_opened_at
             if used_at is not None:

@@ -34,6 +34,7 @@ from extproc.app.pages.queue_positions import QueuePositions
 from extproc.app.placement import Placement
 from extproc.app.ports import ListenError, data_plane_server
 from extproc.app.request_log import is_logged, log_request
+from extproc.app.routers import Routers
 from extproc.app.scale_command import ScaleCommand
 from extproc.app.security import exposure
 from extproc.app.security.client_keys import ClientKeys
@@ -58,7 +59,7 @@ from scraper.loop import Scraper
 from scraper.schedule import ScrapePriority
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from extproc.app.ports import DataPlane, DataPlaneServer
     from extproc.core.address import Address
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from extproc.fronts.held_responses import ReadResponse
     from extproc.settings import Settings
     from extproc.transport import ServiceTable
+    from scraper.target import EndpointTarget
 
 STOP_GRACE_S: Final = 0.5
 
@@ -152,10 +154,18 @@ class Service:
         )
         self._placement = Placement(
             self.dispatcher,
-            self._keepers.want,
+            self._want,
             time.monotonic,
             options.placement_options(settings),
             lambda record: self.telemetry.record_load(record, time.monotonic()),
+        )
+        self._routers = _routers(
+            settings,
+            self.dispatcher,
+            self._placement,
+            self._keepers,
+            self._target,
+            self._scraper,
         )
         self._members = Discovery(
             settings, self._set_members, self._discovery.open, self._is_reported
@@ -350,6 +360,8 @@ class Service:
         await self.client_keys.aclose()
         await self._members.aclose()
         self._watched.stop()
+        if self._routers is not None:
+            await self._routers.aclose()
         await self._scraper.aclose()
         await self._envoy_counters.aclose()
         self._auditor.stop()
@@ -441,10 +453,26 @@ class Service:
         return self._agents.registry.is_reporting(address) and not self._others_naming(address)
 
     def _has_target(self, address: Address) -> bool:
+        return self._target(address) is not None
+
+    def _target(self, address: Address) -> EndpointTarget | None:
         endpoint = self.dispatcher.fleet.get(address)
-        return endpoint is not None and self._members.target(endpoint.spec) is not None
+        return None if endpoint is None else self._members.target(endpoint.spec)
+
+    def _want(
+        self,
+        machine: str,
+        models: Iterable[str],
+        retried: Iterable[str],
+        pinned: Iterable[str],
+    ) -> None:
+        """The placement's wishes for a machine: a router of ours, or one with a keeper."""
+        if self._routers is None or not self._routers.want(machine, models, retried, pinned):
+            self._keepers.want(machine, models, retried, pinned)
 
     def _observe(self, observation: Observation) -> None:
+        if self._routers is not None:
+            observation = self._routers.take(observation)
         self.telemetry.scraped(observation)
         self.dispatcher.observe(observation, time.monotonic())
         if self._usage is not None:
@@ -484,6 +512,28 @@ class Service:
 
 def _nothing() -> None:
     """The default of a callback."""
+
+
+def _routers(
+    settings: Settings,
+    dispatcher: Dispatcher,
+    placement: Placement,
+    keepers: KeepersService,
+    target_of: Callable[[Address], EndpointTarget | None],
+    scraper: Scraper,
+) -> Routers | None:
+    """What loads models on routers, unless that is switched off."""
+    if not settings.swap.routers:
+        return None
+    return Routers(
+        dispatcher,
+        placement,
+        target_of=target_of,
+        scrape=scraper.scrape_now,
+        set_leaving=scraper.set_leaving,
+        clock=time.monotonic,
+        is_taken=lambda name: keepers.find(name) is not None,
+    )
 
 
 def _usage(

@@ -44,7 +44,8 @@ class Issue:
 class ModelReading:
     """One model that a server reports; `slots` and `busy_slots` only if reported per model.
 
-    `is_loading`: a router is loading the model, for any client.
+    `is_loading`: a router is loading the model, for any client. `is_closed`: no new request may go
+    to it there.
     """
 
     name: str
@@ -53,6 +54,20 @@ class ModelReading:
     is_loading: bool = False
     slots: int | None = None
     busy_slots: int | None = None
+    is_closed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterReading:
+    """What a router says of itself: whether it loads models by itself, how many at most (0: no
+    limit), and which of them hold a place, loaded, loading or asleep. `listed_at` is when the
+    request for its list was sent; with `is_counting` a request for slots was still open then."""
+
+    autoloads: bool
+    max_models: int
+    running: frozenset[str]
+    listed_at: float
+    is_counting: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +130,7 @@ class Observation:
     slots as far as they were reported, `ended_tasks` the last ones of idle slots. `context_tokens`
     is the capacity of one slot (the largest of a router's); `adapters` is None if they were
     not reported, and `awaits_adapters` then says that the next scrapes will request them again.
+    `router` is that of a server in router mode, as far as it was reported.
 
     Raises `ObservationError` for impossible numbers.
     """
@@ -133,6 +149,7 @@ class Observation:
     context_tokens: int | None = None
     adapters: tuple[AdapterReading, ...] | None = None
     awaits_adapters: bool = False
+    router: RouterReading | None = None
 
     def __post_init__(self) -> None:
         if not self.began_at <= self.answered_at:

@@ -60,7 +60,8 @@ class RoutingSettings(Section):
 
 
 class SwapSettings(Section):
-    """When models on machines with a keeper are loaded and make way for each other."""
+    """When models on machines with a keeper, and on routers, are loaded and make way for each
+    other."""
 
     max_wait_s: Seconds = 60.0
     """The longest time in seconds that a request waits because other models have work, if two
@@ -70,6 +71,9 @@ class SwapSettings(Section):
     """The least share of a machine's time that serves requests while models with work take turns: a
     model with work stays loaded at least so much longer than its load took. max_wait_s takes
     precedence."""
+    routers: bool = True
+    """Whether to load and unload models on llama-servers in router mode that were started with
+    --no-models-autoload. One picker at most may do this for a router."""
 
 
 class PickerSettings(Section):

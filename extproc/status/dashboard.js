@@ -204,16 +204,27 @@ function showModels(models, scale) {
   showRows(byId("models"), ["name", "", "number", "number"], rows);
 }
 
-// Models of machines with a keeper
+// Models of machines with a keeper, and of routers
 
 function showMachines(machines) {
   byId("machines").hidden = !machines.length;
-  const used = machines.slice(0, MAX_CELLS).map((machine) => `${clipped(machine.name, MAX_NAME_CHARS)} uses ${whole.format(machine.used_mb)} of ${whole.format(machine.memory_mb)} MiB`);
+  const used = machines.slice(0, MAX_CELLS).map((machine) => `${clipped(machine.name, MAX_NAME_CHARS)} ${usedOf(machine)}`);
   if (machines.length > used.length) used.push("coxswain models lists all");
   write(byId("machines-note"), used.join(", "));
   const models = machines.flatMap((machine) => Object.entries(machine.models).map(([name, kept]) => ({ machine, name, kept })));
   const rows = models.slice(0, MAX_ROWS).map(machineRow);
   showRows(byId("machine-models"), ["", "", "number wide", "number", "", "act"], rows);
+}
+
+function usedOf(machine) {
+  if (!machine.is_router) return `uses ${whole.format(machine.used_mb)} of ${whole.format(machine.memory_mb)} MiB`;
+  const most = machine.max_models ? ` of ${whole.format(machine.max_models)}` : "";
+  return `has loaded ${whole.format(machine.used_models)}${most} models`;
+}
+
+function whyGone(machine) {
+  if (machine.is_connected) return "";
+  return machine.is_router ? ", gets no requests now" : ", its keeper is not connected";
 }
 
 function machineRow({ machine, name, kept }) {
@@ -228,9 +239,9 @@ function machineRow({ machine, name, kept }) {
   return {
     key: target,
     cells: [
-      { text: clipped(name, MAX_NAME_CHARS), detail: `${clipped(machine.name, MAX_NAME_CHARS)}${machine.is_connected ? "" : ", its keeper is not connected"}` },
+      { text: clipped(name, MAX_NAME_CHARS), detail: `${clipped(machine.name, MAX_NAME_CHARS)}${whyGone(machine)}` },
       { text: clipped(kept.state), detail: since, isBad: ["failed", "restarting"].includes(kept.state) },
-      `${whole.format(kept.memory_mb)} MiB`,
+      kept.memory_mb ? `${whole.format(kept.memory_mb)} MiB` : "–",
       whole.format(kept.queued),
       { text: clipped(kept.last_change) || "–", detail: clipped(kept.problem) },
       { ...toggle, target, second: { ...pin, target } },

@@ -142,12 +142,20 @@ class LlamaClient:
             outcome = await self._ask_once(path)
         return outcome
 
+    async def post(self, path: str, content: bytes) -> Answer | Failure:
+        """POST JSON to `path`, once. Never raises for anything the server or the network does."""
+        request = self._request("POST", path, content)
+        return await self._send(request, path)
+
     def _is_own_fault(self, outcome: Answer | Failure) -> bool:
         is_timeout = isinstance(outcome, Failure) and outcome.is_timeout
         return is_timeout and self._lost_s(outcome.began_at) > LOST_S
 
     async def _ask_once(self, path: str) -> Answer | Failure:
-        request = self._prepare(path)
+        return await self._send(self._prepare(path), path)
+
+    async def _send(self, request: httpx.Request, path: str) -> Answer | Failure:
+        method = request.method
         read_s = self._read_s(path)
         began_at = self._clock()
         try:
@@ -163,14 +171,14 @@ class LlamaClient:
             kind = _connect_failure_kind(error)
             return self._failure(kind, _connect_message(error), began_at, is_timeout=is_timeout)
         except (httpx.TimeoutException, TimeoutError):
-            message = f"GET {_shown(path)} was not answered within {read_s:g} s"
+            message = f"{method} {_shown(path)} was not answered within {read_s:g} s"
             return self._failure(FailureKind.TIMED_OUT, message, began_at, is_timeout=True)
         except httpx.TransportError as error:
-            message = f"GET {_shown(path)} was cut off ({type(error).__name__})"
+            message = f"{method} {_shown(path)} was cut off ({type(error).__name__})"
             return self._failure(FailureKind.BROKEN, message, began_at)
         if body is None:
             message = (
-                f"the answer to GET {_shown(path)} is larger than {MAX_BODY_BYTES} bytes "
+                f"the answer to {method} {_shown(path)} is larger than {MAX_BODY_BYTES} bytes "
                 "or is encoded"
             )
             return self._failure(FailureKind.UNUSABLE, message, began_at)
@@ -200,18 +208,26 @@ class LlamaClient:
     def _prepare(self, path: str) -> httpx.Request:
         request = self._prepared.get(path)
         if request is None:
-            request = httpx.Request("GET", self._target.base_url + path, headers=self._headers)
-            request.extensions["timeout"] = {
-                "connect": self._timeouts.connect_s,
-                "read": self._read_s(path),
-                "write": self._timeouts.write_s,
-                "pool": self._timeouts.pool_s,
-            }
-            if self._target.is_tls and self._target.host_name is not None:
-                request.extensions["sni_hostname"] = self._target.host_name
+            request = self._request("GET", path)
             if len(self._prepared) >= MAX_PREPARED:
                 self._prepared.clear()
             self._prepared[path] = request
+        return request
+
+    def _request(self, method: str, path: str, content: bytes | None = None) -> httpx.Request:
+        headers = self._headers
+        if content is not None:
+            headers = {**headers, "Content-Type": "application/json"}
+        url = self._target.base_url + path
+        request = httpx.Request(method, url, headers=headers, content=content)
+        request.extensions["timeout"] = {
+            "connect": self._timeouts.connect_s,
+            "read": self._read_s(path),
+            "write": self._timeouts.write_s,
+            "pool": self._timeouts.pool_s,
+        }
+        if self._target.is_tls and self._target.host_name is not None:
+            request.extensions["sni_hostname"] = self._target.host_name
         return request
 
     def _is_first(self, stream: object) -> bool:

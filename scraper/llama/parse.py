@@ -67,7 +67,8 @@ class SlotsReading:
 class PropsReading:
     """GET /props. `is_asleep` is None for a build without sleep.
 
-    `process` is a digest of what differs between processes; `is_process_unique` says
+    `max_models` is how many models a router has loaded at once, 0 for no limit. `process` is a
+    digest of what differs between processes; `is_process_unique` says
     whether another process of the same build and model is certain to have another one.
     """
 
@@ -77,6 +78,7 @@ class PropsReading:
     is_asleep: bool | None
     model: str | None
     autoloads: bool
+    max_models: int
     process: str
     is_process_unique: bool
 
@@ -194,6 +196,7 @@ def parse_props(body: bytes) -> PropsReading:
         is_asleep=is_asleep,
         model=_name(props.get("model_alias")),
         autoloads=props.get("models_autoload") is True,
+        max_models=_count(props, "max_instances") or 0,
         process=_digest(parts),
         is_process_unique=is_random,
     )

@@ -6,13 +6,17 @@ A router with nothing loaded offers one slot: the request that takes it loads a 
 """
 
 from dataclasses import dataclass
+from typing import Final
 
-from extproc.core.observation import Issue, ModelReading, ScrapeStatus
+from extproc.core.observation import Issue, ModelReading, RouterReading, ScrapeStatus
 from scraper.llama.parse import ModelEntry, ModelStatus
 from scraper.llama.slots_request import SlotCounts
 from scraper.probe import issues
 from scraper.probe.idle_sleep import IdleSleepTracker, SleepTrial
 from scraper.schedule import ScrapePriority
+
+RUNNING: Final = (ModelStatus.LOADED, ModelStatus.LOADING, ModelStatus.SLEEPING)
+"""The models that count towards the router's limit."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,20 +30,43 @@ class _Model:
 class RouterModels:
     """The state of one router's models, from its last list and the counts since."""
 
-    def __init__(self, trial: SleepTrial) -> None:
+    def __init__(self, trial: SleepTrial, *, is_managed: bool = False) -> None:
+        """`is_managed`: somebody else loads models where the router does not."""
         self._trial = trial
+        self._is_managed = is_managed
         self._models: dict[str, _Model] = {}
         self._autoloads = True
+        self.reading: RouterReading | None = None
+        """What the router said of itself with its last list."""
+        self.leaving: frozenset[str] = frozenset()
+        """Models whose /slots is not requested, because they are about to be unloaded: a server
+        that ends leaves the request open, and waits for its end."""
 
     def start_process(self) -> None:
         """Forget the previous process, because another one serves the address now."""
         self._models = {}
         self._autoloads = True
+        self.reading = None
 
-    def list(self, entries: tuple[ModelEntry, ...], autoloads: bool) -> None:
+    def list(
+        self,
+        entries: tuple[ModelEntry, ...],
+        *,
+        autoloads: bool,
+        max_models: int = 0,
+        listed_at: float = 0.0,
+        is_counting: bool = False,
+    ) -> None:
         """Apply a new list; models that are no longer in it are forgotten."""
         self._autoloads = autoloads
         self._models = {entry.name: self._updated(entry) for entry in entries}
+        self.reading = RouterReading(
+            autoloads=autoloads,
+            max_models=max_models,
+            running=frozenset(entry.name for entry in entries if entry.status in RUNNING),
+            listed_at=listed_at,
+            is_counting=is_counting,
+        )
 
     def _updated(self, entry: ModelEntry) -> _Model:
         model = self._models.get(entry.name)
@@ -59,6 +86,7 @@ class RouterModels:
             name
             for name, model in self._models.items()
             if model.entry.status is ModelStatus.LOADED
+            and name not in self.leaving
             and model.sleep.may_request_slots(now, priority)
         )
 
@@ -113,6 +141,6 @@ class RouterModels:
             name for name, model in self._models.items() if model.entry.status is ModelStatus.FAILED
         )
         found = [issues.model_failed(failed)] if failed else []
-        if self.status is ScrapeStatus.READY and self.slots == 0:
+        if not self._is_managed and self.status is ScrapeStatus.READY and self.slots == 0:
             found.append(issues.no_model_loaded())
         return tuple(found)

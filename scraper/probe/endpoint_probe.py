@@ -8,7 +8,8 @@
     one that sleeps, or may              | /props, then /slots where `idle_sleep` allows it
     it hides its slots (501, 401)        | /health
     a router                             | /v1/models, then /slots of each loaded model
-    /slots has not answered in time      | /health; the open /slots request continues
+    /slots has not answered in time      | /health, of a router /v1/models; the open /slots
+                                         | request continues
     failed or loading at the last scrape | /props, then as above
 
 A new connection, another slot count, or task numbers that went backwards hint at another process.
@@ -80,7 +81,7 @@ class EndpointProbe:
         self._client = client or LlamaClient(target, options.timeouts, clock, lost_s)
         self._identity = ServerIdentity()
         self._sleep = IdleSleepTracker(options.sleep_trial, target.may_sleep)
-        self._router = RouterModels(options.sleep_trial)
+        self._router = RouterModels(options.sleep_trial, is_managed=options.loads_models)
         self._report = Report(target, self._identity, self._router)
         self._open_request: asyncio.Task[SlotsOutcome] | None = None
         self._open_request_began_at = 0.0
@@ -258,7 +259,11 @@ class EndpointProbe:
         count as outdated.
         """
         waited_s = self._clock() - self._open_request_began_at
-        health = await self._client.ask("/health")
+        path = "/v1/models" if self._identity.is_router else "/health"
+        health = await self._client.ask(path)
+        if isinstance(health, Answer) and health.status == 200 and self._identity.is_router:
+            with suppress(ParseError):  # its other models may have come and gone meanwhile
+                self._list(parse_models(health.body), health, is_counting=True)
         health = replace(health, began_at=self._open_request_began_at)
         if isinstance(health, Answer) and health.status == 200:
             return self._report.observe(
@@ -266,7 +271,7 @@ class EndpointProbe:
             )
         if not (isinstance(health, Failure) and health.kind is FailureKind.TIMED_OUT):
             await self._cancel_open_request()
-        return self._report_unusable(health, "/health")
+        return self._report_unusable(health, path)
 
     async def _scrape_health(self, response: Answer | None) -> Observation:
         answer = response or await self._client.ask("/health")
@@ -284,8 +289,7 @@ class EndpointProbe:
             entries = parse_models(answer.body)
         except ParseError as error:
             return self._report_unusable(garbled(answer, error), "/v1/models")
-        assert self._identity.props is not None, "only /props identifies a router"
-        self._router.list(entries, self._identity.props.autoloads)
+        self._list(entries, answer)
         status = self._router.status
         if status is not ScrapeStatus.READY:
             return self._report.observe(
@@ -296,6 +300,23 @@ class EndpointProbe:
             return self._report.observe(answer, ScrapeStatus.READY)
         self._open(request_slots_of_models(self._client, asked))
         return await self._await_slots()
+
+    def set_leaving(self, models: frozenset[str]) -> None:
+        """These models of the router are about to be unloaded: do not request their slots."""
+        self._router.leaving = models
+
+    def _list(
+        self, entries: tuple[ModelEntry, ...], answer: Answer, *, is_counting: bool = False
+    ) -> None:
+        props = self._identity.props
+        assert props is not None, "only /props identifies a router"
+        self._router.list(
+            entries,
+            autoloads=props.autoloads,
+            max_models=props.max_models,
+            listed_at=answer.began_at,
+            is_counting=is_counting,
+        )
 
     # Unusable responses
 

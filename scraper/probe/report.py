@@ -57,6 +57,7 @@ class Report:
             context_tokens=response.context_tokens if isinstance(response, SlotCounts) else None,
             adapters=self._identity.adapters,
             awaits_adapters=self._identity.awaits_adapters,
+            router=self._router.reading if is_router else None,
         )
 
     def useless(self, answer: Answer | Failure, path: str) -> Observation:

@@ -25,8 +25,9 @@ SHAPES = {
     "small": ModelShape(embedding=64, layers=2, seed=1),
     "medium": ModelShape(embedding=128, layers=4, seed=2),
     "large": ModelShape(embedding=192, layers=6, seed=3),
+    "huge": ModelShape(embedding=512, layers=8, seed=4),
 }
-"""Three models whose files differ."""
+"""Models whose files differ; the last one has 100 MB."""
 
 
 class Machine:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from urllib.parse import parse_qs, urlsplit
 
@@ -46,6 +46,7 @@ class Asked:
     path: str
     query: dict[str, list[str]]
     headers: dict[str, str]
+    body: bytes = b""
 
 
 class FakeLlamaServer:
@@ -68,6 +69,8 @@ class FakeLlamaServer:
         self.shows_slots = True
         self.router_models: dict[str, str] | None = None
         """Name to status ("loaded", "unloaded", ...), which makes it a router."""
+        self.autoloads = True
+        self.max_instances = 4
         self.model_slots: dict[str, bytes] = {}
         """What a router's model answers /slots with, where it is not as `busy` says."""
         self.replies: dict[str, Reply] = {}
@@ -133,6 +136,8 @@ class FakeLlamaServer:
         while self.closes_after is None or answered < self.closes_after:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             asked = _parse(head)
+            if length := int(asked.headers.get("content-length", "0")):
+                asked = replace(asked, body=await reader.readexactly(length))
             self.asked.append(asked)
             self._changed.set()
             reply = self._reply_to(asked)
@@ -162,12 +167,19 @@ class FakeLlamaServer:
                 return Reply.of({"object": "list", "data": self._models()})
             case "/slots":
                 return self._slots(asked)
+            case "/models/load" | "/models/unload" if self.router_models is not None:
+                return self._load(asked)
             case _:
                 return Reply.of({"error": {"code": 404}}, 404)
 
     def _props(self) -> dict[str, object]:
         if self.router_models is not None:
-            return {"role": "router", "models_autoload": True, "build_info": "b1"}
+            return {
+                "role": "router",
+                "models_autoload": self.autoloads,
+                "max_instances": self.max_instances,
+                "build_info": "b1",
+            }
         props: dict[str, object] = {
             "total_slots": len(self.busy),
             "model_alias": "fake",
@@ -188,6 +200,16 @@ class FakeLlamaServer:
             {"id": name, "aliases": [], "status": {"value": status, "args": ["llama-server"]}}
             for name, status in self.router_models.items()
         ]
+
+    def _load(self, asked: Asked) -> Reply:
+        """A load begins and a test ends it; an unload is over at once."""
+        assert self.router_models is not None
+        model = json.loads(asked.body)["model"]
+        if model not in self.router_models:
+            return Reply.of({"error": {"code": 404}}, 404)
+        is_load = asked.path == "/models/load"
+        self.router_models[model] = "loading" if is_load else "unloaded"
+        return Reply.of({"success": True})
 
     def _slots(self, asked: Asked) -> Reply:
         if not self.shows_slots:

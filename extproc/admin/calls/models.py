@@ -1,4 +1,4 @@
-"""The calls about the models of machines with a keeper."""
+"""The calls about the models of machines with a keeper, and of routers."""
 
 import logging
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ class ModelCalls(AdminServicer):
         now = self._dependencies.clock()
         response = pb.ListModelsResponse()
         demands = self._dependencies.dispatcher.demands(now)
-        for _name, machine in sorted(self._dependencies.keepers.machines.items()):
+        for _name, machine in sorted(self._dependencies.placement.machines.items()):
             response.machines.append(
                 pb.Machine(
                     name=machine.name,
@@ -50,6 +50,9 @@ class ModelCalls(AdminServicer):
                     used_mb=machine.used_mb,
                     is_connected=machine.is_connected,
                     version=machine.version,
+                    is_router=machine.is_router,
+                    max_models=machine.max_models,
+                    used_models=machine.used_models,
                 )
             )
             response.models.extend(
@@ -69,7 +72,9 @@ class ModelCalls(AdminServicer):
         queued = (demands.get(name, NO_DEMAND).waiting for name in (model.name, *model.aliases))
         status = machine.statuses[model.name]
         dispatcher = self._dependencies.dispatcher
-        is_member = model.address in dispatcher.fleet
+        slots = None
+        if model.address in dispatcher.fleet:
+            slots = dispatcher.slots_at(model.address).pool(model.name)
         return pb.PlacedModel(
             machine=machine.name,
             name=model.name,
@@ -78,8 +83,8 @@ class ModelCalls(AdminServicer):
             state_age_s=max(0.0, now - status.since),
             address=str(model.address),
             memory_mb=model.memory_mb,
-            slots=model.slots,
-            running=len(dispatcher.slots_at(model.address).leases) if is_member else 0,
+            slots=slots.slots if slots is not None and machine.is_router else model.slots,
+            running=0 if slots is None else len(slots.leases),
             load_s=status.load_s,
             exits=status.exits,
             problem=status.problem,
@@ -128,6 +133,12 @@ class ModelCalls(AdminServicer):
         self, request: pb.ReplaceModelRequest, context: Context
     ) -> None:
         machines, model = self._find_everywhere(request.model)
+        machines = [machine for machine in machines if not machine.is_router]
+        if not machines:
+            raise not_now(
+                f"only routers of llama.cpp have {quoted(model)}: change its preset there; only a "
+                "keeper can replace a command"
+            )
         if not request.cmd and not request.HasField("memory_mb"):
             raise invalid("cmd or memory_mb: say what should be different")
         if len(request.cmd) > MAX_WORDS or sum(map(len, request.cmd)) > MAX_CMD_CHARS:
@@ -161,6 +172,8 @@ class ModelCalls(AdminServicer):
         if request.lines > MAX_LINES:
             raise invalid(f"lines: at most {MAX_LINES}")
         machine, model = self._find_model(request.model)
+        if machine.is_router:
+            raise not_now(f"{machine.name} is a router of llama.cpp, which shows no logs over HTTP")
         log = self._dependencies.keepers.read_log(
             machine.name, model.name, request.lines, is_followed=request.follow
         )
@@ -182,7 +195,7 @@ class ModelCalls(AdminServicer):
         arguments.checked(text, "model", MAX_MODEL_CHARS)
         found = [
             machine
-            for machine in self._dependencies.keepers.machines.values()
+            for machine in self._dependencies.placement.machines.values()
             if text in machine.models
         ]
         if found:
@@ -195,14 +208,12 @@ class ModelCalls(AdminServicer):
         arguments.checked(text, "model", MAX_MODEL_CHARS)
         found = [
             (machine, model)
-            for machine in self._dependencies.keepers.machines.values()
+            for machine in self._dependencies.placement.machines.values()
             for name, model in machine.models.items()
             if text in (name, f"{machine.name}/{name}", f"{machine.name}.{name}", *model.aliases)
         ]
         if not found:
-            raise not_found(
-                f"no machine with a keeper has a model {quoted(text)}; `coxswain models` lists them"
-            )
+            raise not_found(f"no machine has a model {quoted(text)}; `coxswain models` lists them")
         if len(found) > 1:
             machines = ", ".join(machine.name for machine, _ in found[:5])
             raise not_now(f"several machines have {quoted(text)} ({machines}): write machine/model")

@@ -1,4 +1,4 @@
-"""`coxswain models` and `coxswain logs`: the models of machines with a keeper."""
+"""`coxswain models` and `coxswain logs`: the models of machines with a keeper, and of routers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ group = typer.Typer(rich_markup_mode=None)
 @group.callback(invoke_without_command=True)
 @talks
 async def models(picker: AdminClient, output: OutputOption = Format.TABLE) -> None:
-    """Show the models of all machines with a keeper, and where they are loaded.
+    """Show the models of all machines with a keeper and of routers, and where they are loaded.
 
     \b
     Examples:
@@ -124,7 +124,10 @@ def _show(answer: pb.ListModelsResponse) -> None:
 
     screen = console()
     if not answer.machines:
-        screen.print("no machine has a keeper; `coxswain keeper --help` says how to run one")
+        screen.print(
+            "no machine has a keeper, and no router leaves its models to Coxswain; "
+            "`coxswain keeper --help` says how to run one"
+        )
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in TITLES:
@@ -136,7 +139,7 @@ def _show(answer: pb.ListModelsResponse) -> None:
             Text(printable(one.machine)),
             Text(f"{one.state}, pinned" if one.is_pinned else one.state),
             Text(seconds(one.state_age_s)),
-            Text(str(one.memory_mb)),
+            Text(str(one.memory_mb or "")),
             Text(str(one.queued)),
             Text(str(one.running)),
             Text(str(one.slots)),
@@ -145,10 +148,17 @@ def _show(answer: pb.ListModelsResponse) -> None:
         )
     screen.print(table)
     for machine in answer.machines:
-        gone = "" if machine.is_connected else "; its keeper is not connected"
-        screen.print(
-            Text(f"{machine.name}: {machine.used_mb} of {machine.memory_mb} MiB used{gone}")
-        )
+        screen.print(Text(_machine_line(machine)))
+
+
+def _machine_line(machine: pb.Machine) -> str:
+    """What is used there."""
+    if machine.is_router:
+        most = f" of {machine.max_models}" if machine.max_models else ""
+        gone = "" if machine.is_connected else "; it gets no requests now"
+        return f"{machine.name} (a router): {machine.used_models}{most} models loaded{gone}"
+    gone = "" if machine.is_connected else "; its keeper is not connected"
+    return f"{machine.name}: {machine.used_mb} of {machine.memory_mb} MiB used{gone}"
 
 
 @talks

@@ -87,6 +87,7 @@ class Endpoint:
         "models_by_name",
         "observed_at",
         "observed_issues",
+        "reported_models",
         "spec",
     )
 
@@ -111,7 +112,10 @@ class Endpoint:
         self.is_fresh = False
         """Whether its last observation is recent enough; otherwise it is a backup."""
         self.observed_issues: tuple[Issue, ...] = ()
+        self.reported_models: tuple[ModelReading, ...] = ()
+        """Its models, also those that are closed to new requests."""
         self.models: tuple[ModelReading, ...] = ()
+        """Its models that may get requests."""
         self.models_by_name: Mapping[str, ModelReading] = {}
         """Its models by name and alias."""
         self.is_router = False
@@ -222,9 +226,10 @@ class Endpoint:
     def _answered(self, observation: Observation, health: Health) -> None:
         self.health = health
         self.observed_issues = observation.issues
-        if observation.models and observation.models != self.models:
-            self.models = observation.models
-            self.models_by_name = _by_name(observation.models)
+        if observation.models and observation.models != self.reported_models:
+            self.reported_models = observation.models
+            self.models = tuple(one for one in observation.models if not one.is_closed)
+            self.models_by_name = _by_name(self.models)
             self.is_router = is_router(observation.models)
         if observation.adapters is not None:
             self.adapter_ids = {adapter.name: adapter.id for adapter in observation.adapters}

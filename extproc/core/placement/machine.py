@@ -55,12 +55,18 @@ class KeptStatus:
 
 @dataclass(slots=True, kw_only=True)
 class KeptMachine:
-    """One machine. `statuses` has every model; a machine that is not connected keeps its last."""
+    """One machine. `statuses` has every model; a machine that is not connected keeps its last.
+
+    A server in router mode is one, too: its limit is a number of models (`max_models`, 0 for no
+    limit), and their memory is not known.
+    """
 
     name: str
     memory_mb: int
     models: Mapping[str, KeptModel]
     version: str = ""
+    is_router: bool = False
+    max_models: int = 0
     is_connected: bool = True
     has_reported: bool = False
     """Whether its keeper has reported the states of its models since it attached."""
@@ -71,6 +77,11 @@ class KeptMachine:
     def __post_init__(self) -> None:
         for name in self.models:
             self.statuses.setdefault(name, KeptStatus())
+
+    @property
+    def used_models(self) -> int:
+        """How many of its models hold memory."""
+        return sum(status.state.holds_memory for status in self.statuses.values())
 
     @property
     def used_mb(self) -> int:

@@ -176,7 +176,11 @@ class Placer:
 
     def _check(self, machine: KeptMachine) -> None:
         if not (machine.is_connected and machine.has_reported):
-            raise PlacementError(f"the keeper of {machine.name} is not connected")
+            raise PlacementError(
+                f"the router {machine.name} does not answer"
+                if machine.is_router
+                else f"the keeper of {machine.name} is not connected"
+            )
         self._adopt(machine)
 
     # Steps

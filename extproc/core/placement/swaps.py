@@ -73,8 +73,10 @@ class Swap:
 
 
 def do_fit(machine: KeptMachine, models: Iterable[str]) -> bool:
-    """Whether these models may be loaded together: by memory, and by their exclusions."""
+    """Whether these models may be loaded together: by memory, number, and their exclusions."""
     names = list(models)
+    if machine.max_models and len(names) > machine.max_models:
+        return False
     if sum(machine.models[name].memory_mb for name in names) > machine.memory_mb:
         return False
     return not any(machine.models[name].exclusive_with.intersection(names) for name in names)
@@ -98,6 +100,8 @@ def rounds(view: MachineView, names: Sequence[str]) -> int:
     free_mb = view.machine.memory_mb - sum(view.machine.models[n].memory_mb for n in pinned)
     largest_mb = max((m.memory_mb for m in models if m.name not in pinned), default=0)
     places = max(1, free_mb // largest_mb) if largest_mb > 0 else max(1, len(names))
+    if view.machine.max_models:
+        places = min(places, max(1, view.machine.max_models - len(pinned)))
     return max(1, ceil((len(names) - places) / places))
 
 

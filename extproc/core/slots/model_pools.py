@@ -2,7 +2,8 @@
 
 Free slots of one model are of no use to a request for another. So each model has its own pool,
 beside the endpoint's slots, which count all of them. A model that is not loaded is a pool of one
-slot: the request that takes it makes the server load the model. A lease whose model could not be
+slot: the request that takes it makes the server load the model. Where the server does not load it
+by itself, it is a pool of none. A lease whose model could not be
 read is in no pool, but counts for the endpoint.
 """
 
@@ -31,6 +32,8 @@ def observe_model_pools(
             pool = endpoint_slots.model_pools[model.name] = EndpointSlots(observation.began_at)
         # A request whose client left while the model is loading may run once it is loaded.
         pool_slots, busy_slots = UNLOADED_SLOTS, None if model.is_loaded or model.is_loading else 0
+        if model.is_closed:
+            pool_slots = 0
         if model.is_loaded and model.slots is not None:
             pool_slots = model.slots
             _fill(endpoint_slots, pool, pool_slots)

@@ -73,13 +73,18 @@ def there_and_back(observation: Observation) -> Observation:
     )
 
 
+OF_ROUTERS = ("router", "is_closed")
+"""A router behind an agent is left alone: the picker may not reach it, and has no key of it."""
+
+
 def test_the_full_observation_leaves_no_field_at_its_default() -> None:
     """So that a new field which the message forgets makes the next test fail."""
     assert FULL.adapters is not None
     parts = (FULL.models[0], FULL.slot_readings[0], FULL.ended_tasks[0], FULL.adapters[0])
     for record in (FULL, *parts):
         for field in fields(record):
-            assert getattr(record, field.name) != field.default, field.name
+            if field.name not in OF_ROUTERS:
+                assert getattr(record, field.name) != field.default, field.name
 
 
 @pytest.mark.parametrize("observation", [FULL, BARE])

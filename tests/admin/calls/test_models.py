@@ -5,6 +5,8 @@ from __future__ import annotations
 import grpc
 import pytest
 
+from extproc.core.address import Address
+from extproc.core.placement.machine import KeptMachine, KeptModel
 from extproc.pb import external_processor_pb2 as ext_proc
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1 import keeper_pb2 as kept
@@ -97,3 +99,33 @@ async def test_a_name_on_several_machines_needs_its_machine() -> None:
         assert picker.placement.placer.wanted("gpu-1") == ()
         first.call.cancel()
         second.call.cancel()
+
+
+async def test_a_router_is_listed_and_has_neither_logs_nor_commands() -> None:
+    async with running_picker(places_models=True) as picker:
+        router = KeptMachine(
+            name="r",
+            memory_mb=0,
+            models={
+                "qwen": KeptModel(name="qwen", address=Address.of("10.0.0.9", 8080), memory_mb=0)
+            },
+            is_router=True,
+            max_models=1,
+            has_reported=True,
+        )
+        picker.placement.changed(router)
+        answer = await picker.admin.ListModels(pb.ListModelsRequest())
+        (machine,) = answer.machines
+        assert (machine.is_router, machine.max_models, machine.used_models) == (True, 1, 0)
+        await picker.admin.LoadModel(pb.LoadModelRequest(model="r/qwen"))
+        assert picker.placement.placer.wanted("r") == ("qwen",)
+        for call, says in (
+            (picker.admin.WatchLog(pb.WatchLogRequest(model="qwen")), "shows no logs"),
+            (
+                picker.admin.ReplaceModel(pb.ReplaceModelRequest(model="qwen", cmd=["x"])),
+                "only a keeper can replace",
+            ),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await anext(aiter(call))
+            assert says in (caught.value.details() or "")

@@ -136,3 +136,13 @@ def test_a_server_that_was_replaced_at_a_drained_address() -> None:
     assert not fleet.endpoint(address).is_pickable
     fleet.dispatcher.set_intent(address, Intent.ACTIVE, fleet.now)
     assert shown(fleet) == (None, []) and fleet.endpoint(address).is_pickable
+
+
+def test_a_closed_model_gets_no_requests(endpoint: Endpoint) -> None:
+    """A router that has loaded none of its models is a router still."""
+    closed = ModelReading(name="a", aliases=("b",), is_loaded=False, is_closed=True)
+    see(endpoint, ScrapeStatus.READY, models=(MODEL, closed))
+    assert (endpoint.models, set(endpoint.models_by_name)) == ((MODEL,), {"tiny"})
+    assert endpoint.is_router
+    see(endpoint, ScrapeStatus.READY, models=(closed,))
+    assert (endpoint.models, endpoint.models_by_name, endpoint.is_router) == ((), {}, True)

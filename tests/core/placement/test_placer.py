@@ -76,6 +76,23 @@ def test_an_idle_model_makes_way_at_once_and_the_longest_idle_first() -> None:
     assert placer.last_changes["m", "b"].reason == "it made way for c"
 
 
+def test_a_router_has_room_for_a_number_of_models() -> None:
+    """Their memory is not known, and counts nothing."""
+    one = replace(machine("r", 0, a=0, b=0, c=0), is_router=True, max_models=2)
+    placer = Placer()
+    placer.step({"r": one}, {"a": waiting(), "b": waiting()}, unused, 1.0)
+    assert placer.wanted("r") == ("a", "b") and not do_fit(one, ("a", "b", "c"))
+    for name in ("a", "b"):
+        set_state(one, name, KeptState.LOADED, 1.0)
+    placer.step({"r": one}, {"c": waiting()}, unused, 5.0)
+    assert len(placer.wanted("r")) == 2 and "c" in placer.wanted("r")
+    unlimited = replace(one, max_models=0)
+    assert do_fit(unlimited, ("a", "b", "c"))
+    away = replace(one, is_connected=False)
+    with pytest.raises(PlacementError, match="the router r does not answer"):
+        placer.load(away, "a", {}, unused, 6.0)
+
+
 def test_exclusions_hold_whatever_the_memory() -> None:
     one = machine("m", 100, a=1, b=1, c=1)
     models = dict(one.models)

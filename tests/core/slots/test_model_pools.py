@@ -132,3 +132,19 @@ def test_a_pool_that_differs_from_its_leases_is_found_and_repaired() -> None:
     assert fleet.dispatcher.faults(fleet.now) == []
     fleet.pick(model="a")
     fleet.queue(model="a")
+
+
+def test_a_closed_model_has_no_slots_until_it_is_loaded() -> None:
+    """One that is about to be unloaded keeps its pool, in which its requests end."""
+    fleet = SteeredFleet()
+    closed = ModelReading(name="b", is_loaded=False, is_closed=True)
+    address = fleet.add(2, models=[loaded("a", 2), closed])
+    pools = fleet.dispatcher.ledger.endpoint_slots(address).model_pools
+    assert (pools["a"].slots, pools["b"].slots) == (2, 0)
+    lease = fleet.pick(model="a")
+    fleet.now += 1.0
+    leaving = ModelReading(name="a", slots=2, busy_slots=1, is_closed=True)
+    fleet.scrape(address, slots=2, busy_slots=1, models=[leaving, closed])
+    assert pools["a"].foreign_slots == 0 and pools["a"].leases == {lease.id: lease}
+    fleet.finish(lease)
+    assert not pools["a"].leases

@@ -30,7 +30,7 @@ def told(**models: tuple[int, int]) -> SlotCounts:
 
 def router(*entries: ModelEntry, autoloads: bool = True) -> RouterModels:
     models = RouterModels(SleepTrial())
-    models.list(entries, autoloads)
+    models.list(entries, autoloads=autoloads)
     return models
 
 
@@ -56,7 +56,7 @@ def test_only_loaded_models_are_asked_and_summed() -> None:
 def test_an_unloaded_model_has_no_busy_slots_and_keeps_its_size() -> None:
     models = router(entry("a", ModelStatus.LOADED))
     models.count(told(a=(4, 3)))
-    models.list((entry("a", ModelStatus.UNLOADED),), True)
+    models.list((entry("a", ModelStatus.UNLOADED),), autoloads=True)
     (reading,) = models.readings()
     assert (reading.is_loaded, reading.slots, reading.busy_slots) == (False, 4, None)
     assert models.busy_slots == 0
@@ -80,7 +80,7 @@ def test_a_first_model_on_its_way_is_loading() -> None:
 def test_sleeping_models_keep_their_slots_and_are_not_asked() -> None:
     models = router(entry("a", ModelStatus.LOADED, may_sleep=True))
     models.count(told(a=(4, 0)))
-    models.list((entry("a", ModelStatus.SLEEPING, may_sleep=True),), True)
+    models.list((entry("a", ModelStatus.SLEEPING, may_sleep=True),), autoloads=True)
     assert (models.status, models.slots) == (ScrapeStatus.ASLEEP, 4)
     assert models.models_to_request(0.0, STEADY) == ()
 
@@ -92,10 +92,12 @@ def test_a_model_that_may_sleep_is_left_in_peace_while_idle() -> None:
     assert models.models_to_request(3.0, IDLE) == ("b",)
     assert models.models_to_request(3.0, STEADY) == ("a", "b")
     models.list(
-        (entry("a", ModelStatus.SLEEPING, may_sleep=True), entry("b", ModelStatus.LOADED)), True
+        (entry("a", ModelStatus.SLEEPING, may_sleep=True), entry("b", ModelStatus.LOADED)),
+        autoloads=True,
     )
     models.list(
-        (entry("a", ModelStatus.LOADED, may_sleep=True), entry("b", ModelStatus.LOADED)), True
+        (entry("a", ModelStatus.LOADED, may_sleep=True), entry("b", ModelStatus.LOADED)),
+        autoloads=True,
     )
     assert models.models_to_request(6.0, IDLE) == ("a", "b"), "it woke: look who is there"
 
@@ -104,3 +106,27 @@ def test_a_model_that_failed_to_load_is_an_issue() -> None:
     models = router(entry("a", ModelStatus.LOADED), entry("b", ModelStatus.FAILED))
     (issue,) = models.issues()
     assert issue.code == "model-failed" and "b" in issue.message
+
+
+def test_a_router_without_models_is_an_issue_where_nobody_loads_them() -> None:
+    for is_managed in (False, True):
+        models = RouterModels(SleepTrial(), is_managed=is_managed)
+        models.list((entry("a", ModelStatus.UNLOADED),), autoloads=False)
+        assert [issue.code for issue in models.issues()] == ["no-model-loaded"] * (not is_managed)
+
+
+def test_what_holds_a_place_and_when_it_was_listed() -> None:
+    models = RouterModels(SleepTrial())
+    entries = tuple(entry(status.value, status) for status in ModelStatus)
+    models.list(entries, autoloads=False, max_models=3, listed_at=7.0)
+    reading = models.reading
+    assert reading is not None and (reading.autoloads, reading.max_models) == (False, 3)
+    assert reading.running == {"loaded", "loading", "sleeping"} and reading.listed_at == 7.0
+    models.leaving = frozenset({"loaded"})
+    assert models.models_to_request(0.0, STEADY) == ()
+
+
+def test_a_new_process_has_listed_nothing() -> None:
+    models = router(entry("a", ModelStatus.LOADED))
+    models.start_process()
+    assert models.reading is None

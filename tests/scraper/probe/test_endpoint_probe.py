@@ -499,3 +499,34 @@ async def test_slots_are_not_slow_while_this_process_was_blocked(fake: FakeLlama
     assert codes(observation) == [] and observation.busy_slots == 1
     assert fake.count("/health") == 0
     await probe.aclose()
+
+
+async def test_a_routers_list_is_read_while_one_of_its_models_answers_late(
+    fake: FakeLlamaServer, open_probe: Open
+) -> None:
+    """Its other models come and go meanwhile; and that a request is open is said with it."""
+    fake.router_models = {"a": "loaded", "b": "unloaded"}
+    fake.autoloads = False
+    probe = open_probe(IMPATIENT)
+    while (seen := await scrape(probe)).busy_slots is None:
+        pass
+    assert seen.router is not None
+    assert seen.router.running == {"a"} and not seen.router.is_counting
+    assert (seen.router.autoloads, seen.router.max_models) == (False, 4)
+    gate = asyncio.Event()
+    fake.replies["/slots"] = Reply(gate=gate)
+    await scrape(probe)
+    fake.router_models["b"] = "loading"
+    slow = await scrape(probe)
+    assert codes(slow) == ["slow-slots"] and slow.router is not None
+    assert slow.router.running == {"a", "b"} and slow.router.is_counting
+    assert slow.router.listed_at > seen.router.listed_at
+    gate.set()
+    del fake.replies["/slots"]
+    probe.set_leaving(frozenset({"a"}))
+    while (left := await scrape(probe)).router == slow.router or left.busy_slots is not None:
+        pass
+    asked = fake.count("/slots")
+    left = await scrape(probe)
+    assert left.router is not None and not left.router.is_counting
+    assert fake.count("/slots") == asked and left.busy_slots is None

@@ -15,6 +15,7 @@ def props(process: str = "p", is_unique: bool = True, total: int = 2) -> PropsRe
         is_asleep=False,
         model="m",
         autoloads=False,
+        max_models=0,
         process=process,
         is_process_unique=is_unique,
     )

@@ -8,7 +8,7 @@ CHAOS ?=
 FUZZ ?=
 FUZZ_SECONDS ?= 60
 SOAK ?=
-WORKERS ?= 3
+WORKERS ?= 4
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -23,6 +23,9 @@ CAN_COMPILE = command -v cc >/dev/null && test -f "$(INCLUDE)/Python.h"
 LOCK = $(RUN) uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 SOURCES := extproc scraper tests tools $(wildcard bench rigs)
+
+# Tests start hundreds of processes: without kept bytecode each of them compiles all sources again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help venv up check test test-compiled bench format proto docs lock wheels clean static generated \

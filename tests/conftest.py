@@ -32,7 +32,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 TESTS = Path(__file__).parent
-PORTS_PER_WORKER = 4_000
+PORTS_PER_WORKER = 3_000
 ON_ASYNCIO = {"cli", "demo", "fakes", "deploy", "tools", "docs", "keeper"}
 """Folders of what runs on asyncio's own event loop. All else is part of `coxswain serve`, which
 runs on uvloop, and so do its tests."""

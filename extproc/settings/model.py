@@ -43,7 +43,6 @@ class Settings(BaseSettings):
     """All settings of Coxswain."""
 
     model_config = SettingsConfigDict(
-        use_attribute_docstrings=True,
         frozen=True,
         extra="forbid",
         case_sensitive=True,

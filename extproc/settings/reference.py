@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from extproc.settings.descriptions import descriptions_of
 from extproc.settings.environment import variable_of
 from extproc.settings.keys import model_of
 from extproc.settings.model import Settings
@@ -23,6 +24,7 @@ INTRODUCTION: Final = (
 def settings_schema() -> dict[str, Any]:
     """The JSON schema of a settings file; an endpoint may also be a plain `host:port`."""
     schema = _unwrapped(Settings.model_json_schema())
+    _describe(Settings, schema, schema["$defs"])
     endpoint = {"$ref": "#/$defs/EndpointSettings"}
     schema["properties"]["endpoints"]["items"] = {"anyOf": [{"type": "string"}, endpoint]}
     name = {"$ref": "#/$defs/DnsSettings"}
@@ -31,8 +33,18 @@ def settings_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
+def _describe(section: type[BaseModel], schema: dict[str, Any], known: dict[str, Any]) -> None:
+    """Put the settings' descriptions into the schema of a section, and of those below it."""
+    for name, text in descriptions_of(section).items():
+        schema["properties"][name]["description"] = text
+    for field in section.model_fields.values():
+        below, _ = model_of(field)
+        if below is not None:
+            _describe(below, known[below.__name__], known)
+
+
 def _unwrapped(schema: Any) -> Any:
-    """Descriptions in one line, which in the source are wrapped docstrings."""
+    """Descriptions of sections in one line, which in the source are wrapped docstrings."""
     if isinstance(schema, dict):
         return {
             key: " ".join(value.split())
@@ -78,18 +90,18 @@ def _table(model: type[BaseModel], path: tuple[str, ...] | None) -> Iterator[str
         else ("| key | default | meaning |")
     )
     yield "|---|---|---|---|" if path is not None else "|---|---|---|"
+    texts = descriptions_of(model)
     for name, field in model.model_fields.items():
         section, is_list = model_of(field)
         if section is None or is_list:
             variable = f" `{variable_of((*path, name))}` |" if path is not None else ""
-            yield _row(name, field, variable)
+            yield _row(name, field, texts.get(name, ""), variable)
         elif path is None:  # sections that a variable can set have headings of their own
             for below, inner in section.model_fields.items():
-                yield _row(f"{name}.{below}", inner)
+                yield _row(f"{name}.{below}", inner, descriptions_of(section).get(below, ""))
 
 
-def _row(key: str, field: FieldInfo, variable: str = "") -> str:
-    meaning = " ".join((field.description or "").split())
+def _row(key: str, field: FieldInfo, meaning: str, variable: str = "") -> str:
     return f"| `{key}` | {_default(field)} |{variable} {meaning} |"
 
 

@@ -11,5 +11,4 @@ class Section(BaseModel):
         extra="forbid",
         allow_inf_nan=False,
         hide_input_in_errors=True,
-        use_attribute_docstrings=True,
     )

@@ -22,6 +22,7 @@ from extproc.settings import (
     settings_reference,
     settings_schema,
 )
+from extproc.settings.descriptions import descriptions_of
 from extproc.settings.envoy_section import EnvoySettings
 from extproc.settings.keys import every_key, model_of
 from extproc.stream.envoy import codec
@@ -60,8 +61,7 @@ def test_every_setting_is_described() -> None:
         for name, field in model.model_fields.items():
             section, is_list = model_of(field)
             if section is None or is_list:
-                assert field.description, f"{model.__name__}.{name}"
-                assert field.description.endswith("."), f"{model.__name__}.{name}"
+                assert descriptions_of(model)[name].endswith("."), f"{model.__name__}.{name}"
 
 
 def test_settings_never_change() -> None:

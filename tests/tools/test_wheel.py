@@ -35,7 +35,20 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs that a user has; nothing is built where they reach no index."""
+    folder = tmp_path_factory.mktemp("tools")
+    for name in ("pipx", "uv", "uvx"):
+        found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+        if found is None:
+            pytest.skip(f"no {name}")
+        (folder / name).symlink_to(found)
+    need_index(str(folder / "uv"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(tools: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The compiled one in `make test-compiled`, else the pure one."""
     folder = tmp_path_factory.mktemp("wheel")
     if "EXPECT_COMPILED" in os.environ:
@@ -48,18 +61,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def environment(tmp_path: Path, wheel: Path) -> dict[str, str]:
+def environment(tools: Path, wheel: Path, tmp_path: Path) -> dict[str, str]:
     """Of a user who has pipx and uv, and neither Coxswain nor Envoy. The package's name
     stands for the wheel, as if the index had it, and nobody else's. The versions are those of the
     lock, so that the caches of `make venv` have them."""
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    for name in ("pipx", "uv", "uvx"):
-        found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
-        if found is None:
-            pytest.skip(f"no {name}")
-        (tools / name).symlink_to(found)
-    need_index(str(tools / "uv"))
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     versions = tmp_path / "constraints.txt"
     pins = re.findall(r"^\S+==\S+(?: ; [^\\]+)?", lock, re.MULTILINE)

@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 
 from extproc.demo.process import Child
-from tests.e2e.constant_load import constant_load
+from tests.e2e.constant_load import Load, constant_load
 from tests.e2e.stack import Server, Stack
+from tests.long_run import IS_LONG_RUN
 
 pytestmark = [pytest.mark.e2e]
 
-PAUSE_S = 10.0
+PAUSE_S = 10.0 if IS_LONG_RUN else 5.0
+"""Longer than `agents.ttl_s`."""
 
 
 def name(server: Server) -> str:
@@ -106,71 +108,75 @@ async def test_agents_killed_and_restarted_fail_no_request(llama: None, tmp_path
         await until_idle(fleet)
 
 
-async def test_an_agent_paused_for_ten_seconds_fails_no_request(
+async def test_an_agent_that_is_paused_or_asked_to_stop_fails_no_request(
     llama: None, tmp_path: Path
 ) -> None:
-    """Half open for that long: its endpoint is down meanwhile, and back by itself."""
+    """Half open for a while: its endpoint is down meanwhile, and back by itself. Asked to stop, it
+    drains first."""
     async with reported(tmp_path, 2, 2) as fleet:
-        first, second = fleet.stack.servers
-        agent = fleet.agents[first.address]
         async with constant_load(fleet.stack) as load:
-            signalled(agent, signal.SIGSTOP)
-            paused_at = asyncio.get_running_loop().time()
-            await fleet.until_health(first, "down")
-            await load.grew(10, name(second))
-            await asyncio.sleep(paused_at + PAUSE_S - asyncio.get_running_loop().time())
-            signalled(agent, signal.SIGCONT)
-            await fleet.until_health(first, "ready")
-            await load.grew(3, name(first))
-            assert agent.is_running
+            await pause_agent(fleet, load)
+            await stop_agent(fleet, load)
         await until_idle(fleet)
 
 
-async def test_a_paused_picker_finds_all_its_agents_again(llama: None, tmp_path: Path) -> None:
+async def pause_agent(fleet: Reported, load: Load) -> None:
+    first, second = fleet.stack.servers
+    agent = fleet.agents[first.address]
+    signalled(agent, signal.SIGSTOP)
+    paused_at = asyncio.get_running_loop().time()
+    await fleet.until_health(first, "down")
+    await load.grew(10, name(second))
+    await asyncio.sleep(paused_at + PAUSE_S - asyncio.get_running_loop().time())
+    signalled(agent, signal.SIGCONT)
+    await fleet.until_health(first, "ready")
+    await load.grew(3, name(first))
+    assert agent.is_running
+
+
+async def stop_agent(fleet: Reported, load: Load) -> None:
+    stack = fleet.stack
+    held = await stack.hold()
+    holder = next(s for s in stack.servers if name(s) == held.endpoint)
+    other = next(s for s in stack.servers if s is not holder)
+    agent = fleet.agents[holder.address]
+    signalled(agent, signal.SIGTERM)
+    await stack.until(lambda status: status["endpoints"][holder.address]["is_removed"])
+    await load.grew(10, name(other))
+    assert agent.is_running, "a request still runs there"
+    assert await held.next_chunk()
+    await held.leave()
+    assert await agent.wait() == 0
+    await stack.until(lambda status: holder.address not in status["endpoints"])
+    await fleet.attach(holder)
+    await load.grew(3, name(holder))
+
+
+async def test_a_picker_that_pauses_or_restarts_finds_all_its_agents_again(
+    llama: None, tmp_path: Path
+) -> None:
     """Its own absence is no silence of theirs; requests of that time are not its business."""
     async with reported(tmp_path, 2, 2) as fleet:
-        picker = fleet.stack.picker
+        stack, picker = fleet.stack, fleet.stack.picker
         assert picker is not None
         signalled(picker, signal.SIGSTOP)
         await asyncio.sleep(5.0)
         signalled(picker, signal.SIGCONT)
-        async with constant_load(fleet.stack) as load:
-            for server in fleet.stack.servers:
-                await load.grew(3, name(server))
-        for server in fleet.stack.servers:
-            await fleet.until_health(server, "ready")
-
-
-async def test_an_agent_that_is_asked_to_stop_drains_first(llama: None, tmp_path: Path) -> None:
-    async with reported(tmp_path, 2, 2) as fleet:
-        stack = fleet.stack
-        async with constant_load(stack) as load:
-            held = await stack.hold()
-            holder = next(s for s in stack.servers if name(s) == held.endpoint)
-            other = next(s for s in stack.servers if s is not holder)
-            agent = fleet.agents[holder.address]
-            signalled(agent, signal.SIGTERM)
-            await stack.until(lambda status: status["endpoints"][holder.address]["is_removed"])
-            await load.grew(10, name(other))
-            assert agent.is_running, "a request still runs there"
-            assert await held.next_chunk()
-            await held.leave()
-            assert await agent.wait() == 0
-            await stack.until(lambda status: holder.address not in status["endpoints"])
-            await fleet.attach(holder)
-            await load.grew(3, name(holder))
-
-
-async def test_agents_come_back_to_a_restarted_picker(llama: None, tmp_path: Path) -> None:
-    async with reported(tmp_path, 2, 2) as fleet:
-        stack = fleet.stack
-        await stack.kill(stack.picker)
+        await all_are_back(fleet)
+        await stack.kill(picker)
         await stack.restart_picker()
         for server in stack.servers:
             await fleet.until_health(server, "ready")
-        async with constant_load(stack) as load:
-            for server in stack.servers:
-                await load.grew(3, name(server))
+        await all_are_back(fleet)
+
+
+async def all_are_back(fleet: Reported) -> None:
+    """And no request fails."""
+    async with constant_load(fleet.stack) as load:
+        for server in fleet.stack.servers:
+            await load.grew(3, name(server))
+    for server in fleet.stack.servers:
+        await fleet.until_health(server, "ready")
 
 
 async def test_a_server_that_others_name_too_outlives_its_agent(

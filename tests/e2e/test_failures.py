@@ -10,7 +10,7 @@ import pytest
 
 from extproc.demo.port import free_port
 from tests.e2e.conftest import QUICK
-from tests.e2e.stack import Stack, until
+from tests.e2e.stack import Held, Server, Stack, until
 
 pytestmark = [pytest.mark.e2e]
 
@@ -26,9 +26,20 @@ async def is_steered(stack: Stack) -> bool:
     return "x-coxswain-endpoint" in (await stack.ask()).headers
 
 
-async def test_a_server_killed_midway_breaks_its_clients_and_nobody_else(stack: Stack) -> None:
-    held = await stack.fill()
+async def test_a_server_that_dies_breaks_its_clients_alone_and_is_used_again(stack: Stack) -> None:
+    """Then the picker goes: it rejects who waits, and lets who runs finish."""
     small, large = stack.servers
+    await lose_midway(stack, small, large)
+    await stack.leave_all()
+    await stack.start_server(small)
+    held = await stack.fill()
+    assert await stack.busy() == [2, 4]
+    assert len(held) == 6
+    await leave_by_sigterm(stack, held)
+
+
+async def lose_midway(stack: Stack, small: Server, large: Server) -> None:
+    held = await stack.fill()
     await stack.kill(small.child)
     for one in held:
         if one.endpoint == small.address:
@@ -42,6 +53,20 @@ async def test_a_server_killed_midway_breaks_its_clients_and_nobody_else(stack: 
     assert {answer.headers["x-coxswain-endpoint"] for answer in answers} == {large.address}
     assert [answer.status_code for answer in answers] == [200] * 3
     assert await first.next_chunk()
+
+
+async def leave_by_sigterm(stack: Stack, held: list[Held]) -> None:
+    waiting = asyncio.create_task(stack.ask())
+    await stack.until_waiting(1)
+    assert stack.picker is not None
+    stack.terminate(stack.picker)
+    rejected = await waiting
+    assert rejected.status_code == 503
+    assert rejected.headers["x-coxswain-reason"] == "shutting-down"
+    assert await held[0].next_chunk()
+    for one in held:
+        await one.leave()
+    assert await stack.picker.wait() == 0
 
 
 async def test_a_server_dead_at_the_pick_costs_a_fallback_and_the_books_stay_right(
@@ -61,17 +86,6 @@ async def test_a_server_dead_at_the_pick_costs_a_fallback_and_the_books_stay_rig
         assert held.endpoint == alive.address
         rejected = await stack.ask(headers={"x-coxswain-queue-timeout-ms": "200"})
         assert rejected.status_code == 504, "the only living slot is taken, and known to be"
-
-
-async def test_a_server_that_comes_back_is_used_again(stack: Stack) -> None:
-    small, _ = stack.servers
-    await stack.kill(small.child)
-    answer = await stack.ask()
-    assert answer.status_code == 200
-    await stack.start_server(small)
-    held = await stack.fill()
-    assert await stack.busy() == [2, 4]
-    assert len(held) == 6
 
 
 @pytest.mark.parametrize("mode", ["discovery"])
@@ -110,18 +124,3 @@ async def test_without_endpoints_requests_wait_for_the_first(llama: None, tmp_pa
         assert answer.status_code == 200
         assert answer.headers["x-coxswain-endpoint"] == server.address
         assert int(answer.headers["x-coxswain-queue-ms"]) > 0
-
-
-async def test_sigterm_rejects_who_waits_and_lets_who_runs_finish(stack: Stack) -> None:
-    held = await stack.fill()
-    waiting = asyncio.create_task(stack.ask())
-    await stack.until_waiting(1)
-    assert stack.picker is not None
-    stack.terminate(stack.picker)
-    rejected = await waiting
-    assert rejected.status_code == 503
-    assert rejected.headers["x-coxswain-reason"] == "shutting-down"
-    assert await held[0].next_chunk()
-    for one in held:
-        await one.leave()
-    assert await stack.picker.wait() == 0

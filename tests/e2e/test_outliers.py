@@ -18,6 +18,8 @@ from tests.e2e.stack import CHAT, Server, Stack, chat, until
 from tests.fakes.faulty_server import POISON
 from tests.long_run import IS_LONG_RUN
 
+pytestmark = pytest.mark.e2e
+
 LOAD = 0.7
 SERVICE_S = 0.1
 SLOTS = 4

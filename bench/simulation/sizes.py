@@ -1,6 +1,6 @@
 """Shortest expected first, with sizes that are learned from the same trace, beside first come."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from bench.result import Row, Section, at_least, at_most
@@ -16,6 +16,7 @@ from extproc.core.objective import Objective, Objectives
 from extproc.core.queue.queue_order import Discipline, QueueOrder
 from extproc.core.scheduler.dispatcher import DispatcherOptions
 
+LOADS = (0.9, 0.97)
 FLEET = tuple(
     Hardware(slots=one.slots, slowdown=0.0, cache_tokens=0, context_tokens=65_536) for one in UNEVEN
 )
@@ -26,15 +27,15 @@ FIRST_COME, SHORTEST = QueueOrder(), QueueOrder(discipline=Discipline.SHORTEST_E
 Trace = Callable[[Random], list[Job]]
 
 
-def sizes(scale: float = 1.0, seed: int = 1) -> Section:
-    """Waits on each trace at two loads, and what a lie gains."""
+def sizes(scale: float = 1.0, seed: int = 1, loads: Sequence[float] = LOADS) -> Section:
+    """Waits on each trace at each load, and what a lie gains."""
     count = int(30_000 * scale)
     rows: list[Row] = []
     signals: dict[str, Trace] = {
         "by prompt": lambda random: size_traces.with_signal(random, count, by_objective=False),
         "by objective": lambda random: size_traces.with_signal(random, count, by_objective=True),
     }
-    for load in (0.9, 0.97):
+    for load in loads:
         for name, make in signals.items():
             oracle, _, shortest = _compare(make, load, seed, rows, name)
             of_first = mean(shortest.waits) / mean(oracle.waits)
@@ -43,7 +44,7 @@ def sizes(scale: float = 1.0, seed: int = 1) -> Section:
                 late = quantile(shortest.waits, 0.99) / quantile(oracle.waits, 0.99)
                 rows.append(at_most(f"{name}, {load}: p99 / the oracle's", late, 1.2))
             rows.append(at_most(f"{name}, {load}: passed after the bound", shortest.passed_late, 0))
-    for load in (0.9, 0.97):
+    for load in loads:
         _, first_come, shortest = _compare(
             lambda random: size_traces.without_signal(random, count),
             load,

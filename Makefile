@@ -72,7 +72,7 @@ test: venv llama ## Run all tests: unit, properties, end to end over real Envoy 
 nightly: venv llama ## Run the long forms: more seeds, 100,000 steps and requests
 	@LONG_RUN=1 $(RUN) $(PYTEST) -ra --durations=10 tests/properties tests/bench \
 		tests/e2e/test_leaving_clients.py tests/e2e/test_outliers.py \
-		tests/e2e/test_swap_failures.py
+		tests/e2e/test_swap_failures.py tests/e2e/test_agents_under_load.py
 
 coverage: venv ## Measure which branches the unit and property tests reach
 	@COVERAGE=1 $(RUN) $(PYTEST) -q -m "not e2e and not llama" --cov --cov-report=term:skip-covered \

@@ -13,11 +13,11 @@ import pytest
 
 from extproc.demo.model import ModelShape
 from tests.e2e.conftest import QUICK
-from tests.e2e.stack import CHAT, Stack, chat
+from tests.e2e.stack import CHAT, MODEL_SHAPE, Stack, chat
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-SLOW, FAST = ModelShape(embedding=512, layers=8), ModelShape()
+SLOW, FAST = MODEL_SHAPE, ModelShape()
 REQUESTS = 24
 PROMPT_WORDS = 200
 WORDS = ("stroke", "catch", "drive", "finish", "release", "bow", "stern", "port", "oar", "rigger")

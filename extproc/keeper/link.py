@@ -16,7 +16,7 @@ import grpc
 
 from extproc.keeper.log_ring import LogReader
 from extproc.keeper.machine import Machine
-from extproc.keeper.model_server import ModelState
+from extproc.keeper.model_status import ModelState
 from extproc.keeper.replacer import Replaced, Replacer
 from extproc.pb.coxswain.v1 import keeper_pb2 as pb
 from extproc.pb.coxswain.v1.keeper_pb2_grpc import KeepersStub

@@ -12,7 +12,8 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from extproc.keeper.model_server import ModelServer, ModelState
+from extproc.keeper.model_server import ModelServer
+from extproc.keeper.model_status import ModelState
 from extproc.keeper.models_file import ModelEntry
 from extproc.keeper.trial import Trial
 

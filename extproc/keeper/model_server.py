@@ -13,39 +13,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 import socket
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 from typing import Any, Final
 
-import httpx
-
 from extproc.core.address import Address
-from extproc.core.observation import Issue, Observation, ScrapeStatus, is_router
 from extproc.keeper.command import saves_slots, server_command
 from extproc.keeper.log_ring import LogRing
+from extproc.keeper.model_status import ModelState, ModelStatus
 from extproc.keeper.models_file import ModelEntry
+from extproc.keeper.server_client import ServerClient
 from extproc.keeper.server_process import ServerProcess
-from extproc.keeper.slot_cache import Server, SlotCache
+from extproc.keeper.server_report import UNRESPONSIVE_S, MakeAgent, ServerReport
+from extproc.keeper.slot_cache import SlotCache
 from extproc.keeper.slot_store import SlotStore
-from extproc.keeper.trial import Trial, prove
-from scraper.agent import Agent, AgentOptions
-from scraper.target import EndpointTarget
+from extproc.keeper.trial import Trial
+from scraper.agent import AgentOptions
 
-READY_POLL_S: Final = 0.1
-REQUEST_TIMEOUT_S: Final = 5.0
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
 MAX_FAILURES: Final = 5
 STABLE_S: Final = 60.0
 """A server that has served for this long has recovered: earlier failures are forgotten."""
-UNRESPONSIVE_S: Final = 60.0
-"""A server that gives no usable answer for this long is restarted."""
 FOREIGN_S: Final = 10.0
 """How long an unload waits for requests that bypass the picker."""
 UNCONFIRMED_S: Final = 600.0
@@ -54,34 +47,6 @@ TAIL_LINES: Final = 15
 LATE_S: Final = 7 * 24 * 3600.0
 
 log = logging.getLogger("coxswain.keeper")
-
-MakeAgent = Callable[[EndpointTarget, str, Callable[[Observation], Observation]], Agent]
-"""Makes the agent of a target with a name; the last argument edits its observations."""
-
-
-class ModelState(Enum):
-    """The state of one model on this machine."""
-
-    UNLOADED = "unloaded"
-    LOADING = "loading"
-    LOADED = "loaded"
-    UNLOADING = "unloading"
-    RESTARTING = "restarting"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelStatus:
-    """What others see of a model. `since` is monotonic; `load_s` is None before the first load.
-    `detail` has the last lines of the log where there is a problem."""
-
-    name: str
-    state: ModelState
-    since: float
-    load_s: float | None
-    exits: int
-    problem: str
-    detail: str
 
 
 class ModelServer:
@@ -108,18 +73,15 @@ class ModelServer:
         self._slot_store = slot_store
         self._slot_cache = self._new_slot_cache()
         self._trial: Trial | None = None
-        self._endpoint_name = endpoint_name
-        self._make_agent = make_agent
         self._changed = changed
         self._clock = clock
         self._leaving = asyncio.Event()
         self._hung = asyncio.Event()
-        self._failing_since: float | None = None
         self._failures = 0
         self._process: ServerProcess | None = None
-        self._agent: Agent | None = None
-        self._agent_task: asyncio.Task[None] | None = None
-        self._busy: int | None = None
+        self._report = ServerReport(
+            address, endpoint_name, make_agent, lambda: self.status, self._hung.set
+        )
         self.status = ModelStatus(
             name=name,
             state=ModelState.UNLOADED,
@@ -185,7 +147,8 @@ class ModelServer:
                     break
         finally:
             self._fail_trial("it was unloaded before it had proved itself")
-            await self._end_agent()
+            is_running = self._process is not None and self._process.is_running
+            await self._report.end(is_running=is_running)
             await self._stop_process()
             if self.status.state is not ModelState.FAILED:
                 self._set(ModelState.UNLOADED)
@@ -196,12 +159,12 @@ class ModelServer:
         """Start the server and watch it. Returns why it ended, None after `leave`."""
         began_at = self._clock()
         self._hung.clear()
-        self._failing_since = None
+        self._report.server_started()
         if not _is_free(self.address):
             return f"another process listens on {self.address}"
         self._set(ModelState.LOADING)
-        key = self._api_key()
-        if self.entry.api_key_env and not key:
+        client = ServerClient(self.entry, self.address)
+        if self.entry.api_key_env and not client.api_key:
             return f"the environment variable {self.entry.api_key_env} is empty or not set"
         self.log.add(f"[keeper] loading {self.name} on {self.address}")
         cache = self._slot_cache
@@ -213,7 +176,7 @@ class ModelServer:
         ended = await self._first_of(
             process.wait(),
             self._leaving.wait(),
-            self._until_ready(),
+            client.until_ready(),
             timeout_s=self.entry.load_timeout_s,
         )
         if ended is None:
@@ -223,11 +186,11 @@ class ModelServer:
             return process.how_it_ended()
         if ended == 1:
             return None
-        if self._trial is not None and (problem := await self._prove()) is not None:
+        if self._trial is not None and (problem := await self._prove(client)) is not None:
             return problem
         if cache is not None:
             ended = await self._first_of(
-                process.wait(), self._leaving.wait(), self._restore_slots(cache)
+                process.wait(), self._leaving.wait(), client.restore_slots(cache)
             )
             if ended == 0:
                 return process.how_it_ended()
@@ -236,22 +199,21 @@ class ModelServer:
         now = self._clock()
         log.info("%s is loaded after %.1f s", self.name, now - began_at)
         self._set(ModelState.LOADED, load_s=now - began_at)
-        self._begin_agent(key)
+        self._report.begin(client.api_key, self.entry.aliases)
         ended = await self._first_of(process.wait(), self._leaving.wait(), self._hung.wait())
         if self._clock() - now >= STABLE_S:
             self._failures = 0
         if ended == 1:
-            await self._drain(process)
+            await self._drain(process, client)
             return None
         if ended == 2:
             await self._stop_process()
             return f"it gave no usable answer for {UNRESPONSIVE_S:g} s"
         return process.how_it_ended()
 
-    async def _prove(self) -> str | None:
+    async def _prove(self, client: ServerClient) -> str | None:
         """Have it complete a prompt before the picker hears of it. What went wrong, if it did."""
-        async with self._client() as client:
-            problem = await prove(client)
+        problem = await client.prove()
         if problem is None and self._trial is not None:
             self._trial.end(None)
             self._trial = None
@@ -273,26 +235,6 @@ class ModelServer:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _until_ready(self) -> None:
-        async with self._client() as client:
-            while True:
-                with suppress(httpx.HTTPError):
-                    if (await client.get("/health")).status_code == httpx.codes.OK:
-                        return
-                await asyncio.sleep(READY_POLL_S)
-
-    def _client(self) -> httpx.AsyncClient:
-        key = self._api_key()
-        return httpx.AsyncClient(
-            base_url=f"http://{self.address}",
-            timeout=REQUEST_TIMEOUT_S,
-            trust_env=False,
-            headers={"authorization": f"Bearer {key}"} if key else {},
-        )
-
-    def _api_key(self) -> str:
-        return os.environ.get(self.entry.api_key_env or "", "").strip()
-
     async def _stop_process(self) -> None:
         process, self._process = self._process, None
         if process is not None:
@@ -309,8 +251,7 @@ class ModelServer:
         self._failures += 1
         detail = "\n".join(self.log.tail(TAIL_LINES))
         self.log.add(f"[keeper] {self.name}: {failure}")
-        if self._agent is not None:
-            self._agent.scrape_now()
+        self._report.scrape_now()
         is_hopeless = self._failures >= MAX_FAILURES
         problem = f"{failure}; {self._failures} failures in a row" if is_hopeless else failure
         self._set(
@@ -339,102 +280,20 @@ class ModelServer:
         self.status = replace(self.status, state=state, since=since, **changes)
         self._changed()
 
-    # Its agent
-
-    def _begin_agent(self, key: str) -> None:
-        """Report it to the picker; after a restart the agent reports already."""
-        if self._agent is not None:
-            self._agent.scrape_now()
-            return
-        target = EndpointTarget(address=self.address, api_key=key or None)
-        self._agent = self._make_agent(target, self._endpoint_name, self._edited)
-        self._agent_task = asyncio.create_task(self._agent.run(), name=f"report {self.name}")
-
-    async def _drain(self, process: ServerProcess) -> None:
+    async def _drain(self, process: ServerProcess, client: ServerClient) -> None:
         """Deregister it, and wait until no request runs there."""
         self._set(ModelState.UNLOADING)
-        assert self._agent is not None and self._agent_task is not None
-        self._agent.leave()
-        ended = asyncio.ensure_future(process.wait())
-        try:
-            await asyncio.wait({self._agent_task, ended}, return_when=asyncio.FIRST_COMPLETED)
-            if not ended.done():
-                limit_s = FOREIGN_S if self._agent.was_granted else UNCONFIRMED_S
-                await self._until_idle(limit_s)
-                if self._slot_cache is not None:
-                    await self._save_slots(self._slot_cache)
-        finally:
-            ended.cancel()
-            await asyncio.gather(ended, return_exceptions=True)
-
-    async def _restore_slots(self, cache: SlotCache) -> None:
-        async with self._client() as client:
-            await cache.restore(self._as_server(client))
-
-    async def _save_slots(self, cache: SlotCache) -> None:
-        async with self._client() as client:
-            await cache.save(self._as_server(client))
-
-    def _as_server(self, client: httpx.AsyncClient) -> Server:
-        # Where it listens says nothing about its model.
-        command = server_command(self.entry, Address.of("127.0.0.1", 1))
-        return Server(client=client, command=command, environment=self.entry.env)
-
-    async def _until_idle(self, limit_s: float) -> None:
-        """Wait until its own word is that no slot is busy, at most `limit_s`."""
-        with suppress(TimeoutError, httpx.HTTPError, ValueError):
-            async with asyncio.timeout(limit_s), self._client() as client:
-                while True:
-                    answer = await client.get("/slots")
-                    if answer.status_code != httpx.codes.OK:
-                        return  # it does not report its slots
-                    slots = answer.json()
-                    if not any(isinstance(s, dict) and s.get("is_processing") for s in slots):
-                        return
-                    await asyncio.sleep(READY_POLL_S)
-
-    async def _end_agent(self) -> None:
-        """The agent's end: it has left, or its server is gone for good."""
-        agent, task = self._agent, self._agent_task
-        self._agent = self._agent_task = None
-        if agent is None or task is None:
+        ended = await self._first_of(process.wait(), self._report.deregister())
+        if ended == 0:
             return
-        agent.leave()
-        if self._process is None or not self._process.is_running:
-            # Its requests have failed already; the picker learns it from Envoy.
-            await asyncio.wait({task}, timeout=REQUEST_TIMEOUT_S)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        limit_s = FOREIGN_S if self._report.was_granted else UNCONFIRMED_S
+        idle = self._let_go(client, limit_s)
+        await self._first_of(process.wait(), idle)
 
-    def _edited(self, observation: Observation) -> Observation:
-        """The same under the names of the keeper's file, with what the keeper knows."""
-        self._watch_health(observation)
-        if observation.models and not is_router(observation.models):
-            model = replace(
-                observation.models[0], name=self.name, aliases=tuple(self.entry.aliases)
-            )
-            observation = replace(observation, models=(model,))
-        if self.status.problem:
-            lines = self.status.detail.splitlines()
-            issue = Issue(
-                code="server-ended",
-                message=f"{self.status.problem}: {lines[-1] if lines else 'it printed nothing'}",
-                remedy=f"read its log with `coxswain logs {self._endpoint_name}`",
-            )
-            observation = replace(observation, issues=(issue, *observation.issues))
-        return observation
-
-    def _watch_health(self, observation: Observation) -> None:
-        if self.status.state is not ModelState.LOADED or observation.status not in (
-            ScrapeStatus.FAILED,
-            ScrapeStatus.UNREACHABLE,
-        ):
-            self._failing_since = None
-            return
-        if self._failing_since is None:
-            self._failing_since = observation.answered_at
-        elif observation.answered_at - self._failing_since >= UNRESPONSIVE_S:
-            self._hung.set()
+    async def _let_go(self, client: ServerClient, limit_s: float) -> None:
+        await client.until_idle(limit_s)
+        if self._slot_cache is not None:
+            await client.save_slots(self._slot_cache)
 
 
 def endpoint_name(machine: str, model: str) -> str:

@@ -13,7 +13,8 @@ from extproc.core.address import Address
 from extproc.demo.port import free_ports
 from extproc.keeper import model_server
 from extproc.keeper.machine import Machine
-from extproc.keeper.model_server import ModelServer, ModelState
+from extproc.keeper.model_server import ModelServer
+from extproc.keeper.model_status import ModelState
 from extproc.keeper.models_file import ModelEntry
 from tests.keeper.test_model_server import TINY, Kept
 from tests.keeper.waits import until

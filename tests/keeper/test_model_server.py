@@ -17,8 +17,9 @@ import pytest
 from extproc.core.address import Address
 from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
 from extproc.demo.port import free_ports
-from extproc.keeper import model_server
-from extproc.keeper.model_server import ModelServer, ModelState, endpoint_name
+from extproc.keeper import model_server, server_report
+from extproc.keeper.model_server import ModelServer, endpoint_name
+from extproc.keeper.model_status import ModelState
 from extproc.keeper.models_file import ModelEntry
 from scraper.agent import Agent, AgentOptions
 from scraper.agent.advertise import Advertise
@@ -203,7 +204,7 @@ async def test_a_missing_key_is_said(keep: Callable[..., Kept]) -> None:
 async def test_a_server_that_gives_no_answer_is_restarted(
     keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_server, "UNRESPONSIVE_S", 0.2)
+    monkeypatch.setattr(server_report, "UNRESPONSIVE_S", 0.2)
     kept = keep()
     kept.start()
     await kept.until_state(ModelState.LOADED)

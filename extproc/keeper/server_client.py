@@ -1,0 +1,86 @@
+"""What the keeper asks a llama-server of its own over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import httpx
+
+from extproc.core.address import Address
+from extproc.keeper.command import server_command
+from extproc.keeper.slot_cache import Server
+from extproc.keeper.trial import prove
+
+if TYPE_CHECKING:
+    from extproc.keeper.models_file import ModelEntry
+    from extproc.keeper.slot_cache import SlotCache
+
+READY_POLL_S: Final = 0.1
+REQUEST_TIMEOUT_S: Final = 5.0
+
+
+class ServerClient:
+    """Asks the server at `address` that runs with `entry`."""
+
+    def __init__(self, entry: ModelEntry, address: Address) -> None:
+        self._entry = entry
+        self._address = address
+
+    @property
+    def api_key(self) -> str:
+        """Its API key, empty without one."""
+        return os.environ.get(self._entry.api_key_env or "", "").strip()
+
+    async def until_ready(self) -> None:
+        """Wait until it says that it has loaded its model."""
+        async with self._session() as session:
+            while True:
+                with suppress(httpx.HTTPError):
+                    if (await session.get("/health")).status_code == httpx.codes.OK:
+                        return
+                await asyncio.sleep(READY_POLL_S)
+
+    async def until_idle(self, limit_s: float) -> None:
+        """Wait until its own word is that no slot is busy, at most `limit_s`."""
+        with suppress(TimeoutError, httpx.HTTPError, ValueError):
+            async with asyncio.timeout(limit_s), self._session() as session:
+                while True:
+                    answer = await session.get("/slots")
+                    slots = answer.json()
+                    if answer.status_code != httpx.codes.OK or not isinstance(slots, list):
+                        return  # it does not report its slots
+                    if not any(isinstance(s, dict) and s.get("is_processing") for s in slots):
+                        return
+                    await asyncio.sleep(READY_POLL_S)
+
+    async def prove(self) -> str | None:
+        """Have it complete a prompt. What went wrong, if it did."""
+        async with self._session() as session:
+            return await prove(session)
+
+    async def restore_slots(self, cache: SlotCache) -> None:
+        """Bring back the prompt caches that were kept of its model."""
+        async with self._session() as session:
+            await cache.restore(self._as_server(session))
+
+    async def save_slots(self, cache: SlotCache) -> None:
+        """Keep its prompt caches."""
+        async with self._session() as session:
+            await cache.save(self._as_server(session))
+
+    def _as_server(self, session: httpx.AsyncClient) -> Server:
+        # Where it listens says nothing about its model.
+        command = server_command(self._entry, Address.of("127.0.0.1", 1))
+        return Server(client=session, command=command, environment=self._entry.env)
+
+    def _session(self) -> httpx.AsyncClient:
+        key = self.api_key
+        return httpx.AsyncClient(
+            base_url=f"http://{self._address}",
+            timeout=REQUEST_TIMEOUT_S,
+            trust_env=False,
+            headers={"authorization": f"Bearer {key}"} if key else {},
+        )

@@ -42,7 +42,7 @@ class ModelCalls(AdminServicer):
         now = self._dependencies.clock()
         response = pb.ListModelsResponse()
         demands = self._dependencies.dispatcher.demands(now)
-        for _name, machine in sorted(self._dependencies.placement.machines.items()):
+        for _name, machine in sorted(self._machines().items()):
             response.machines.append(
                 pb.Machine(
                     name=machine.name,
@@ -190,14 +190,14 @@ class ModelCalls(AdminServicer):
         if request.follow:
             raise not_now(f"the keeper of {machine.name} is gone")
 
+    def _machines(self) -> Mapping[str, KeptMachine]:
+        """Those with a keeper, and the routers."""
+        return {**self._dependencies.placement.machines, **self._dependencies.keepers.machines}
+
     def _find_everywhere(self, text: str) -> tuple[list[KeptMachine], str]:
         """All machines with a model of this name; raises `CallError`."""
         arguments.checked(text, "model", MAX_MODEL_CHARS)
-        found = [
-            machine
-            for machine in self._dependencies.placement.machines.values()
-            if text in machine.models
-        ]
+        found = [machine for machine in self._machines().values() if text in machine.models]
         if found:
             return found, text
         machine, model = self._find_model(text)
@@ -208,7 +208,7 @@ class ModelCalls(AdminServicer):
         arguments.checked(text, "model", MAX_MODEL_CHARS)
         found = [
             (machine, model)
-            for machine in self._dependencies.placement.machines.values()
+            for machine in self._machines().values()
             for name, model in machine.models.items()
             if text in (name, f"{machine.name}/{name}", f"{machine.name}.{name}", *model.aliases)
         ]

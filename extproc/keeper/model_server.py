@@ -27,7 +27,7 @@ from extproc.keeper.log_ring import LogRing
 from extproc.keeper.model_status import ModelState, ModelStatus
 from extproc.keeper.models_file import ModelEntry
 from extproc.keeper.server_client import ServerClient
-from extproc.keeper.server_process import ServerProcess
+from extproc.keeper.server_process import STOP_GRACE_S, ServerProcess
 from extproc.keeper.server_report import UNRESPONSIVE_S, MakeAgent, ServerReport
 from extproc.keeper.slot_cache import SlotCache
 from extproc.keeper.slot_store import SlotStore
@@ -238,7 +238,7 @@ class ModelServer:
     async def _stop_process(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            await process.stop()
+            await process.stop(STOP_GRACE_S)
 
     # Failures
 

@@ -21,7 +21,7 @@ from rigs.chaos.script import MODES, draw_script
 
 LONG_S = 60.0
 """Of load; a run takes about half as long again to begin and to come to rest."""
-SHORT_S = 40.0
+SHORT_S = 30.0
 LONG_SEEDS = 20
 
 

@@ -23,17 +23,21 @@ async def test_no_agent_makes_envoys_admin_pages_a_server(tmp_path: Path) -> Non
             *("--llama", f"http://{server.address}"),
         ]
         assert stack.picker is not None
-        for port in (stack.envoy_admin_port, stack.envoy_port, stack.grpc_port, stack.http_port):
-            address = f"127.0.0.1:{port}"
-            agent = await stack.children.start(f"to-{port}", [*command, "--advertise", address])
+        ports = (stack.envoy_admin_port, stack.envoy_port, stack.grpc_port, stack.http_port)
+        agents = [
+            await stack.children.start(f"to-{port}", [*command, "--advertise", f"127.0.0.1:{port}"])
+            for port in ports
+        ]
+        for port, agent in zip(ports, agents, strict=True):
 
-            async def is_rejected(address: str = address) -> bool:
+            async def is_rejected(port: int = port) -> bool:
                 assert stack.picker is not None
-                return f"{address} has a port of Envoy" in stack.picker.log_tail(50)
+                return f"127.0.0.1:{port} has a port of Envoy" in stack.picker.log.read_text()
 
             await agent.wait_ready(is_rejected, timeout_s=READY_S)
-            await agent.stop()
         assert (await stack.status())["endpoints"] == {}
+        for agent in agents:
+            await stack.kill(agent)
 
         await stack.children.start("honest", [*command, "--advertise", server.address])
         await stack.until(

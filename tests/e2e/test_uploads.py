@@ -18,8 +18,8 @@ pytestmark = shares("one simulator, uploads")
 
 IDLE_S = 3.0
 """Longer than a busy machine keeps the sender waiting for its turn."""
-THOUGHT_TOKENS = 1600
-"""8 s at the simulator's pace."""
+THOUGHT_TOKENS = 900
+"""4.5 s at the simulator's pace."""
 SOME_BYTES = 2_000_000
 """More than the picker waits for before it decides, so that the rest is the server's affair."""
 
@@ -103,12 +103,12 @@ async def test_who_stops_in_the_middle_loses_its_slot(stack: Stack) -> None:
 
 
 async def test_who_goes_on_slowly_keeps_it_until_others_wait(stack: Stack) -> None:
-    """Over three times the idle limit, a few bytes each time. Then whoever waits gets the slot,
+    """For half as long again as the idle limit, a few bytes each time. Then whoever waits gets it,
     while a client at some pace is left alone."""
     async with Upload.to(stack, large()) as slow:
         await slow.send(SOME_BYTES)
         await until_leased(stack, 1)
-        for _ in range(15):
+        for _ in range(8):
             await asyncio.sleep(IDLE_S / 5)
             await slow.send(10)
         async with Upload.to(stack, large()) as waiting:
@@ -126,7 +126,7 @@ async def test_who_goes_on_slowly_keeps_it_until_others_wait(stack: Stack) -> No
 
 
 async def test_waiting_and_thinking_are_no_stalls(stack: Stack) -> None:
-    """One waits in the line, and one for a long answer, over more than twice the limit."""
+    """One waits in the line, and one for a long answer, over more than the limit."""
     thinking = asyncio.create_task(stack.ask(THOUGHT_TOKENS))
     await until_leased(stack, 1)
     async with Upload.to(stack, large()) as waiting:

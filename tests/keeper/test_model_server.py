@@ -205,6 +205,7 @@ async def test_a_server_that_gives_no_answer_is_restarted(
     keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_report, "UNRESPONSIVE_S", 0.2)
+    monkeypatch.setattr(model_server, "STOP_GRACE_S", 0.2)
     kept = keep()
     kept.start()
     await kept.until_state(ModelState.LOADED)

@@ -4,7 +4,9 @@
                         -> open: queued requests are placed, slots assigned, news of fronts heard
 
 Nothing of a front is heard between its hello and the opening: it would be decided with books that
-lack what other fronts hold. Requests that no core has decided are then heard in the order in which
+lack what other fronts hold. Only the news of leases that are continued are heard at once: the lease
+of a request that has ended would hide one that another core has sent to the same server, and a
+scrape would not find that. Requests that no core has decided are then heard in the order in which
 they began, at whichever front. A front that says hello later is taken over in one step.
 
 In a cluster nothing is heard or sent either while the core has no permission to decide: another
@@ -39,6 +41,8 @@ POLL_S: Final = 0.01
 PING_S: Final = 0.25
 SILENT_S: Final = 2.0
 """A front of another machine that says nothing for so long is left: what runs there drains."""
+ABOUT_CALLS: Final = frozenset({frames.MESSAGE, frames.CLOSED, frames.GONE})
+"""The messages that begin with the number of a call that has begun before."""
 PAUSED_S: Final = 1.0
 """If a tick comes so late, it was this process that stood still."""
 
@@ -120,6 +124,8 @@ class FrontLink:
         self.name = link.name
         self.calls: dict[int, CoreCall] = {}
         self.backlog: list[Frame] = []
+        self.adopted: set[int] = set()
+        """The calls whose leases were continued before the opening."""
         self.has_greeted = False
         self._changed: dict[int, CoreCall] = {}
 
@@ -181,8 +187,6 @@ class CoreCalls:
         self._fleet: tuple[Any, ...] = ()
         self._is_behind = False
         """Whether fronts have said something that is not heard yet."""
-        self._adopted: list[tuple[_Held, CoreCall]] = []
-        """The leases that are continued, whose news are not heard yet."""
 
     # The data plane's server
 
@@ -286,6 +290,8 @@ class CoreCalls:
                 self.adopt()
                 self.open()
             self._changed()
+        if front.adopted and self.may_decide():
+            batch = self._hear_adopted(front, batch)
         may_hear = self.is_open and self.may_decide()
         if not may_hear or self._is_behind:
             front.backlog += batch
@@ -295,6 +301,16 @@ class CoreCalls:
             return
         for frame in batch:
             self._hear(front, frame)
+
+    def _hear_adopted(self, front: FrontLink, batch: list[Frame]) -> list[Frame]:
+        """Hear what is about leases that were continued; returns the rest."""
+        rest = []
+        for frame in batch:
+            if frame[0] in ABOUT_CALLS and frame[1] in front.adopted:
+                self._hear(front, frame)
+            else:
+                rest.append(frame)
+        return rest
 
     def _hear_meanwhile(self, undecided: Sequence[tuple[_Held, CoreCall]] = ()) -> None:
         """Hear the news of these calls, and what fronts have said since."""
@@ -320,7 +336,6 @@ class CoreCalls:
         if front is None:
             return
         self.hellos = [hello for hello in self.hellos if hello.link is not front]
-        self._adopted = [one for one in self._adopted if one[1].front is not front]
         calls, front.calls = front.calls, {}
         for call in calls.values():
             if call.path == self.continuer.path and call.handler is not None:
@@ -348,20 +363,27 @@ class CoreCalls:
         return leased, fleet
 
     def adopt(self) -> int:
-        """Continue all leases that fronts hold; returns how many."""
-        count = 0
+        """Continue all leases that fronts hold, and hear which of them have ended; returns how
+        many."""
+        adopted: list[tuple[_Held, CoreCall]] = []
         for hello in self.hellos:
             for held in hello.calls:
                 if held.path == self.continuer.path and self.continuer.is_leased(held.state):
-                    count += 1
-                    self._adopted.append((held, self._continue(hello.link, held)))
-        return count
+                    adopted.append((held, self._continue(hello.link, held)))
+                    hello.link.adopted.add(held.number)
+        for held, call in adopted:
+            self._hear_news(held, call)
+        for hello in self.hellos:
+            hello.link.backlog = self._hear_adopted(hello.link, hello.link.backlog)
+        return len(adopted)
 
     def open(self) -> int:
         """Place queued requests, assign slots, and hear what fronts said since; returns how many
         were placed."""
         hellos, self.hellos = self.hellos, []
-        continued, self._adopted = self._adopted, []
+        continued: list[tuple[_Held, CoreCall]] = []
+        for hello in hellos:
+            hello.link.adopted.clear()
         others: list[tuple[Hello, _Held]] = [
             (hello, held)
             for hello in hellos

@@ -227,6 +227,39 @@ async def test_the_next_core_hears_of_an_end_without_a_core(is_answered: bool) -
     assert not third.rig.records, "it is told once"
 
 
+@pytest.mark.parametrize("ends", ["before the hello", "after the hello"])
+async def test_a_lease_that_has_ended_does_not_hide_a_request_of_another_core(ends: str) -> None:
+    """A leader that was cut off has sent it to the same server: its slot is foreign, not free."""
+    front, first = FakeFront(), FakeCore(1)
+    await front.follow(first)
+    first.lead()
+    call = front.ask("a")
+    await eventually(lambda: sent_to(call))
+    first.die()
+    await settle()
+    second = FakeCore(1)
+    if ends == "after the hello":
+        await front.follow(second)
+    call.say(envoy.response_headers(body_bytes=10, served=str(sent_to(call))))
+    call.reset()
+    if ends == "before the hello":
+        await front.follow(second)
+    await settle()
+    [address] = second.rig.fleet.addresses
+    second.dispatcher.hold()
+    assert second.calls.adopt() == 1
+    second.rig.fleet.now += 0.1
+    second.rig.fleet.scrape(address, busy=1)
+    second.calls.open()
+    assert second.leased() == [0]
+    assert second.rig.fleet.account(address).foreign_slots == 1
+    late = front.ask("late")
+    await eventually(lambda: is_held(late))
+    assert sent_to(late) is None
+    second.rig.fleet.scrape(address, busy=0)
+    await eventually(lambda: sent_to(late))
+
+
 async def test_the_counts_of_a_response_outlive_a_core() -> None:
     """They are told until a core has heard of them, each once."""
     front = FakeFront()

@@ -144,6 +144,26 @@ class Clustered:
         await until(is_calm)
 
 
+class Hosts:
+    """Where the members run: all on this machine."""
+
+    valkey_addresses: tuple[str, ...] = ()
+
+    def children(self, name: str, folder: Path) -> Children:
+        return Children(folder)
+
+    def address(self, name: str) -> str:
+        """Where the other members reach this one."""
+        return "127.0.0.1"
+
+    def valkey_of(self, name: str) -> str:
+        """Where this member reaches Valkey."""
+        return "127.0.0.1"
+
+    async def join(self, name: str, stack: Stack) -> None:
+        """Before the first process of a member starts."""
+
+
 def parent_of(pid: int) -> int:
     """The process that has started it; 0 if it is gone."""
     try:
@@ -162,16 +182,18 @@ async def clustered(
     cluster: dict[str, Any] | None = None,
     is_shared: bool = False,
     headers: dict[str, str] | None = None,
+    hosts: Hosts | None = None,
 ) -> AsyncIterator[Clustered]:
     """Everything up and ready, everything gone afterwards. An Envoy `is_shared` if it knows all
     members, and not its own alone. `headers` are those of the stack's own requests."""
+    hosts = hosts or Hosts()
     account = Account()
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     async with AsyncExitStack() as exits:
         servers = [
             await exits.enter_async_context(AccountingServer(account, count)) for count in SLOTS
         ]
-        valkey = await exits.enter_async_context(Valkey(folder))
+        valkey = await exits.enter_async_context(Valkey(folder, hosts.valkey_addresses))
         client = await exits.enter_async_context(
             httpx.AsyncClient(timeout=60, limits=limits, headers=headers)
         )
@@ -179,10 +201,11 @@ async def clustered(
         for name in members:
             own = folder / name
             own.mkdir()
-            children = await exits.enter_async_context(Children(own))
+            children = await exits.enter_async_context(hosts.children(name, own))
             stack = Stack(own, children, client)
             stack.servers += [Server(each.port, each.slots, [], client) for each in servers]
             found.members[name] = stack
+            await hosts.join(name, stack)
         for name, stack in found.members.items():
             [port] = free_ports(1)
             others = [
@@ -196,8 +219,8 @@ async def clustered(
                 "envoy": {"message_timeout_s": 1.0, "other_pickers": others},
                 "cluster": {
                     "name": "test",
-                    "valkey": valkey.url,
-                    "advertise": f"127.0.0.1:{port}",
+                    "valkey": f"redis://{hosts.valkey_of(name)}:{valkey.port}",
+                    "advertise": f"{hosts.address(name)}:{port}",
                     "member": name,
                     "lease_s": 4.0,  # on a busy machine an answer may take a second
                     **(cluster or {}),

@@ -17,8 +17,10 @@ MISSING = "there is no valkey-server or redis-server: apt-get install valkey-ser
 class Valkey:
     """One server without persistence; use it as `async with`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, addresses: tuple[str, ...] = ()) -> None:
+        """It listens on loopback, and on these addresses."""
         self.folder = folder
+        self._addresses = ("127.0.0.1", *addresses)
         [self.port] = free_ports(1)
         self._process: asyncio.subprocess.Process | None = None
 
@@ -30,7 +32,8 @@ class Valkey:
         """Start it, empty, and wait until it accepts connections."""
         assert PROGRAM is not None, MISSING
         self._process = await asyncio.create_subprocess_exec(
-            *(PROGRAM, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""),
+            *(PROGRAM, "--port", str(self.port), "--save", "", "--protected-mode", "no"),
+            *("--bind", *self._addresses),
             *("--appendonly", "no", "--dir", str(self.folder)),
             stdout=asyncio.subprocess.DEVNULL,
         )

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, Final
 
 from extproc.core.address import Address
 from extproc.core.observation import ModelReading
-from extproc.core.placement.demand import NO_DEMAND, ModelDemand, ModelUse
+from extproc.core.placement.demand import NO_DEMAND, ModelDemand, ModelUse, ServerCounts
 from extproc.core.placement.load_record import LoadRecord, LoadWatch
 from extproc.core.placement.machine import KeptMachine, KeptModel, KeptState
 from extproc.core.placement.model_load import ModelLoad, any_of
@@ -187,7 +188,8 @@ class Placement:
         """Decide once, and send what changed to the keepers."""
         demands = self._demands(now)
         elsewhere = self._served_elsewhere()
-        self._log(self.placer.step(self.machines, demands, self._use, now, elsewhere))
+        servers = self._servers(elsewhere, now)
+        self._log(self.placer.step(self.machines, demands, self._use, now, servers))
         for name, machine in self.machines.items():
             if machine.is_connected and machine.has_reported:
                 self._want(
@@ -214,6 +216,7 @@ class Placement:
                 waiting=known.waiting + demand.waiting,
                 longest_wait_s=max(known.longest_wait_s, demand.longest_wait_s),
                 waited_s=known.waited_s + demand.waited_s,
+                context_tokens=max(known.context_tokens, demand.context_tokens),
             )
         return found
 
@@ -246,12 +249,24 @@ class Placement:
                 self._used_at[key] = max(used_at, self._used_at.get(key, -inf))
         return ModelUse(running=running, idle_s=now - self._used_at.get(key, -inf))
 
-    def _served_elsewhere(self) -> frozenset[str]:
-        """The models that endpoints without a keeper serve."""
+    def _servers(self, elsewhere: Mapping[str, int], now: float) -> dict[str, ServerCounts]:
+        """The servers that each model needs, by the one function of the core."""
+        scale = self._dispatcher.scale(now)
+        found: dict[str, ServerCounts] = {}
+        for name in {name for machine in self.machines.values() for name in machine.models}:
+            advice = scale.get(self._dispatcher.canonical_model(name))
+            if advice is not None:
+                found[name] = ServerCounts(
+                    wanted=advice.wanted, least=advice.least, elsewhere=elsewhere.get(name, 0)
+                )
+        return found
+
+    def _served_elsewhere(self) -> Counter[str]:
+        """The models that endpoints without a keeper serve, and how many do."""
         kept: set[Address] = {
             one.address for machine in self.machines.values() for one in machine.models.values()
         }
-        return frozenset(
+        return Counter(
             name
             for endpoint in self._dispatcher.fleet
             if endpoint.is_pickable and endpoint.address not in kept
@@ -259,7 +274,7 @@ class Placement:
         )
 
     def _loads(
-        self, demands: Mapping[str, ModelDemand], elsewhere: frozenset[str], now: float
+        self, demands: Mapping[str, ModelDemand], elsewhere: Mapping[str, int], now: float
     ) -> dict[str, ModelLoad]:
         """What requests wait for, by all names of the models: loads that go on, and those that
         have not begun."""
@@ -298,7 +313,12 @@ def _could_load(machine: KeptMachine, model: str) -> bool:
 def _readings(machine: KeptMachine) -> dict[str, ModelReading]:
     """The models of a machine by all of their names; names take precedence over aliases."""
     readings = {
-        name: ModelReading(name=name, aliases=model.aliases, is_loaded=False)
+        name: ModelReading(
+            name=name,
+            aliases=model.aliases,
+            is_loaded=False,
+            context_tokens=model.slot_tokens or None,
+        )
         for name, model in machine.models.items()
     }
     for name, model in machine.models.items():

@@ -45,7 +45,7 @@ class ModelReading:
     """One model that a server reports; `slots` and `busy_slots` only if reported per model.
 
     `is_loading`: a router is loading the model, for any client. `is_closed`: no new request may go
-    to it there.
+    to it there. `context_tokens` is what a slot will hold, of a model that is not loaded.
     """
 
     name: str
@@ -55,6 +55,7 @@ class ModelReading:
     slots: int | None = None
     busy_slots: int | None = None
     is_closed: bool = False
+    context_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

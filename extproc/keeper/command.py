@@ -1,5 +1,6 @@
 """The command line of a model's server. Pure."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,6 +11,10 @@ HOST_MACRO: Final = "${HOST}"
 
 
 SLOTS_FLAG: Final = "--slot-save-path"
+CONTEXT_FLAGS: Final = ("--ctx-size", "-c")
+PARALLEL_FLAGS: Final = ("--parallel", "-np")
+UNIFIED_FLAGS: Final = ("--kv-unified", "-kvu")
+"""With these all slots share the whole context."""
 
 
 def server_command(entry: ModelEntry, address: Address, slots_folder: str = "") -> list[str]:
@@ -28,13 +33,31 @@ def server_command(entry: ModelEntry, address: Address, slots_folder: str = "") 
         command += ["--port", str(address.port)]
     if HOST_MACRO not in written and not _has(command, "--host"):
         command += ["--host", address.host]
-    if not _has(command, "--parallel", "-np"):
+    if not _has(command, *PARALLEL_FLAGS):
         command += ["--parallel", str(entry.slots)]
-    if entry.context_tokens and not _has(command, "--ctx-size", "-c"):
+    if entry.context_tokens and not _has(command, *CONTEXT_FLAGS):
         command += ["--ctx-size", str(entry.context_tokens * entry.slots)]
     if slots_folder and not saves_slots(entry):
         command += [SLOTS_FLAG, slots_folder]
     return command
+
+
+def slot_context(entry: ModelEntry) -> int:
+    """The context of one slot, in tokens: as the file says it, else as the command does; 0 if
+    neither does."""
+    words = [part for word in entry.cmd for part in word.split("=", 1)]
+    if entry.context_tokens and not _has(words, *CONTEXT_FLAGS):
+        return entry.context_tokens
+    total = _number(words, *CONTEXT_FLAGS)
+    if _has(words, *UNIFIED_FLAGS):
+        return total
+    return total // max(1, _number(words, *PARALLEL_FLAGS) or entry.slots)
+
+
+def _number(words: Sequence[str], *flags: str) -> int:
+    """The last value of these flags; 0 if there is none."""
+    values = [after for word, after in itertools.pairwise(words) if word in flags]
+    return int(values[-1]) if values and values[-1].isdecimal() else 0
 
 
 def saves_slots(entry: ModelEntry) -> bool:

@@ -14,6 +14,7 @@ from typing import Final
 
 import grpc
 
+from extproc.keeper.command import slot_context
 from extproc.keeper.log_ring import LogReader
 from extproc.keeper.machine import Machine
 from extproc.keeper.model_status import ModelState
@@ -265,7 +266,7 @@ class KeeperLink:
                     name=name,
                     aliases=server.entry.aliases,
                     slots=server.entry.slots,
-                    context_tokens=server.entry.context_tokens,
+                    context_tokens=slot_context(server.entry),
                     memory_mb=server.entry.memory_mb,
                     ttl_s=server.entry.ttl_s,
                     exclusive_with=sorted(machine.excluded_by(name)),

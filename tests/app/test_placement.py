@@ -247,7 +247,7 @@ def test_a_short_request_between_two_decisions_counts_as_use() -> None:
     assert kit.placement._use(kit.machine, "a").idle_s == 0.0
 
 
-def test_models_that_other_servers_serve_are_loaded_only_if_they_are_late() -> None:
+def test_the_wanted_number_of_servers_decides_how_many_machines_load_a_model() -> None:
     kit = Kit()
     kit.attach()
     kit.submit("a")
@@ -255,10 +255,14 @@ def test_models_that_other_servers_serve_are_loaded_only_if_they_are_late() -> N
     kit.loaded("a")
     other = replace(kit.machine, name="gpu-2", models={"a": kit.machine.models["a"]}, statuses={})
     kit.placement.machines["gpu-2"] = other
-    kit.submit("a")
-    kit.decide(0.25)
-    assert not kit.wanted["gpu-2"]
+    for _ in range(12):
+        kit.submit("a")
     kit.decide(30.0)
+    assert kit.dispatcher.scale(kit.now)["a"].wanted == 1, "the time of a request is not known"
+    assert not kit.wanted["gpu-2"]
+    kit.dispatcher.state.traffic.ended("a", 8.0, kit.now, is_sample=True)
+    kit.decide()
+    assert kit.dispatcher.scale(kit.now)["a"].wanted > 1
     assert list(kit.wanted["gpu-2"]) == ["a"]
 
 

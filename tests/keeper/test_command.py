@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extproc.core.address import Address
-from extproc.keeper.command import server_command
+from extproc.keeper.command import server_command, slot_context
 from extproc.keeper.models_file import ModelEntry
 
 ADDRESS = Address.of("10.0.0.5", 5801)
@@ -42,3 +42,24 @@ def test_what_a_command_says_stays(cmd: str) -> None:
 def test_macros_are_replaced_inside_words() -> None:
     made = command("sh -c 'exec llama-server --port ${PORT} --host ${HOST}'")
     assert made[2] == "exec llama-server --port 5801 --host 10.0.0.5"
+
+
+@pytest.mark.parametrize(
+    ("cmd", "slots", "context_tokens", "expected"),
+    [
+        ("llama-server", 4, 1000, 1000),
+        ("llama-server", 4, 0, 0),
+        ("llama-server -c 8192", 4, 0, 2048),
+        ("llama-server --ctx-size=8192 -np 2", 4, 1000, 4096),
+        ("llama-server -c 8192 --kv-unified", 4, 0, 8192),
+        ("llama-server -c 0", 4, 0, 0),
+        ("llama-server -c ${CTX}", 4, 0, 0),
+    ],
+)
+def test_the_context_of_a_slot_is_known_before_a_load(
+    cmd: str, slots: int, context_tokens: int, expected: int
+) -> None:
+    entry = ModelEntry(
+        cmd=tuple(cmd.split()), slots=slots, context_tokens=context_tokens, memory_mb=1
+    )
+    assert slot_context(entry) == expected

@@ -3,8 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 from extproc.core.address import Address
+
+CONTEXT_STEP: Final = 256
+"""llama-server rounds contexts up to a multiple of this."""
 
 
 class KeptState(Enum):
@@ -38,6 +42,11 @@ class KeptModel:
     ttl_s: float = 0.0
     exclusive_with: frozenset[str] = frozenset()
     is_preloaded: bool = False
+
+    @property
+    def slot_tokens(self) -> int:
+        """What a slot of it will hold, as llama-server rounds it; 0 if that is not known."""
+        return -(-self.context_tokens // CONTEXT_STEP) * CONTEXT_STEP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,17 @@ happens; the keeper ensures the same for what is really loaded.
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import inf
+from types import MappingProxyType
 from typing import Final
 
-from extproc.core.placement.demand import NO_DEMAND, Demands, ModelUse
+from extproc.core.placement.demand import (
+    NO_DEMAND,
+    ONE_SERVER,
+    Demands,
+    ModelUse,
+    ServerCounts,
+    Servers,
+)
 from extproc.core.placement.machine import KeptMachine, KeptState
 from extproc.core.placement.model_load import ModelLoad
 from extproc.core.placement.swaps import (
@@ -23,9 +30,7 @@ from extproc.core.placement.swaps import (
     forced_swap,
 )
 
-REPLICA_LOADS: Final = 2.0
-"""Another machine loads a model that is loaded already when its first request has waited for this
-many loads."""
+NO_SERVERS: Final[Servers] = MappingProxyType({})
 LEAST_LEFT_S: Final = 0.5
 """A load that takes longer than usual is still expected to take this long."""
 
@@ -58,6 +63,7 @@ class Placer:
         self._adopted: dict[str, KeptMachine] = {}
         self._pinned: dict[str, frozenset[str]] = {}
         self._retried: dict[str, set[str]] = {}
+        self._servers: Servers = NO_SERVERS
         self.changes_total: Counter[tuple[str, str, str]] = Counter()
         """Changes by machine, model and `load` or `unload`."""
         self.last_changes: dict[tuple[str, str], Change] = {}
@@ -86,10 +92,11 @@ class Placer:
         demands: Demands,
         uses: Uses,
         now: float,
-        served_elsewhere: frozenset[str] = frozenset(),
+        servers: Servers = NO_SERVERS,
     ) -> list[Change]:
-        """Decide again; returns what changed. `demands` are by the names of models, and
-        `served_elsewhere` are models that servers without a keeper serve."""
+        """Decide again; returns what changed. `demands` and `servers` are by the names of models;
+        a model that `servers` does not have needs one."""
+        self._servers = servers
         changes: list[Change] = []
         present = {
             name: one
@@ -98,12 +105,14 @@ class Placer:
         }
         for machine in present.values():
             changes += self._drop_failed(machine, now)
-            changes += self._drop_idle(machine, demands, uses, now)
+            changes += self._drop_idle(machine, present, demands, uses, now)
             changes += self._load_pinned(machine, demands, uses, now)
         waiting = [name for name, demand in demands.items() if demand.waiting > 0]
         for model in sorted(waiting, key=lambda name: (-demands[name].longest_wait_s, name)):
-            is_served = model in served_elsewhere
-            changes += self._place(model, present, demands, uses, now, is_served=is_served)
+            changes += self._place(model, present, demands, uses, now)
+        for model, count in servers.items():
+            if count.least and model not in waiting:
+                changes += self._place(model, present, demands, uses, now)
         for change in changes:
             self._record(change)
         return changes
@@ -219,7 +228,12 @@ class Placer:
         ]
 
     def _drop_idle(
-        self, machine: KeptMachine, demands: Demands, uses: Uses, now: float
+        self,
+        machine: KeptMachine,
+        machines: Mapping[str, KeptMachine],
+        demands: Demands,
+        uses: Uses,
+        now: float,
     ) -> list[Change]:
         changes: list[Change] = []
         for name in self.wanted(machine.name):
@@ -229,6 +243,8 @@ class Placer:
             use = uses(machine, name)
             idle_s = min(use.idle_s, now - status.since)
             is_used = use.running > 0 or demands.get(name, NO_DEMAND).waiting > 0
+            if self._others(machine, name, machines) < self._count(name).least:
+                continue
             if status.state is KeptState.LOADED and not is_used and idle_s >= model.ttl_s:
                 reason = f"it had no requests for {model.ttl_s:g} s"
                 changes += self._unwant(machine, name, reason, now)
@@ -256,30 +272,34 @@ class Placer:
         demands: Demands,
         uses: Uses,
         now: float,
-        *,
-        is_served: bool,
     ) -> list[Change]:
-        """Load a model for the requests that wait for it, where that costs least."""
+        """Load a model where that costs least: for the requests that wait for it, where no server
+        of it holds their prompts, or as many servers are wanted; or because some are wanted without
+        any request. Only the first server displaces models with work, and one that nobody asks for
+        displaces none."""
+        demand, count = demands.get(model, NO_DEMAND), self._count(model)
         places = [one for one in machines.values() if model in self.wanted(one.name)]
         if any(one.statuses[model].state is not KeptState.LOADED for one in places):
             return []  # it is coming
-        demand = demands[model]
+        fitting = [one for one in places if _holds(one, model, demand.context_tokens)]
+        copies = len(fitting) + count.elsewhere
+        wanted = max(count.least, count.wanted if demand.waiting else 0)
+        if copies and len(places) + count.elsewhere >= wanted:
+            return []
         best: tuple[tuple[float, float, str], KeptMachine, Swap] | None = None
         for machine in machines.values():
             if model not in machine.models or machine in places:
                 continue
             if machine.statuses[model].state is KeptState.FAILED:
                 continue
+            if not _holds(machine, model, demand.context_tokens):
+                continue
             view = self._view(machine, uses, machines)
             swap = find_swap(view, model, demands, self.options, now)
-            if swap is None:
+            if swap is None or (copies and swap.displaces_work):
                 continue
-            if places or is_served:
-                # What was queued before the last load says nothing about its slots.
-                loaded_s = min((now - one.statuses[model].since for one in places), default=inf)
-                late_s = REPLICA_LOADS * view.load_s(model)
-                if swap.displaces_work or min(demand.longest_wait_s, loaded_s) < late_s:
-                    continue
+            if swap.victims and not demand.waiting:
+                continue
             key = (swap.cost_s, view.load_s(model) * (1 + len(swap.victims)), machine.name)
             if best is None or key < best[0]:
                 best = key, machine, swap
@@ -287,6 +307,8 @@ class Placer:
             return []
         requests = "1 request" if demand.waiting == 1 else f"{demand.waiting} requests"
         reason = f"{requests} waited, the first for {demand.longest_wait_s:.1f} s"
+        if copies or not demand.waiting:
+            reason = f"{wanted} of its servers are wanted"
         return self._apply(best[1], model, best[2], reason, now)
 
     def _apply(
@@ -322,7 +344,30 @@ class Placer:
             pinned=self.pinned(machine.name),
             uses={name: uses(machine, name) for name in machine.models},
             loads_s={name: load_estimate_s(name, machine, machines) for name in machine.models},
+            surplus=frozenset(
+                name
+                for name in self.wanted(machine.name)
+                if self._others(machine, name, machines)
+                >= max(1, self._count(name).wanted, self._count(name).least)
+            ),
         )
+
+    def _count(self, model: str) -> ServerCounts:
+        return self._servers.get(model, ONE_SERVER)
+
+    def _others(self, machine: KeptMachine, model: str, machines: Mapping[str, KeptMachine]) -> int:
+        """The servers of a model that serve it besides this machine's."""
+        return self._count(model).elsewhere + sum(
+            model in self.wanted(one.name) and one.statuses[model].state is KeptState.LOADED
+            for one in machines.values()
+            if one is not machine
+        )
+
+
+def _holds(machine: KeptMachine, model: str, context_tokens: int) -> bool:
+    """Whether a slot of it holds prompts of this length; assumed where that is not known."""
+    known = machine.models[model].slot_tokens
+    return not known or known >= context_tokens
 
 
 def load_estimate_s(model: str, machine: KeptMachine, machines: Mapping[str, KeptMachine]) -> float:

@@ -1,6 +1,7 @@
 """Which loaded models may leave a machine for another one, and when.
 
-An idle model may leave at once. A model with work keeps its memory for a turn:
+An idle model may leave at once, and so may one that enough other machines have. A model with work
+keeps its memory for a turn:
 
     limit  = max_wait_s / rounds      rounds: how many models come one after the other into a place
     turn   = min(limit, load * min_share / (1 - min_share))
@@ -40,14 +41,15 @@ class PlacementOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineView:
-    """A machine at one moment: the models that are wanted there, those that an operator pinned, and
-    what loads take, by model."""
+    """A machine at one moment: the models that are wanted there, those that an operator pinned,
+    what loads take, by model, and the models of which other machines have as many as needed."""
 
     machine: KeptMachine
     wanted: tuple[str, ...]
     pinned: frozenset[str]
     uses: Mapping[str, ModelUse]
     loads_s: Mapping[str, float]
+    surplus: frozenset[str] = frozenset()
 
     def use(self, model: str) -> ModelUse:
         return self.uses.get(model, NO_USE)
@@ -171,7 +173,10 @@ def _cheapest(
 
 
 def _cost_of(view: MachineView, name: str, model: str, demands: Demands) -> float:
-    """Seconds of waiting for the requests of `name` if it leaves for `model` and returns."""
+    """Seconds of waiting for the requests of `name` if it leaves for `model` and returns; none if
+    others serve them."""
+    if name in view.surplus:
+        return 0.0
     requests = demands.get(name, NO_DEMAND).waiting + view.use(name).running
     return requests * (view.load_s(name) + view.load_s(model))
 
@@ -194,6 +199,8 @@ def _may_leave(
         return is_overdue or cost_s == 0.0
     if view.state(name) is not KeptState.LOADED:
         return False  # it loads for somebody, or leaves already
+    if name in view.surplus:
+        return True
     if cost_s == 0.0:
         return view.use(name).idle_s >= SETTLED_S
     loaded_s = now - view.machine.statuses[name].since

@@ -51,12 +51,12 @@ def fit_context(
     surely = state.prompt_sizes.at_least(model, request.prompt_chars // CHARS_PER_TOKEN)
     if max(likely, surely) < state.contexts.least:
         return resolved
-    sizes = _sizes(state, constraints)
+    sizes = _sizes(state, constraints) | _loadable_sizes(state, constraints)
     known = [tokens for tokens in sizes if tokens is not None]
     if not known:
         return resolved
     longest = max(known)
-    is_known = len(known) == len(sizes) and not _can_be_loaded(state, constraints)
+    is_known = len(known) == len(sizes)
     if mode is ContextFit.REJECT and is_known and surely > longest:
         return Reason.CONTEXT_LENGTH_EXCEEDED
     needed = min((tokens for tokens in known if tokens > likely), default=longest)
@@ -74,9 +74,13 @@ def _sizes(state: State, constraints: Constraints) -> set[int | None]:
     }
 
 
-def _can_be_loaded(state: State, constraints: Constraints) -> bool:
-    """Whether a server that does not run yet could serve it, with whatever context."""
-    return any(
-        constraints.model is None or constraints.model in readings
+def _loadable_sizes(state: State, constraints: Constraints) -> set[int | None]:
+    """The same of the models that machines could load for it."""
+    if constraints.allowed is not None:
+        return set()
+    return {
+        reading.context_tokens
         for readings in state.resolver.names.loadable.values()
-    )
+        for name, reading in readings.items()
+        if constraints.model is None or constraints.model == name
+    }

@@ -459,6 +459,7 @@ class Dispatcher(FleetUpdates):
                 waiting=known.waiting + len(queue),
                 longest_wait_s=max(known.longest_wait_s, longest_s),
                 waited_s=known.waited_s + longest_s * (1 + len(queue)) / 2,
+                context_tokens=max(known.context_tokens, queue.constraints.context_tokens),
             )
         return found
 

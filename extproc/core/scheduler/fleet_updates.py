@@ -259,6 +259,7 @@ class FleetUpdates:
         """The models that a machine's keeper can load, by all of their names; empty when it is
         gone. Requests for them are queued until one is loaded."""
         with self._call:
+            self.state.contexts.report_loadable(machine, readings)
             self._allocator.change_models(self.state.resolver.set_loadable(machine, readings), now)
             self._require_picks()
 

@@ -33,12 +33,13 @@ MAX_DAMPINGS: Final = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelScale:
-    """The servers that a model needs (`wanted`), and why."""
+    """The servers that a model needs (`wanted`), and why; `least` is its `min_servers`."""
 
     model: str
     wanted: int
     cause: Cause
     traffic: ModelTraffic
+    least: int = 0
 
 
 @dataclass(slots=True)
@@ -105,7 +106,13 @@ class ScaleAdvisor:
             damping = self._damping(model, objective)
             servers = damping.settle(wanted.servers, options.down_after_s, now)
             cause = wanted.cause if servers == wanted.servers else Cause.HELD
-            found[model] = ModelScale(model=model, wanted=servers, cause=cause, traffic=traffic)
+            found[model] = ModelScale(
+                model=model,
+                wanted=servers,
+                cause=cause,
+                traffic=traffic,
+                least=limits.min_servers,
+            )
         return found
 
     def arrived(self, resolved: ResolvedRequest, now: float) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extproc.core.placement.demand import ModelDemand, ModelUse
+from extproc.core.placement.demand import ModelDemand, ModelUse, ServerCounts
 from extproc.core.placement.machine import KeptMachine, KeptState
 from extproc.core.placement.placer import LEAST_LEFT_S, PlacementError, Placer
 from extproc.core.placement.swaps import PlacementOptions, do_fit
@@ -166,19 +166,6 @@ def test_a_pinned_model_comes_back_with_its_machine() -> None:
     assert placer.wanted("m") == ("a",)
 
 
-def test_a_second_machine_helps_when_one_is_not_enough() -> None:
-    """Without taking anything from others that work."""
-    first, second = machine("m", 15, a=10, b=10), machine("n", 15, a=10, b=10)
-    set_state(first, "a", KeptState.LOADED, 0.0, load_s=2.0)
-    busy = ModelUse(running=2, idle_s=0.0)
-    machines = {"m": first, "n": second}
-    placer = Placer()
-    placer.step(machines, {"a": waiting(5, 3.0)}, lambda *_: busy, 3.0)
-    assert placer.wanted("n") == ()
-    placer.step(machines, {"a": waiting(5, 5.0)}, lambda *_: busy, 5.0)
-    assert placer.wanted("n") == ("a",)
-
-
 @pytest.mark.parametrize("load_s", [1.0, 5.0, 12.0])
 @pytest.mark.parametrize("models", ["ab", "abc"])
 def test_nobody_starves_and_the_machine_serves(load_s: float, models: str) -> None:
@@ -330,3 +317,88 @@ def test_pins_outlive_the_picker() -> None:
     small = Placer()
     small.step({"m": full}, {}, unused, 1.0)
     assert small.pinned("m") == frozenset(), "they do not fit any more"
+
+
+def pair(**models: int) -> dict[str, KeptMachine]:
+    """Two machines with memory for one of these models each."""
+    return {name: machine(name, 10, **models) for name in ("m1", "m2")}
+
+
+def busy(_: KeptMachine, model: str) -> ModelUse:
+    return ModelUse(running=1, idle_s=0.0)
+
+
+def test_another_machine_loads_a_model_if_more_servers_are_wanted() -> None:
+    """And no model with work leaves for it, whatever waits."""
+    machines = pair(a=10, b=10)
+    set_state(machines["m1"], "a", KeptState.LOADED, 0.0)
+    demands = {"a": waiting(5, 50.0)}
+    placer = Placer()
+    for wanted in (0, 1):
+        counts = {"a": ServerCounts(wanted=wanted)}
+        assert placer.step(machines, demands, busy, 100.0, counts) == []
+    (change,) = placer.step(machines, demands, busy, 101.0, {"a": ServerCounts(wanted=2)})
+    assert (change.machine, change.model) == ("m2", "a")
+    assert change.reason == "2 of its servers are wanted"
+    other, others = Placer(), pair(a=10, b=10)
+    set_state(others["m1"], "a", KeptState.LOADED, 0.0)
+    set_state(others["m2"], "b", KeptState.LOADED, 0.0)
+    assert other.step(others, demands, busy, 101.0, {"a": ServerCounts(wanted=2)}) == []
+
+
+def test_servers_without_a_keeper_count() -> None:
+    machines = pair(a=10)
+    demands = {"a": waiting(5, 50.0)}
+    counts = {"a": ServerCounts(wanted=2, elsewhere=2)}
+    assert Placer().step(machines, demands, unused, 1.0, counts) == []
+    counts = {"a": ServerCounts(wanted=2, elsewhere=1)}
+    assert len(Placer().step(machines, demands, unused, 1.0, counts)) == 1
+
+
+def test_as_many_as_are_wanted_without_requests_are_loaded_where_there_is_memory() -> None:
+    """They displace nothing, and stay beyond their ttl_s; further ones do not."""
+    machines = pair(a=10, b=10)
+    for one in machines.values():
+        one.models = {**one.models, "a": replace(one.models["a"], ttl_s=60.0)}
+    set_state(machines["m1"], "b", KeptState.LOADED, 0.0)
+    placer, counts = Placer(), {"a": ServerCounts(wanted=1, least=1)}
+    (change,) = placer.step(machines, {}, unused, 1000.0, counts)
+    assert (change.machine, change.model) == ("m2", "a")
+    assert placer.wanted("m1") == ("b",)
+    set_state(machines["m2"], "a", KeptState.LOADED, 1000.0)
+    assert placer.step(machines, {}, unused, 2000.0, counts) == []
+    (gone,) = placer.step(machines, {}, unused, 2000.0, {"a": ServerCounts(least=0)})
+    assert (gone.machine, gone.is_load) == ("m2", False)
+
+
+def test_a_server_that_is_not_needed_makes_way_at_once() -> None:
+    """Although it is busy: others serve its model. The last one keeps its turn."""
+    machines = pair(a=10, b=10)
+    for one in machines.values():
+        set_state(one, "a", KeptState.LOADED, 99.0, load_s=10.0)
+    placer, demands = Placer(), {"b": waiting()}
+    assert placer.step(machines, demands, busy, 100.0, {"a": ServerCounts(wanted=2)}) == []
+    changes = placer.step(machines, demands, busy, 100.0, {"a": ServerCounts(wanted=1)})
+    assert [(one.model, one.is_load) for one in changes] == [("a", False), ("b", True)]
+    still = [name for name in machines if "a" in placer.wanted(name)]
+    assert len(still) == 1
+    set_state(machines[changes[0].machine], "a", KeptState.UNLOADED, 100.0)
+    set_state(machines[changes[0].machine], "b", KeptState.LOADED, 100.0)
+    again = placer.step(machines, {"b": waiting(9)}, busy, 101.0, {"b": ServerCounts(wanted=2)})
+    assert again == [], "a has work on its only machine"
+
+
+def test_a_prompt_is_loaded_for_where_its_slots_are_long_enough() -> None:
+    """Although another machine has the model loaded, with a shorter context."""
+    machines = pair(a=10, b=10)
+    for one, tokens in zip(machines.values(), (1024, 8192), strict=True):
+        one.models = {**one.models, "a": replace(one.models["a"], context_tokens=tokens)}
+    set_state(machines["m1"], "a", KeptState.LOADED, 0.0)
+    set_state(machines["m2"], "b", KeptState.LOADED, 0.0)
+    placer = Placer()
+    assert placer.step(machines, {"a": waiting()}, unused, 10.0) == []
+    long = {"a": replace(waiting(), context_tokens=8192)}
+    placer.step(machines, long, unused, 10.0)
+    assert placer.wanted("m2") == ("a",) and placer.wanted("m1") == ("a",)
+    too_long = {"a": replace(waiting(), context_tokens=16_384)}
+    assert Placer().step(machines, too_long, unused, 10.0) == []

@@ -135,6 +135,24 @@ def test_a_model_that_could_be_loaded_elsewhere_may_hold_anything() -> None:
     assert isinstance(fleet.ask(10_000_000), Picked)
 
 
+def test_the_context_of_a_model_counts_before_it_is_loaded() -> None:
+    """What fits no model is rejected at once, also while no server runs; what fits one that is not
+    loaded waits for it."""
+    readings = {"m": ModelReading(name="m", is_loaded=False, context_tokens=8000)}
+    empty = Fleet({})
+    empty.dispatcher.set_loadable("gpu-1", readings, 2.0)
+    rejected = empty.ask(10_000_000, model="m")
+    assert isinstance(rejected, Rejected) and rejected.reason is Reason.CONTEXT_LENGTH_EXCEEDED
+    assert isinstance(empty.ask(3000, model="m"), Queued)
+    empty.dispatcher.set_loadable("gpu-1", {}, 2.0)
+    fleet = Fleet({SMALL: 2000})
+    fleet.dispatcher.set_loadable("gpu-1", readings, 2.0)
+    assert isinstance(fleet.ask(1000, model="m"), Picked)
+    assert isinstance(fleet.ask(4000, model="m"), Queued)
+    assert fleet.dispatcher.demands(2.0)["m"].context_tokens == 8000
+    assert isinstance(fleet.ask(10_000_000, model="m"), Rejected)
+
+
 @pytest.mark.parametrize("mode", [ContextFit.ROUTE, ContextFit.OFF])
 def test_other_modes_reject_nothing(mode: ContextFit) -> None:
     fleet = Fleet(MIXED, mode)

@@ -217,7 +217,11 @@ async def test_a_server_that_gives_no_answer_is_restarted(
     await kept.until_state(ModelState.LOADED)
 
 
-async def test_a_problem_is_an_issue_of_the_endpoint(keep: Callable[..., Kept]) -> None:
+async def test_a_problem_is_an_issue_of_the_endpoint(
+    keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until its server is loaded again."""
+    monkeypatch.setattr(model_server, "FIRST_PAUSE_S", 60.0)
     kept = keep()
     kept.start()
     await kept.until_state(ModelState.LOADED)

@@ -9,7 +9,6 @@ import grpc
 from extproc.admin import AdminDependencies, AdminService, add_reflection
 from extproc.admin.agents import SERVICE as AGENTS_SERVICE
 from extproc.admin.agents import AgentsService
-from extproc.admin.auth.guard import Guard
 from extproc.admin.dependencies import (
     AdminEndpoints,
     PlacementAccess,
@@ -20,13 +19,12 @@ from extproc.admin.keepers import SERVICE as KEEPERS_SERVICE
 from extproc.admin.keepers import KeepersService
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
 from extproc.app.ports import bind
-from extproc.app.security import exposure
+from extproc.app.security.exposure import Secrets
 from extproc.app.version import own_version
 from extproc.core.address import Address
 from extproc.core.processes import Processes
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
-from extproc.settings import Settings
 from extproc.stream.dry_run import dry_run
 from extproc.stream.exchange import ExchangeOptions
 from extproc.transport import ServiceTable
@@ -93,10 +91,9 @@ class AdminPort:
             )
         )
 
-    async def start(self, settings: Settings, guard: Guard) -> int:
-        """Serve where the settings say; returns the port. Raises `ListenError` if it cannot, and
-        `SettingsError` for certificates that cannot be used."""
-        self._server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=(guard,))
+    async def start(self, address: str, secrets: Secrets) -> int:
+        """Serve at `address`; returns the port. Raises `ListenError` if it cannot."""
+        self._server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=(secrets.guard,))
         self.service.add_to(self._server)
         self._agents.add_to(self._server)
         self._keepers.add_to(self._server)
@@ -106,12 +103,7 @@ class AdminPort:
         add_reflection(
             self._server, (ADMIN_SERVICE, AGENTS_SERVICE, KEEPERS_SERVICE, HEALTH_SERVICE)
         )
-        port = bind(
-            self._server,
-            settings.listen.admin,
-            "listen.admin",
-            exposure.admin_credentials(settings),
-        )
+        port = bind(self._server, address, "listen.admin", secrets.admin_credentials)
         await self._server.start()
         return port
 

@@ -8,9 +8,8 @@ import grpc
 from extproc.admin import add_reflection
 from extproc.admin.external_scaler import SERVICE, ExternalScaler
 from extproc.app.ports import bind
-from extproc.app.security import exposure
+from extproc.app.security.exposure import Secrets
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.settings import Settings
 from extproc.transport import ServiceTable
 from extproc.transport.grpcio_server import add_calls
 from extproc.transport.health import SERVICE as HEALTH_SERVICE
@@ -32,10 +31,9 @@ class KedaPort:
         self._health = health
         self._server: grpc.aio.Server | None = None
 
-    async def start(self, settings: Settings) -> int:
-        """Serve where the settings say; returns the port, 0 without one. Raises `ListenError` if
-        it cannot, and `SettingsError` for certificates that cannot be used."""
-        if settings.keda.listen is None:
+    async def start(self, address: str | None, secrets: Secrets) -> int:
+        """Serve at `address`; returns the port, 0 without one. Raises `ListenError`."""
+        if address is None:
             return 0
         self._server = grpc.aio.server(options=OPTIONS)
         self._scaler.add_to(self._server)
@@ -43,8 +41,7 @@ class KedaPort:
         self._health.add_to(health)
         add_calls(self._server, health)
         add_reflection(self._server, (SERVICE, HEALTH_SERVICE))
-        credentials = exposure.keda_credentials(settings)
-        port = bind(self._server, settings.keda.listen, "keda.listen", credentials)
+        port = bind(self._server, address, "keda.listen", secrets.keda_credentials)
         await self._server.start()
         return port
 

@@ -262,11 +262,18 @@ class Service:
         )
         self.on_members: Callable[[], None] = _nothing
         """Called when endpoints came or went, before any of them gets a request."""
+        self._secrets: exposure.Secrets | None = None
         self._server: DataPlaneServer | None = None
         self.grpc_port = 0
         self.admin_port = 0
         self.keda_port = 0
         self.http_port = 0
+
+    def prepare(self) -> None:
+        """Read tokens and certificates long before `start`, as a spare does. They follow their
+        files from then on, and a mistake in a file keeps what was read before. Raises
+        `SettingsError`; blocks on the disk."""
+        self._secrets = exposure.read_secrets(self.settings.present)
 
     async def start(self, inherited_keys: Mapping[str, str] | None = None) -> None:
         """Begin to serve; raises `ListenError` when a port cannot be had, and `SettingsError`.
@@ -274,10 +281,9 @@ class Service:
         `inherited_keys` are those of the process before this one, for a keys file with a mistake.
         """
         settings = self.settings.present
-        guard = exposure.guard(settings)
-        exposure.check_exposure(settings)
+        secrets = self._secrets or exposure.read_secrets(settings)
         self.client_keys.open(inherited_keys)
-        self._actions.token = exposure.pages_token(settings)
+        self._actions.token = secrets.pages_token
         self._core_events.listen()
         self.dispatcher.set_loadable(
             options.SCALED_MODELS, options.scaled_models(settings), time.monotonic()
@@ -286,8 +292,8 @@ class Service:
         listen = settings.listen
         self._server, self.grpc_port = self._data_plane(settings, table, time.monotonic)
         try:
-            self.admin_port = await self._admin_port.start(settings, guard)
-            self.keda_port = await self._keda_port.start(settings)
+            self.admin_port = await self._admin_port.start(listen.admin, secrets)
+            self.keda_port = await self._keda_port.start(settings.keda.listen, secrets)
             self.http_port = await _listen(self._pages, listen.http)
             if self._usage is not None:
                 self._usage.start()

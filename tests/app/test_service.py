@@ -14,7 +14,7 @@ from extproc.app import ListenError, Service
 from extproc.core.address import Address
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
-from extproc.settings import Settings
+from extproc.settings import Settings, SettingsError
 from tests.fakes.authority import Authority
 
 ANYWHERE = dict.fromkeys(("grpc", "admin", "http"), "127.0.0.1:0")
@@ -52,6 +52,44 @@ async def test_a_renewed_certificate_is_served_at_the_next_handshake(
         assert await asyncio.to_thread(ssl.get_server_certificate, place) in pair.cert.read_text()
     finally:
         await service.stop()
+
+
+@pytest.mark.parametrize("broken", ["token", "cert.pem", None])
+async def test_a_spare_takes_over_with_a_mistake_in_a_file(
+    broken: str | None, tmp_path: Path
+) -> None:
+    """It keeps what it read of that file before; what changed in others is used. A process that
+    never read the file does not start."""
+    authority = Authority(tmp_path)
+    pair = authority.issue("server")
+    cert, token = tmp_path / "cert.pem", tmp_path / "token"
+    cert.write_bytes(pair.cert.read_bytes())
+    token.write_text("before")
+    settings = Settings.model_validate(
+        {
+            "listen": ANYWHERE,
+            "admin": {"token_file": str(token)},
+            "admin_tls": {"cert_file": str(cert), "key_file": str(pair.key)},
+        }
+    )
+    spare = Service(settings)
+    spare.prepare()
+    token.write_text("after")
+    if broken is not None:
+        (tmp_path / broken).write_text("")
+    await spare.start()
+    used = "before" if broken == "token" else "after"
+    credentials = grpc.ssl_channel_credentials(authority.ca.read_bytes())
+    try:
+        async with grpc.aio.secure_channel(f"127.0.0.1:{spare.admin_port}", credentials) as channel:
+            await AdminStub(channel).GetStatus(
+                pb.GetStatusRequest(), metadata=(("authorization", f"Bearer {used}"),)
+            )
+    finally:
+        await spare.stop()
+    if broken is not None:
+        with pytest.raises(SettingsError):
+            await Service(settings).start()
 
 
 async def test_a_missing_key_of_the_settings_keeps_back_no_key_of_the_operators(

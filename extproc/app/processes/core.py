@@ -110,6 +110,7 @@ class Core:
     async def run(self) -> int:
         self._loop.add_signal_handler(signal.SIGTERM, self._child.report, "leaving")
         self._loop.add_signal_handler(signal.SIGHUP, self._spawn_reload)
+        self._service.prepare()
         gc.collect()
         gc.freeze()  # what is here stays
         self._child.report("started")

@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,30 @@ from extproc.transport.certificates import CertificateError, CertificateFiles, C
 
 ADMIN_TOKEN: Final = "COXSWAIN_ADMIN_TOKEN"  # noqa: S105  # the name of a variable
 AGENTS_TOKEN: Final = "COXSWAIN_AGENTS_TOKEN"  # noqa: S105  # the same
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secrets:
+    """What the ports for operators, agents and KEDA need of the files that the settings name.
+    Certificates follow their files; the credentials are None without TLS."""
+
+    guard: Guard
+    pages_token: Token | None
+    admin_credentials: grpc.ServerCredentials | None
+    keda_credentials: grpc.ServerCredentials | None
+
+
+def read_secrets(settings: Settings) -> Secrets:
+    """Read them all, and check that no port is unprotected. Raises `SettingsError`; blocks on the
+    disk."""
+    found = Secrets(
+        guard=guard(settings),
+        pages_token=pages_token(settings),
+        admin_credentials=admin_credentials(settings),
+        keda_credentials=keda_credentials(settings),
+    )
+    check_exposure(settings)
+    return found
 
 
 def check_exposure(settings: Settings) -> None:

@@ -1,4 +1,4 @@
-"""Queries name servers; only this module uses dnspython.
+"""Queries name servers; only this module and its sockets use dnspython.
 
 Every foreign error becomes a `Failed` value. Unlike the system's resolver this one reports
 TTLs and SRV records, uses TCP if an answer was cut, and reads no hosts file.
@@ -16,6 +16,7 @@ import dns.resolver
 
 from extproc.core.address import Address
 from scraper.discovery.dns_cache import Failed, Found, Nothing
+from scraper.discovery.dns_sockets import DnsSockets
 
 TRY_S = 1.0
 LIFETIME_S = 3.0
@@ -40,6 +41,7 @@ class Resolver:
     def __init__(self, nameservers: Sequence[Address] = ()) -> None:
         self._nameservers = tuple(nameservers)
         self._resolver: dns.asyncresolver.Resolver | None = None
+        self._sockets = DnsSockets()
 
     async def hosts(self, name: str) -> tuple[Hosts, Hosts]:
         """The IPv4 and the IPv6 addresses of a name, queried at the same time."""
@@ -54,7 +56,11 @@ class Resolver:
         try:
             # A name without a final dot goes through the search list, as people expect.
             return await self._configured().resolve(
-                name, kind, search=not name.endswith("."), lifetime=LIFETIME_S
+                name,
+                kind,
+                search=not name.endswith("."),
+                lifetime=LIFETIME_S,
+                backend=self._sockets,
             )
         except (dns.resolver.NXDOMAIN, dns.resolver.NoAnswer):
             return Nothing()

@@ -17,17 +17,20 @@ SEEN_WITHIN_S: Final = 10.0
 """The maximum time between a lost connection and the scrape that shows the death."""
 UNSURE_S: Final = 1.0
 """For this time a lost connection counts as a death although the server was not scraped since."""
+TOGETHER_S: Final = 0.5
+"""Connections to one server that are lost within this time were lost by one death."""
 REMEMBERED_S: Final = 600.0
 MAX_REQUESTS: Final = 1024
 """Requests that are remembered; the one with the oldest lost connection is dropped."""
 
 
 class _Suspect:
-    __slots__ = ("deaths", "last_at", "lost")
+    __slots__ = ("deaths", "last_at", "last_lost", "lost")
 
     def __init__(self) -> None:
         self.deaths = 0
         self.last_at = 0.0
+        self.last_lost: tuple[Address, float] | None = None
         self.lost: dict[Address, float] = {}
         """Where it lost its connection, and when; the server was not scraped since."""
 
@@ -52,6 +55,9 @@ class PoisonGuard:
                 self._drop(next(iter(self._suspects)))
         self._suspects.move_to_end(fingerprint)
         suspect.last_at = now
+        last, suspect.last_lost = suspect.last_lost, (address, now)
+        if last is not None and last[0] == address and now - last[1] < TOGETHER_S:
+            return  # an equal request beside it: it is the same death
         died_at = self._died_at.get(address)
         if died_at is not None and now - died_at <= SEEN_WITHIN_S:
             suspect.deaths += 1

@@ -49,6 +49,16 @@ def test_a_death_may_be_seen_before_the_lost_connection() -> None:
     assert guard.is_poison(KILLER, 60.0)
 
 
+def test_equal_requests_at_one_server_see_one_death() -> None:
+    """Also if a scrape shows the death between their lost connections."""
+    guard = PoisonGuard()
+    lose(guard, ONE, 1.0)
+    guard.lost_connection(KILLER, ONE, 1.2)
+    assert not guard.is_poison(KILLER, 1.3)
+    guard.lost_connection(KILLER, TWO, 1.3)
+    assert guard.is_poison(KILLER, 1.4)
+
+
 def test_an_immediate_retry_is_rejected_before_the_deaths_are_seen() -> None:
     guard = PoisonGuard()
     guard.lost_connection(KILLER, ONE, 1.0)

@@ -14,8 +14,8 @@ from typing import Any, Final
 import httpx
 
 from extproc.cluster.engine import EngineError
+from extproc.security.secret_file import SecretFileError, is_header_value, read_secret
 
-MAX_TOKEN_BYTES: Final = 64 * 1024
 MAX_REASON: Final = 200
 OK: Final = 200
 CREATED: Final = 201
@@ -79,13 +79,16 @@ class ApiServer:
             raise EngineError(text[:MAX_REASON]) from None
 
     def _read_token(self) -> str:
-        try:
-            with self._token.open("rb") as file:
-                return file.read(MAX_TOKEN_BYTES).decode("ascii").strip()
-        except FileNotFoundError:
+        """Empty where there is no such file."""
+        if not self._token.exists():
             return ""
-        except (OSError, UnicodeDecodeError):
-            raise EngineError(f"{self._token}: it cannot be read") from None
+        try:
+            token = read_secret(self._token)
+        except SecretFileError as error:
+            raise EngineError(str(error)) from None
+        if token and not is_header_value(token):
+            raise EngineError(f"{self._token} holds no token")
+        return token
 
 
 def default_url() -> str:

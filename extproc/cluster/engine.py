@@ -90,3 +90,12 @@ class Engine(Protocol):
 
     async def aclose(self) -> None:
         """End all connections."""
+
+
+def apply_changes(entries: dict[str, str], changes: Mapping[str, str | None]) -> None:
+    """Put these texts into `entries`, and remove those that are None."""
+    for key, text in changes.items():
+        if text is None:
+            entries.pop(key, None)
+        else:
+            entries[key] = text

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from extproc.cluster.engine import apply_changes
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -58,11 +60,7 @@ class IntentStore:
         target = self._wanted if self._arriving is None else self._arriving
         if target is None:
             return
-        for address, text in changes.items():
-            if text is None:
-                target.pop(address, None)
-            else:
-                target[address] = text
+        apply_changes(target, changes)
         if ends and self._arriving is not None:
             self._wanted, self._arriving = self._arriving, None
 

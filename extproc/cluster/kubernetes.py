@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from extproc.cluster.api_server import ApiServer, ConflictError, Object
-from extproc.cluster.engine import EngineError
+from extproc.cluster.engine import EngineError, apply_changes
 from extproc.cluster.members import member_of
 from extproc.cluster.shared_record import Observer, SharedRecord
 
@@ -210,11 +210,7 @@ class KubernetesEngine:
             if found is not None and _epoch(found) > record.epoch:
                 return  # a later leader has written it
             entries = {} if found is None else _entries(found)
-            for address, text in changes.items():
-                if text is None:
-                    entries.pop(address, None)
-                else:
-                    entries[address] = text
+            apply_changes(entries, changes)
             metadata = _metadata(found, self._map_name)
             notes = {**(metadata.get("annotations") or {}), EPOCH: str(record.epoch)}
             body = {

@@ -43,7 +43,7 @@ class Picker:
     def disable(self, address: Address) -> None:
         self.dispatcher.set_intent(address, Intent.DISABLED, self.small.now)
 
-    def told(self, *, is_all: bool = False) -> dict[str, str]:
+    def reported(self, *, is_all: bool = False) -> dict[str, str]:
         return {
             address: text
             for address, text in self.intents.changes(is_all=is_all).items()
@@ -61,12 +61,12 @@ async def test_everything_survives_by_the_engine_alone() -> None:
     await before.added.add(arrival())
     for address in (first, ADDED):
         before.disable(address)
-    await after.intents.restore(before.told(), is_warm=False)
+    await after.intents.restore(before.reported(), is_warm=False)
     assert after.intent(first) is after.intent(ADDED) is Intent.DISABLED
     assert after.intent(second) is Intent.ACTIVE
     [kept] = after.added.present()
     assert kept == arrival()
-    assert after.told() == before.told(is_all=True)
+    assert after.reported() == before.reported(is_all=True)
 
 
 async def test_an_intent_waits_for_its_endpoint() -> None:
@@ -74,7 +74,7 @@ async def test_an_intent_waits_for_its_endpoint() -> None:
     picker = Picker(1)
     entry = json.dumps({"intent": "draining"})
     await picker.intents.restore({str(LATE): entry}, is_warm=True)
-    assert picker.told() == {str(LATE): entry}, "the engine goes on to keep it"
+    assert picker.reported() == {str(LATE): entry}, "the engine goes on to keep it"
     picker.set_members("agents", [EndpointSpec(address=LATE)])
     assert picker.intent(LATE) is Intent.DRAINING
     assert picker.intents.changes() == {}
@@ -83,7 +83,7 @@ async def test_an_intent_waits_for_its_endpoint() -> None:
 async def test_an_intent_does_not_wait_for_ever() -> None:
     picker = Picker(1)
     await picker.intents.restore({str(LATE): json.dumps({"intent": "draining"})}, is_warm=False)
-    assert picker.told()
+    assert picker.reported()
     picker.small.now += PENDING_S
     assert picker.intents.changes() == {str(LATE): None}
     picker.set_members("agents", [EndpointSpec(address=LATE)])
@@ -96,7 +96,7 @@ async def test_what_fronts_have_brought_is_newer() -> None:
     first, second = before.small.addresses
     await before.added.add(arrival())
     before.disable(first)
-    entries = before.told()
+    entries = before.reported()
     after.intents.set(first, Intent.ACTIVE)
     after.intents.set(second, Intent.DISABLED)
     await after.intents.restore(entries, is_warm=True)
@@ -115,7 +115,7 @@ async def test_what_an_operator_asked_of_this_core_is_newer() -> None:
     assert picker.intent(address) is Intent.DISABLED
 
 
-async def test_only_what_is_new_is_told() -> None:
+async def test_only_what_is_new_is_reported() -> None:
     picker = Picker(1)
     [address] = picker.small.addresses
     picker.disable(address)
@@ -141,4 +141,4 @@ async def test_what_cannot_be_read_harms_nothing_else() -> None:
     }
     await picker.intents.restore(entries, is_warm=False)
     assert picker.intent(address) is Intent.DISABLED
-    assert list(picker.told()) == [str(address)]
+    assert list(picker.reported()) == [str(address)]

@@ -21,6 +21,16 @@ def is_held(call: HandCall) -> bool:
     return any(reply.HasField("override_message_timeout") for reply in call.sent)
 
 
+async def one_running(request_id: str) -> tuple[FakeFront, FakeCore, HandCall]:
+    """A front that follows a core with one slot, and a request that has it."""
+    front, first = FakeFront(), FakeCore(1)
+    await front.follow(first)
+    first.lead()
+    call = front.ask(request_id)
+    await eventually(lambda: sent_to(call))
+    return front, first, call
+
+
 async def test_a_request_is_served_through_a_front() -> None:
     front, core = FakeFront(), FakeCore(1)
     await front.follow(core)
@@ -72,11 +82,7 @@ async def test_queued_requests_keep_their_order_and_running_ones_their_slots() -
 
 
 async def test_a_request_that_came_without_a_core_comes_behind_those_that_were_queued() -> None:
-    front, first = FakeFront(), FakeCore(1)
-    await front.follow(first)
-    first.lead()
-    running = front.ask("running")
-    await eventually(lambda: sent_to(running))
+    front, first, _ = await one_running("running")
     queued = front.ask("queued")
     await eventually(lambda: is_held(queued))
     first.die()
@@ -141,11 +147,7 @@ async def test_a_decision_that_no_front_heard_is_made_again() -> None:
 @pytest.mark.parametrize("is_duplex", [False, True])
 async def test_a_body_is_not_asked_for_twice(is_duplex: bool) -> None:
     """The core dies between the headers and the body, and in the middle of the queue."""
-    front, first = FakeFront(), FakeCore(1)
-    await front.follow(first)
-    first.lead()
-    running = front.ask("running")
-    await eventually(lambda: sent_to(running))
+    front, first, running = await one_running("running")
     call = HandCall().open(front.table["/envoy.service.ext_proc.v3.ExternalProcessor/Process"])
     headers = envoy.request_headers(x_request_id="a", content_type="application/json")
     call.say(envoy.with_body(headers, is_duplex=is_duplex))
@@ -177,11 +179,7 @@ async def test_a_body_is_not_asked_for_twice(is_duplex: bool) -> None:
 
 async def test_what_a_core_answered_is_not_answered_again() -> None:
     """Response headers that the core before has heard release the lease here too."""
-    front, first = FakeFront(), FakeCore(1)
-    await front.follow(first)
-    first.lead()
-    call = front.ask("a")
-    await eventually(lambda: sent_to(call))
+    front, first, call = await one_running("a")
     call.say(envoy.response_headers(body_bytes=10, served=str(sent_to(call))))
     await eventually(lambda: len(call.sent) == 2)
     first.die()
@@ -201,11 +199,7 @@ async def test_what_a_core_answered_is_not_answered_again() -> None:
 async def test_the_next_core_hears_of_an_end_without_a_core(is_answered: bool) -> None:
     """It counts, and the slot is given back as ever: at once behind an answer, and with the word
     of the server where the client left."""
-    front, first = FakeFront(), FakeCore(1)
-    await front.follow(first)
-    first.lead()
-    call = front.ask("a")
-    await eventually(lambda: sent_to(call))
+    front, first, call = await one_running("a")
     first.die()
     await settle()
     if is_answered:
@@ -230,11 +224,7 @@ async def test_the_next_core_hears_of_an_end_without_a_core(is_answered: bool) -
 @pytest.mark.parametrize("ends", ["before the hello", "after the hello"])
 async def test_a_lease_that_has_ended_does_not_hide_a_request_of_another_core(ends: str) -> None:
     """A leader that was cut off has sent it to the same server: its slot is foreign, not free."""
-    front, first = FakeFront(), FakeCore(1)
-    await front.follow(first)
-    first.lead()
-    call = front.ask("a")
-    await eventually(lambda: sent_to(call))
+    front, first, call = await one_running("a")
     first.die()
     await settle()
     second = FakeCore(1)

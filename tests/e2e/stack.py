@@ -447,9 +447,9 @@ class Stack:
                 os.kill(child.pid, signal.SIGCONT)
 
 
-async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    """Ask again and again until the answer is yes; raises TimeoutError after a minute."""
-    async with asyncio.timeout(PATIENCE_S):
+async def until(is_so: Callable[[], Awaitable[bool]], timeout_s: float = PATIENCE_S) -> None:
+    """Ask again and again until the answer is yes; raises TimeoutError after that time."""
+    async with asyncio.timeout(timeout_s):
         while not await is_so():  # noqa: ASYNC110  # the condition lives in another process
             await asyncio.sleep(POLL_S)
 

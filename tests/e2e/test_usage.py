@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from extproc.demo.model import ModelShape
+from extproc.usage.ended_tasks import PATIENCE_S as UNDECIDED_S
 from tests.e2e.conftest import QUICK
 from tests.e2e.stack import CHAT, MODEL_SHAPE, Stack, chat, until
+from tests.fakes.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.e2e, pytest.mark.llama, pytest.mark.timeout(600)]
 
@@ -165,7 +167,7 @@ async def test_tokens_are_those_that_the_servers_count(
             return not differences(saved(path), truth, tolerance)
 
         try:
-            await until(is_counted)
+            await until(is_counted, UNDECIDED_S + PATIENCE_S)
         except TimeoutError:
             pytest.fail(f"{saved(path)} of {truth}; {left} clients left")
         passed = (await stack.status())["outcomes"].get("passed", 0)
@@ -183,8 +185,7 @@ async def test_tokens_are_those_that_the_servers_count(
     # left while the server read the prompt, a scrape saw what the server does not count.
     most = truth.cached * (1.1 if leaving else 1.0)
     assert 0.9 * truth.cached <= saved(path).cached <= most
-    # A busy machine lets a slot be used again before a scrape saw who left it.
-    assert saved(path).uncounted <= left / 3
+    assert saved(path).uncounted <= left / 10
 
 
 async def test_a_picker_that_stops_delays_no_response(llama: None, tmp_path: Path) -> None:

@@ -51,9 +51,8 @@ def reap_rest() -> None:
             return  # none is left
 
 
-def run_server(command: list[str]) -> None:
-    """In the new process: become the server."""
-    parent = os.getppid()
+def run_server(command: list[str], parent: int) -> None:
+    """In the new process: become the server, unless `parent`, which has forked it, is gone."""
     request(PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != parent:
         os._exit(NOT_RUN)
@@ -76,10 +75,11 @@ def main() -> None:
     request(PR_SET_CHILD_SUBREAPER, 1)
     if os.getppid() != keeper:
         sys.exit(1)
+    own = os.getpid()
     server = os.fork()
     if server == 0:
         os.setpgid(0, 0)
-        run_server(command)
+        run_server(command, own)
     with suppress(OSError):
         os.setpgid(server, server)  # whichever of the two comes first
     signal.signal(signal.SIGTERM, lambda *_: kill_group(server, signal.SIGTERM))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from extproc.demo.process import Child
+from extproc.keeper import guard
 from extproc.keeper.log_ring import LogRing
 from extproc.keeper.server_process import ServerProcess
 from tests.demo.test_process import gone, is_alive
@@ -124,3 +125,14 @@ async def test_a_command_that_is_not_there_is_said() -> None:
         await process.wait()
     assert process.how_it_ended() == "ended with exit status 127"
     assert log.tail(1) == ["/no/such/llama-server: No such file or directory"]
+
+
+def test_a_server_does_not_start_without_its_guard(tmp_path: Path) -> None:
+    """A guard that dies right after the fork leaves a process with another parent."""
+    begun = tmp_path / "begun"
+    child = os.fork()
+    if child == 0:
+        guard.run_server(["touch", str(begun)], os.getpid())  # nobody is its own parent
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == guard.NOT_RUN
+    assert not begun.exists()

@@ -92,13 +92,20 @@ class SlotReading:
 
     @property
     def whole_prompt_tokens(self) -> int | None:
-        """The length of the prompt; None while it is not known, during the prefill."""
+        """The length of the prompt; None while it is not known, during the prefill: before its
+        first batch a slot still holds what the previous task has left."""
         cached, processed = self.cached_tokens, self.processed_tokens
         if cached is None or processed is None:
             return self.prompt_tokens
-        if self.decoded_tokens:
-            return cached + processed
-        return None if cached else self.prompt_tokens  # nothing cached: the prompt so far
+        return cached + processed if self.decoded_tokens else None
+
+    @property
+    def cached_share(self) -> float | None:
+        """The part of the prompt that was found in the cache; None while it is not known."""
+        if self.cached_tokens == 0 and self.processed_tokens:
+            return 0.0  # known after the first batch; before it every task shows 0
+        whole = self.whole_prompt_tokens
+        return self.cached_tokens / whole if whole and self.cached_tokens is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -253,14 +253,12 @@ def _record_sample(latency: EndpointLatency, run: InFlightRequest, first_s: floa
 def _record_cache(
     state: State, address: Address, run: InFlightRequest, reading: SlotReading
 ) -> None:
-    real_tokens = reading.whole_prompt_tokens
-    if not run.remembered or not real_tokens or not run.is_valid_sample:
-        return
-    if reading.cached_tokens is None:
+    found_share = reading.cached_share
+    if not run.remembered or found_share is None or not run.is_valid_sample:
         return
     memory = state.prefix_caches.memory(address)
     if memory is not None:
-        found_share = reading.cached_tokens / real_tokens  # the server counts tokens differently
+        # A share, because the server counts tokens differently.
         found_blocks = found_share * run.request.likely_tokens / BLOCK_TOKENS
         is_learned = run.answered_at is not None
         chain = run.request.prompt_blocks

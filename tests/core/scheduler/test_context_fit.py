@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -192,6 +193,19 @@ def test_the_ratio_is_learned_from_what_servers_show() -> None:
         fleet.dispatcher.release(decision.lease, LeaseEnd.SERVED, at + 0.1)
         fleet.observe(decision.lease.address, (), at + 0.2)
     assert fleet.goes_to(1000) == {LARGE}
+
+
+def test_a_prompt_is_measured_when_its_response_begins() -> None:
+    """Until then a slot may show the first batch, or what the previous task has left."""
+    fleet = Fleet(MIXED)
+    decision = fleet.ask(1500)
+    assert isinstance(decision, Picked)
+    begun = SlotReading(task_id=1, prompt_tokens=130, cached_tokens=0, processed_tokens=0)
+    fleet.observe(decision.lease.address, (begun,), 3.0)
+    assert isinstance(fleet.ask(40_000), Rejected)
+    whole = replace(begun, prompt_tokens=1501, processed_tokens=1500, decoded_tokens=1)
+    fleet.observe(decision.lease.address, (whole,), 4.0)
+    assert isinstance(fleet.ask(17_000), Rejected)
 
 
 @given(

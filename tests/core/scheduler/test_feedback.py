@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -261,6 +262,15 @@ def test_the_real_length_of_a_prompt_shows_what_was_cached() -> None:
     assert reading.whole_prompt_tokens == 1000
     half = SlotReading(task_id=1, prompt_tokens=2048, cached_tokens=40, processed_tokens=0)
     assert half.whole_prompt_tokens is None
+    assert reading.cached_share == 0.99 and half.cached_share is None
+
+
+def test_a_task_shows_nothing_cached_before_its_first_batch() -> None:
+    """A server says 0 of the cache then, and the prompt of the previous task."""
+    begun = SlotReading(task_id=1, prompt_tokens=130, cached_tokens=0, processed_tokens=0)
+    assert begun.whole_prompt_tokens is None and begun.cached_share is None
+    batch = replace(begun, prompt_tokens=2048, processed_tokens=2048)
+    assert batch.whole_prompt_tokens is None and batch.cached_share == 0.0
 
 
 def test_a_fast_and_a_slow_server_are_distinguished_by_their_ends_alone() -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from google.protobuf.message import Message
     from rich.console import Console
 
@@ -57,6 +59,13 @@ def console() -> Console:
 def print_json(value: object, *, is_line: bool = False) -> None:
     """Print as JSON, over several lines or, for a stream of values, in one."""
     typer.echo(json.dumps(value, indent=None if is_line else 2, ensure_ascii=False))
+
+
+def print_list(name: str, values: Mapping[str, Any], *, is_line: bool = False) -> None:
+    """Print a list as JSON: its items below `name`, then how many there are, then the rest of
+    `values`. There may be more than are printed: `total` of `values` says so."""
+    items = values[name]
+    print_json({name: items, "total": len(items), **values}, is_line=is_line)
 
 
 def print_document(content: object, output: DocumentFormat, *, heading: str = "") -> None:

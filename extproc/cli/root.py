@@ -27,6 +27,7 @@ from extproc.cli.commands import (
     up,
     usage,
 )
+from extproc.cli.rpc_command import hands_down
 from extproc.cli.worded_help import use_words
 
 COMMANDS = (
@@ -58,6 +59,9 @@ Examples:
   coxswain up
   coxswain serve --config coxswain.yaml
   coxswain endpoints
+  coxswain --picker gpu-1:9003 --ca ca.pem queue
+
+The options of the connection may stand before or behind a command that asks a picker.
 """
 
 root = typer.Typer(
@@ -80,7 +84,9 @@ def _show_version(is_wanted: bool) -> None:
 
 
 @root.callback()
+@hands_down
 def _coxswain(
+    _context: typer.Context,
     _version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),

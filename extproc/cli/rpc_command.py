@@ -5,6 +5,7 @@ import ipaddress
 import re
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from copy import copy
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, Final, ParamSpec, get_type_hints
@@ -21,6 +22,8 @@ Rest = ParamSpec("Rest")
 _PORT: Final = re.compile(r"^(\[[^\]]*\]|[^:]*):\d+$")
 """What an address with a port looks like; more colons are those of an IPv6 address."""
 PANEL: Final = "Connection"
+_HANDED: Final = "coxswain.connection"
+"""In the context of all nested commands: the options that stand before the command's name."""
 
 
 def _option(flag: str, type_: Any, default: Any, help_: str, **more: Any) -> tuple[Any, Any]:
@@ -97,9 +100,11 @@ def talks(
     @wraps(command)
     def run(context: typer.Context, **values: Any) -> None:
         if context.invoked_subcommand is not None:
-            _hand_down(context, context.invoked_subcommand)
+            _hand_down(context)
             return
+        handed = context.meta.get(_HANDED, {})
         chosen = {name: values.pop(name) for name in _OPTIONS}
+        chosen |= {name: handed[name] for name in handed if not _is_given(context, name)}
         try:
             _run(_connection(**chosen), command, values)
         except PickerError as error:
@@ -108,6 +113,32 @@ def talks(
         except KeyboardInterrupt:
             raise typer.Exit(ExitCode.INTERRUPTED) from None
 
+    _take_options(run, command)
+    run.__doc__ = f"{inspect.getdoc(command)}\n\n{EXIT_CODES}"
+    return run
+
+
+def hands_down(command: Callable[Concatenate[typer.Context, Rest], None]) -> Callable[..., None]:
+    """Let typer run `command`, a program's callback, which takes the options of the connection
+    for the command behind it: `coxswain --picker X queue`. Its help does not list them. For a
+    command that asks no picker they are an error."""
+
+    @wraps(command)
+    def run(context: typer.Context, **values: Any) -> None:
+        own = {name: value for name, value in values.items() if name not in _OPTIONS}
+        command(context, **own)  # type: ignore[call-arg]  # those that it declares
+        _hand_down(context)
+        below = context.command.get_command(context, context.invoked_subcommand or "")  # type: ignore[attr-defined]
+        if context.meta[_HANDED] and below is not None and not _talks(below):
+            flags = ", ".join("--" + name.replace("_", "-") for name in context.meta[_HANDED])
+            raise typer.BadParameter(f"`coxswain {below.name}` does not take {flags} before it")
+
+    _take_options(run, command, hidden=True)
+    return run
+
+
+def _take_options(run: Callable[..., None], command: Callable[..., Any], **more: Any) -> None:
+    """Give `run` the signature that typer reads: the options of `command` and the connection's."""
     hints = get_type_hints(command, include_extras=True)
     own = list(inspect.signature(command).parameters.values())[1:]
     parameters = [
@@ -116,16 +147,19 @@ def talks(
         )
     ]
     parameters += [parameter.replace(annotation=hints[parameter.name]) for parameter in own]
-    parameters += [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    for name, (annotation, default) in _OPTIONS.items():
+        type_, option = annotation.__origin__, copy(annotation.__metadata__[0])
+        vars(option).update(more)
+        parameters.append(
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=default,
+                annotation=Annotated[type_, option],
+            )
         )
-        for name, (annotation, default) in _OPTIONS.items()
-    ]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    run.__doc__ = f"{inspect.getdoc(command)}\n\n{EXIT_CODES}"
-    return run
 
 
 def connection_of(said: Mapping[str, Any], timeout_s: float) -> Connection:
@@ -137,14 +171,21 @@ def connection_of(said: Mapping[str, Any], timeout_s: float) -> Connection:
     return _connection(**{**chosen, "timeout": timeout_s})
 
 
-def _hand_down(context: typer.Context, subcommand: str) -> None:
+def _hand_down(context: typer.Context) -> None:
     """`coxswain endpoints --picker X drain Y` means what it says."""
-    given = {
-        name: context.params[name]
-        for name in _OPTIONS
-        if getattr(context.get_parameter_source(name), "name", "DEFAULT") == "COMMANDLINE"
-    }
-    context.default_map = {subcommand: given}
+    handed: dict[str, Any] = context.meta.setdefault(_HANDED, {})
+    handed.update({name: context.params[name] for name in _OPTIONS if _is_given(context, name)})
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    return getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+
+
+def _talks(command: Any) -> bool:
+    """Whether it, or a command below it, takes the options of the connection."""
+    if CONNECTION_OPTIONS <= {parameter.name for parameter in command.params}:
+        return True
+    return any(_talks(below) for below in getattr(command, "commands", {}).values())
 
 
 def _run(

@@ -10,6 +10,8 @@ import pytest
 import typer.main
 
 from extproc.cli.root import root
+from extproc.usage.counts import UsageCounts, UsageKey
+from extproc.usage.store import UsageRow
 from tests.cli.typed_command import Command, Run, parsed
 from tests.fakes.picker import running_picker
 
@@ -112,10 +114,38 @@ async def test_status_and_version(run: Run) -> None:
 
 async def test_every_list_has_the_same_shape(run: Run) -> None:
     """An object with the items by their name, and how many there are."""
-    async with running_picker() as picker:
+
+    async def usage(*_: object) -> list[UsageRow]:
+        return [UsageRow(UsageKey(client, "", "m"), UsageCounts()) for client in "abc"]
+
+    async with running_picker(read_usage=usage) as picker:
         picker.add_ready(A)
-        endpoints = parsed(await run("endpoints", "-o", "json", picker=picker))
-        assert isinstance(endpoints["endpoints"], list) and endpoints["total"] == 1
-        for command in ("queue", "requests"):
+        lists = {
+            "endpoints": ("endpoints", 1),
+            "queue": ("requests", 0),
+            "requests": ("requests", 0),
+            "models": ("models", 0),
+            "scale": ("models", 0),
+            "members": ("members", 0),
+            "usage": ("usage", 3),
+        }
+        for command, (name, total) in lists.items():
             answer = parsed(await run(command, "-o", "json", picker=picker))
-            assert answer["requests"] == [] and answer["total_matching"] == 0
+            assert list(answer)[:2] == [name, "total"], command
+            assert (len(answer[name]), answer["total"]) == (total, total), command
+        cut = parsed(await run("usage", "-n", "1", "-o", "json", picker=picker))
+        assert (len(cut["usage"]), cut["total"]) == (1, 3)
+
+
+async def test_options_of_the_connection_may_stand_before_the_command(run: Run) -> None:
+    """As kubectl's; the one behind the command counts more. Who asks no picker refuses them."""
+    async with running_picker() as picker:
+        port = f"127.0.0.1:{picker.port}"
+        for words in (("queue",), ("endpoints", "list"), ("config", "live")):
+            assert (await run("--picker", port, *words)).exit_code == 0, words
+            behind = await run("--picker", "127.0.0.1:1", *words, "--picker", port)
+            assert behind.exit_code == 0, words
+            assert (await run("--picker", "127.0.0.1:1", *words)).exit_code == 3, words
+    for words in (("keys", "list"), ("serve",)):
+        refused = await run("--picker", "127.0.0.1:1", "--tls", *words)
+        assert refused.exit_code == 2 and "does not take --picker, --tls" in refused.stderr

@@ -62,7 +62,7 @@ class RequestCalls(AdminServicer):
         response = pb.ListRequestsResponse(
             total_running=sum(snapshot.state in WITH_SLOT for snapshot in snapshots),
             total_queued=len(self._dispatcher.queue),
-            total_matching=len(matching),
+            total=len(matching),
         )
         response.requests.extend(await self._requests(matching[:limit]))
         return response

@@ -51,10 +51,10 @@ class UsageCalls(AdminServicer):
         since = max(0.0, (time.time() - since_s) // HOUR_S * HOUR_S) if since_s else 0.0
         fields = [GROUPS[group] for group in GROUPS if group in by] if by else KEYS
         try:
-            rows = await self._read_usage(since, fields, limit)
+            rows = await self._read_usage(since, fields, MAX_LIMIT)
         except UsageError as error:
             raise not_now(str(error)) from None
-        return pb.ListUsageResponse(usage=map(_message, rows))
+        return pb.ListUsageResponse(usage=map(_message, rows[:limit]), total=len(rows))
 
 
 def _message(row: UsageRow) -> pb.Usage:

@@ -7,7 +7,7 @@ import typer
 from extproc.cli import completion
 from extproc.cli.admin_client import AdminClient
 from extproc.cli.durations import METAVAR, duration
-from extproc.cli.output import Format, OutputOption, WatchOption, plain, print_json
+from extproc.cli.output import Format, OutputOption, WatchOption, plain, print_json, print_list
 from extproc.cli.rpc_command import talks
 
 group = typer.Typer(rich_markup_mode=None)
@@ -81,7 +81,7 @@ async def _list(picker: AdminClient, output: Format, *, is_watching: bool) -> No
         return
     found = await all_endpoints(picker)
     if output is Format.JSON:
-        print_json({"endpoints": [plain(endpoint) for endpoint in found], "total": len(found)})
+        print_list("endpoints", {"endpoints": [plain(endpoint) for endpoint in found]})
     else:
         status = await picker.ask(picker.admin.GetStatus, pb.GetStatusRequest())
         show(found, status.problems)

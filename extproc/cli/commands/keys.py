@@ -12,7 +12,7 @@ import typer
 
 from extproc.cli.exit_codes import ExitCode
 from extproc.cli.options import ConfigOption, settings_from
-from extproc.cli.output import Format, OutputOption, print_json
+from extproc.cli.output import Format, OutputOption, print_json, print_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,7 +105,7 @@ def list_(
     place = _file(file, config)
     entries = read_client_keys(place)
     if output is Format.JSON:
-        print_json({"keys": [_plain(entry) for entry in entries]})
+        print_list("keys", {"keys": [_plain(entry) for entry in entries]})
         return
     _print_table(entries)
     plain = sum(entry.key is not None for entry in entries)
@@ -143,7 +143,7 @@ def revoke(
     with _reported():
         entries = revoke_keys(place, name, key_id)
     if output is Format.JSON:
-        print_json({"keys": [_plain(entry) for entry in entries]})
+        print_list("keys", {"keys": [_plain(entry) for entry in entries]})
         return
     for entry in entries:
         typer.echo(f"revoked key {entry.id} of {name}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from extproc.cli.admin_client import AdminClient
-from extproc.cli.output import Format, OutputOption, console, plain, print_json, printable
+from extproc.cli.output import Format, OutputOption, console, plain, print_list, printable
 from extproc.cli.rpc_command import talks
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ async def members(picker: AdminClient, output: OutputOption = Format.TABLE) -> N
     answer = await picker.ask(picker.admin.GetStatus, pb.GetStatusRequest())
     cluster = answer.processes.cluster
     if output is Format.JSON:
-        print_json(plain(cluster))
+        print_list("members", plain(cluster))
         return
     if not answer.processes.HasField("cluster"):
         typer.echo("This picker is no member of a cluster; see docs/cluster.md.")

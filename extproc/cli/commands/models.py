@@ -8,7 +8,16 @@ import typer
 
 from extproc.cli.admin_client import AdminClient, PickerError
 from extproc.cli.exit_codes import ExitCode
-from extproc.cli.output import Format, OutputOption, console, plain, print_json, printable, seconds
+from extproc.cli.output import (
+    Format,
+    OutputOption,
+    console,
+    plain,
+    print_json,
+    print_list,
+    printable,
+    seconds,
+)
 from extproc.cli.rpc_command import talks
 
 if TYPE_CHECKING:
@@ -53,7 +62,7 @@ async def models(picker: AdminClient, output: OutputOption = Format.TABLE) -> No
 
     answer = await picker.ask(picker.admin.ListModels, pb.ListModelsRequest())
     if output is Format.JSON:
-        print_json(plain(answer))
+        print_list("models", plain(answer))
     else:
         _show(answer)
 

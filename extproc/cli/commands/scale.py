@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from extproc.cli.admin_client import AdminClient
-from extproc.cli.output import Format, OutputOption, console, plain, print_json, printable, seconds
+from extproc.cli.output import Format, OutputOption, console, plain, print_list, printable, seconds
 from extproc.cli.rpc_command import talks
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ async def scale(
 
     answer = await picker.ask(picker.admin.ListScale, pb.ListScaleRequest(objective=objective))
     if output is Format.JSON:
-        print_json(plain(answer))
+        print_list("models", plain(answer))
     else:
         _show(answer)
 

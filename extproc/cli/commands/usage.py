@@ -7,7 +7,7 @@ import typer
 
 from extproc.cli.admin_client import AdminClient
 from extproc.cli.durations import METAVAR, positive_duration
-from extproc.cli.output import plain, print_json
+from extproc.cli.output import plain, print_list
 from extproc.cli.rpc_command import talks
 
 
@@ -83,7 +83,7 @@ async def usage(
     request = pb.ListUsageRequest(since_s=since or 0.0, by=groups, limit=limit)
     answer = await picker.ask(picker.admin.ListUsage, request)
     if output is UsageFormat.JSON:
-        print_json(plain(answer))
+        print_list("usage", plain(answer))
     elif output is UsageFormat.CSV:
         typer.echo(csv_of(answer), nl=False)
     else:

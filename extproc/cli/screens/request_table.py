@@ -14,7 +14,7 @@ from extproc.cli.output import (
     Format,
     console,
     plain,
-    print_json,
+    print_list,
     printable,
     seconds,
     word,
@@ -32,11 +32,11 @@ async def show_requests(
     """Print what matches, once or each second until interrupted; raises `PickerError`."""
     answer = await picker.ask(picker.admin.ListRequests, request)
     if output is Format.JSON:
-        print_json(plain(answer), is_line=is_watching)
+        print_list("requests", plain(answer), is_line=is_watching)
         while is_watching:
             await asyncio.sleep(REFRESH_S)
             answer = await picker.ask(picker.admin.ListRequests, request)
-            print_json(plain(answer), is_line=True)
+            print_list("requests", plain(answer), is_line=True)
         return
     screen = console()
     if not is_watching:
@@ -52,8 +52,8 @@ async def show_requests(
 def table_of(answer: pb.ListRequestsResponse) -> Group:
     """The table, with the totals."""
     total = Text(f"{answer.total_running} running, {answer.total_queued} queued")
-    if answer.total_matching > len(answer.requests):
-        total.append(f"; {len(answer.requests)} of {answer.total_matching} are shown (--limit)")
+    if answer.total > len(answer.requests):
+        total.append(f"; {len(answer.requests)} of {answer.total} are shown (--limit)")
     if not answer.requests:
         return Group(total)
     has_models = any(request.model for request in answer.requests)

@@ -65,14 +65,14 @@ async def test_lists_running_and_waiting(picker: FakePicker) -> None:
         (1, 2),
         (2, 2),
     ]
-    assert (answer.total_running, answer.total_queued, answer.total_matching) == (1, 2, 3)
+    assert (answer.total_running, answer.total_queued, answer.total) == (1, 2, 3)
     assert answer.requests[0].endpoint == A and not answer.requests[1].endpoint
     assert answer.requests[0].state == pb.REQUEST_STATE_RUNNING
     assert answer.requests[1].age_s >= answer.requests[2].age_s >= 0
     waiting = await listed(picker, states=[pb.REQUEST_STATE_QUEUED], limit=1)
     assert [request.request_id for request in waiting.requests] == ["r1"]
-    assert waiting.total_matching == 2
-    assert (await listed(picker, endpoint=A)).total_matching == 1
+    assert waiting.total == 2
+    assert (await listed(picker, endpoint=A)).total == 1
     for call in calls:
         call.cancel()
 
@@ -200,7 +200,7 @@ async def test_a_request_whose_body_still_comes(picker: FakePicker) -> None:
     call = await picker.ask("r1", has_body=True)
     assert isinstance(await call.read(), ext_proc.ProcessingResponse), "the body is asked for"
     found = await listed(picker)
-    assert (found.total_running, found.total_queued, found.total_matching) == (0, 0, 1)
+    assert (found.total_running, found.total_queued, found.total) == (0, 0, 1)
     assert found.requests[0].state == pb.REQUEST_STATE_READING
     code, text = await rejection(picker.admin.WatchQueue(pb.WatchQueueRequest(id="r1")).read())
     assert code is grpc.StatusCode.FAILED_PRECONDITION and "its body is still arriving" in text

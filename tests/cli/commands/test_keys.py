@@ -59,8 +59,8 @@ async def test_json(run: Run, tmp_path: Path) -> None:
     added = parsed(await run("keys", "add", "web", *at))
     entry = {field: added[field] for field in ("name", "id", "added", "is_hashed")}
     assert entry["name"] == "web" and digest_of(added["key"]).startswith(entry["id"])
-    assert parsed(await run("keys", "list", *at)) == {"keys": [entry]}
-    assert parsed(await run("keys", "revoke", "web", *at)) == {"keys": [entry]}
+    assert parsed(await run("keys", "list", *at)) == {"keys": [entry], "total": 1}
+    assert parsed(await run("keys", "revoke", "web", *at)) == {"keys": [entry], "total": 1}
     given = await run("keys", "add", "web", "--stdin", *at, stdin=f"{OWN}\n")
     assert "key" not in json.loads(given.stdout) and OWN not in given.output
     assert parsed(given)["id"] == digest_of(OWN)[:12]

@@ -50,7 +50,7 @@ def drawn(*requests: pb.Request, matching: int | None = None) -> list[str]:
         requests=requests,
         total_running=1,
         total_queued=1,
-        total_matching=len(requests) if matching is None else matching,
+        total=len(requests) if matching is None else matching,
     )
     screen.print(table_of(answer))
     assert isinstance(screen.file, StringIO)

@@ -311,16 +311,16 @@ class ListRequestsRequest(_message.Message):
     def __init__(self, limit: _Optional[int] = ..., states: _Optional[_Iterable[_Union[RequestState, str]]] = ..., endpoint: _Optional[str] = ...) -> None: ...
 
 class ListRequestsResponse(_message.Message):
-    __slots__ = ("requests", "total_running", "total_queued", "total_matching")
+    __slots__ = ("requests", "total_running", "total_queued", "total")
     REQUESTS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_RUNNING_FIELD_NUMBER: _ClassVar[int]
     TOTAL_QUEUED_FIELD_NUMBER: _ClassVar[int]
-    TOTAL_MATCHING_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
     requests: _containers.RepeatedCompositeFieldContainer[Request]
     total_running: int
     total_queued: int
-    total_matching: int
-    def __init__(self, requests: _Optional[_Iterable[_Union[Request, _Mapping]]] = ..., total_running: _Optional[int] = ..., total_queued: _Optional[int] = ..., total_matching: _Optional[int] = ...) -> None: ...
+    total: int
+    def __init__(self, requests: _Optional[_Iterable[_Union[Request, _Mapping]]] = ..., total_running: _Optional[int] = ..., total_queued: _Optional[int] = ..., total: _Optional[int] = ...) -> None: ...
 
 class WatchQueueRequest(_message.Message):
     __slots__ = ("id",)
@@ -842,10 +842,12 @@ class Usage(_message.Message):
     def __init__(self, client: _Optional[str] = ..., objective: _Optional[str] = ..., model: _Optional[str] = ..., requests: _Optional[int] = ..., rejected: _Optional[int] = ..., uncounted: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., slot_s: _Optional[float] = ...) -> None: ...
 
 class ListUsageResponse(_message.Message):
-    __slots__ = ("usage",)
+    __slots__ = ("usage", "total")
     USAGE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
     usage: _containers.RepeatedCompositeFieldContainer[Usage]
-    def __init__(self, usage: _Optional[_Iterable[_Union[Usage, _Mapping]]] = ...) -> None: ...
+    total: int
+    def __init__(self, usage: _Optional[_Iterable[_Union[Usage, _Mapping]]] = ..., total: _Optional[int] = ...) -> None: ...
 
 class ListScaleRequest(_message.Message):
     __slots__ = ("objective",)

@@ -60,6 +60,8 @@ class _Task:
     """It was busy after a scrape that began then."""
     prompt: int | None = None
     prefilled: int = 0
+    last_shown: int | None = None
+    """What the slot held at the last scrape."""
     cached: int = 0
     decoded: int = 0
     remaining: int | None = None
@@ -76,7 +78,11 @@ class _Task:
         decoded = reading.decoded_tokens or 0
         self.busy_at = began_at
         self.cached = max(self.cached, reading.cached_tokens or 0)
-        self.prefilled = max(self.prefilled, reading.prompt_tokens or 0)
+        # Before its first batch a slot shows what the previous task has left.
+        is_begun = decoded or reading.cached_tokens or reading.processed_tokens
+        if is_begun or reading.prompt_tokens == self.last_shown:
+            self.prefilled = max(self.prefilled, reading.prompt_tokens or 0)
+        self.last_shown = reading.prompt_tokens
         self.remaining = reading.remaining_tokens
         if decoded and reading.whole_prompt_tokens is not None:
             self.prompt = reading.whole_prompt_tokens

@@ -180,6 +180,17 @@ def test_a_prefill_that_was_cut_counts_as_far_as_it_came(server: Server) -> None
     assert server.work_at(3.0) == [work(512, 0)]
 
 
+def test_what_the_previous_task_left_in_a_slot_is_not_counted(server: Server) -> None:
+    """The first scrape came before the first batch of 100 tokens."""
+    old = SlotReading(task_id=7, prompt_tokens=9000, cached_tokens=0, processed_tokens=0)
+    server.scrape(1.0, old)
+    server.scrape(1.1, replace(old, prompt_tokens=100))
+    server.scrape(1.2, replace(old, prompt_tokens=100))
+    server.tasks.left(Left(opened_at=0.9, left_at=1.25))
+    server.scrape(1.3, busy(8, 5, 1))
+    assert server.work_at(1.3 + PATIENCE_S) == [work(100, 0)]
+
+
 def test_what_cannot_be_told_apart_is_not_waited_for_for_ever(server: Server) -> None:
     """Tasks of requests that bypass the picker are nobody's."""
     server.scrape(2.0, busy(7, 30, 11), busy(8, 40, 12))

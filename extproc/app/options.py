@@ -136,6 +136,7 @@ def exchange_options(
         retries=envoy.retries,
         limits=limits,
         keys=keys,
+        answers_health=envoy.health,
         uploads=UploadLimits(
             idle_s=envoy.request_body_idle_timeout_s,
             min_rate_bytes_per_s=envoy.request_body_min_rate_bytes_per_s,

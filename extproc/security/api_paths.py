@@ -48,6 +48,9 @@ SLOT_PATHS: Final = dict.fromkeys(_GENERATING, Kind.GENERATION) | dict.fromkeys(
 MODELS_PATHS: Final = frozenset({"/v1/models", "/models"})
 """A GET of one of these lists the models."""
 
+HEALTH_PATHS: Final = frozenset({"/health", "/v1/health"})
+"""A GET of one of these shows a server's health."""
+
 _BESIDE_SLOTS = (
     "GET /health",
     "GET /v1/health",

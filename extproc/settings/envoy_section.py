@@ -83,6 +83,11 @@ class EnvoySettings(Section):
     countdown: bool = True
     """Whether clients can read the queue position of their request at GET /queue/{request-id}.
     Envoy then connects to listen.http, for this path only."""
+    health: bool = False
+    """Whether GET /health and /v1/health through Envoy show the slots of the whole fleet: status,
+    slots_idle and slots_processing, with 200 while any endpoint that gets requests has a slot, and
+    otherwise 503. Load balancers need no client's key for it. false: one of the servers
+    responds."""
     message_timeout_s: SomeSeconds = 1.0
     """How many seconds Envoy waits for a response of Coxswain before it continues without it. Time
     in the queue does not count."""

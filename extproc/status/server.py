@@ -31,8 +31,8 @@ MAX_KEPT: Final = 100
 
 
 class StatusServer:
-    """The dashboard at `/`, `/status`, `/activity`, `/healthz`, `/readyz`, `/metrics`, and further
-    `routes`.
+    """The dashboard at `/`, `/status`, `/activity`, `/health`, `/healthz`, `/readyz`, `/metrics`,
+    and further `routes`.
 
     Only what the routes bring may change anything. No answer is kept by caches.
     """
@@ -54,6 +54,7 @@ class StatusServer:
         app.on_response_prepare.append(_forbid_caching)
         app.router.add_get("/", self._page)
         app.router.add_get("/healthz", _alive)
+        app.router.add_get("/health", self._health)
         app.router.add_get("/readyz", self._ready)
         app.router.add_get("/status", self._status)
         app.router.add_get("/activity", self._activity)
@@ -81,6 +82,12 @@ class StatusServer:
     async def _page(self, _: web.Request) -> web.Response:
         page = self._dashboard
         return web.Response(text=page.html, content_type="text/html", headers=page.headers)
+
+    async def _health(self, _: web.Request) -> web.Response:
+        health = self._sources.health()
+        return web.Response(
+            status=health.http_status, body=health.as_json(), content_type="application/json"
+        )
 
     async def _ready(self, _: web.Request) -> web.Response:
         obstacles = self._sources.obstacles()

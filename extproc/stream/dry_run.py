@@ -24,6 +24,8 @@ def dry_run(
         head = codec.read_request_head(headers)
     except codec.BadRequestError as error:
         return _refused(str(error))
+    if options.answers_health and options.paths.asks_for_health(head.method, head.path):
+        return Explanation(candidates=(), takes_slot=False, resolved={"answered_by": OURS})
     kind = options.paths.slot_kind(head.method, head.path)
     if kind is None:
         if options.paths.is_closed(head.method, head.path):

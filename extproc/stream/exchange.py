@@ -453,9 +453,9 @@ class Exchange:
             case PassThrough(addresses):
                 self.stage = Stage.PASSING
                 self._send_to(addresses)
-            case LocalReply(body):
+            case LocalReply(body, status):
                 self.stage = Stage.ANSWERED
-                self._say(codec.immediate_json(body))
+                self._say(codec.immediate_json(body, status))
             case InvalidRequest(reason, text, retry_after_s):
                 self._reject(reason, retry_after_s, text)
             case _:

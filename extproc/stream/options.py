@@ -14,7 +14,8 @@ class ExchangeOptions:
     """`queue_timeout_s` is how long a request may wait at most, in seconds; `started_at` the
     Unix time that is shown for models; `retries` how often Envoy tries again by itself. `limits`
     are those of clients; they count what clients use, so they are the same over a reload.
-    `keys` are those of clients, None where everybody may ask."""
+    `keys` are those of clients, None where everybody may ask. With `answers_health`, the picker
+    answers requests for the health of a server, for the whole fleet."""
 
     queue_timeout_s: float = 60.0
     adds_response_headers: bool = True
@@ -25,3 +26,4 @@ class ExchangeOptions:
     retries: int = 3
     limits: ClientLimits = field(default_factory=lambda: ClientLimits({}))
     keys: KnownKeys | None = None
+    answers_health: bool = False

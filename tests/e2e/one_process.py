@@ -102,7 +102,8 @@ async def running(
             if is_steered:
                 fleet = service.dispatcher.fleet
                 await until(lambda: any(each.health in SERVING for each in fleet))
-                await _until_steered(client)
+                # The picker may answer for the health of its servers itself.
+                await _until_steered(client, "/props" if settings.envoy.health else "/health")
             yield stack
     finally:
         process.terminate()
@@ -110,12 +111,12 @@ async def running(
         await service.stop()
 
 
-async def _until_steered(client: httpx.AsyncClient) -> None:
+async def _until_steered(client: httpx.AsyncClient, path: str) -> None:
     """Envoy listens, and its picker has told it the fleet."""
     async with asyncio.timeout(20):
         while True:
             try:
-                answer = await client.get("/health", headers={"authorization": "Bearer sk-web"})
+                answer = await client.get(path, headers={"authorization": "Bearer sk-web"})
             except httpx.TransportError:
                 answer = None
             if answer is not None and "x-coxswain-endpoint" in answer.headers:

@@ -59,6 +59,7 @@ async def test_keys_open_while_they_are_in_the_file(
     file.write_text("web sk-web\n", encoding="ascii")
     async with FakeLlamaServer() as server:
         values = {"endpoints": [str(server.address)], "clients": {"keys_file": str(file)}}
+        values |= {"envoy": {"health": True}}
         async with running(tmp_path, values, printed=printed) as stack:
             key = new_key()
             add_key(file, "batch", key, DAY)
@@ -81,6 +82,9 @@ async def test_keys_open_while_they_are_in_the_file(
             file.write_text(f"{whole}nonsense\n", encoding="ascii")
             await until_problem(stack)
             assert (await stack.client.get("/props", headers=bearer("sk-web"))).status_code == 200
+            health = await stack.client.get("/health?mine=2")  # balancers have no key
+            assert (health.status_code, health.json()["status"]) == (200, "ok")
+            assert not [asked for asked in server.asked if "mine=2" in str(asked.query)]
             await stack.service.stop()
             for shown in (bearer("sk-web"), bearer(key), {}):
                 lost = await stack.client.get("/props", headers=shown)

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from extproc.core.processes import ClusterMember, ClusterReport
+from extproc.core.scheduler.fleet_health import FleetHealth
 from extproc.status import StatusServer, StatusSources
 from tests.e2e.conftest import QUICK
 from tests.e2e.pool import StackPool, shares
@@ -179,7 +180,11 @@ async def served(answer: object) -> AsyncIterator[str]:
 
     server = StatusServer(
         StatusSources(
-            status=report, activity=lambda _: activity(), obstacles=lambda: (), metrics=metrics
+            health=lambda: FleetHealth(idle=0, processing=0),
+            status=report,
+            activity=lambda _: activity(),
+            obstacles=lambda: (),
+            metrics=metrics,
         ),
     )
     port = await server.start("127.0.0.1", 0)

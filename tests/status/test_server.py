@@ -11,7 +11,10 @@ import httpx
 import pytest
 from aiohttp import web
 
+from extproc.core.scheduler.fleet_health import FleetHealth
 from extproc.status import Hosts, StatusServer, StatusSources, server
+
+NO_SLOTS = FleetHealth(idle=0, processing=0)
 
 
 @dataclass
@@ -19,6 +22,7 @@ class Told:
     """What the pages are told."""
 
     obstacles: tuple[str, ...] = ()
+    health: FleetHealth = NO_SLOTS
     status: dict[str, Any] = field(default_factory=dict)
 
     asked: int = 0
@@ -32,6 +36,7 @@ class Told:
             return b"coxswain_slots 2\n"
 
         return StatusSources(
+            health=lambda: self.health,
             status=status,
             activity=lambda endpoint: {"endpoint": endpoint, "asked": self.count()},
             obstacles=lambda: self.obstacles,
@@ -73,6 +78,23 @@ async def test_readiness_in_words(told: Told, client: httpx.AsyncClient) -> None
     answer = await client.get("/readyz")
     assert answer.status_code == 503
     assert answer.text.splitlines() == ["no endpoint is ready", "10.0.0.1:8080 is down"]
+
+
+async def test_health_for_balancers(told: Told, client: httpx.AsyncClient) -> None:
+    """`/health` is 503 without a slot, and 200 with any, also while all are busy."""
+    answer = await client.get("/health")
+    assert (answer.status_code, answer.json()["status"]) == (503, "error")
+    told.health = FleetHealth(idle=0, processing=3)
+    answer = await client.get("/health")
+    assert (answer.status_code, answer.headers["content-type"].split(";")[0]) == (
+        200,
+        "application/json",
+    )
+    assert answer.json() == {
+        "status": "no slot available",
+        "slots_idle": 0,
+        "slots_processing": 3,
+    }
 
 
 async def test_status_is_json_and_never_cached(told: Told, client: httpx.AsyncClient) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from extproc.core.rejection import Reason
@@ -63,6 +65,14 @@ def test_a_dry_run_changes_nothing() -> None:
     for _ in range(3):
         assert explained(harness).position == 1
     assert not harness.fleet.dispatcher.queue
+
+
+def test_who_answers_for_the_health_of_the_fleet() -> None:
+    """A server, unless the settings say that the picker does."""
+    harness = ExchangeHarness(1)
+    assert not explained(harness, "/health", method="GET").resolved
+    harness.options = replace(harness.options, answers_health=True)
+    assert explained(harness, "/health", method="GET").resolved == {"answered_by": OURS}
 
 
 def test_the_body_counts_as_in_a_real_request() -> None:

@@ -10,6 +10,7 @@ from extproc.app.version import own_version
 from extproc.core.processes import Processes
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
+from extproc.core.scheduler.fleet_health import fleet_health
 from extproc.status import (
     Countdown,
     Hosts,
@@ -56,6 +57,7 @@ class Pages:
         self._started_at = time.monotonic()
         self._server = StatusServer(
             StatusSources(
+                health=lambda: fleet_health(dispatcher),
                 status=self._status,
                 activity=activity.as_json,
                 obstacles=self.obstacles,

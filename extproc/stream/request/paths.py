@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from extproc.core.request import Kind
-from extproc.security.api_paths import MODELS_PATHS, OPEN_PATHS, SLOT_PATHS
+from extproc.security.api_paths import HEALTH_PATHS, MODELS_PATHS, OPEN_PATHS, SLOT_PATHS
 from extproc.security.path_rule import (
     HIDDEN_CHARACTER,
     METHODS,
@@ -45,6 +45,7 @@ class Paths:
             if not self._is_closed("POST", f"{place}{path}")
         }
         self._models = frozenset(f"{place}{path}" for place in places for path in MODELS_PATHS)
+        self._health = frozenset(f"{place}{path}" for place in places for path in HEALTH_PATHS)
 
     def slot_kind(self, method: str, path: str) -> Kind | None:
         """How a request for `path` (with or without a query, in any spelling) uses its slot.
@@ -59,6 +60,12 @@ class Paths:
     def asks_for_models(self, method: str, path: str) -> bool:
         """Whether it requests the list of models."""
         return method == "GET" and (path in self._models or normalised(path) in self._models)
+
+    def asks_for_health(self, method: str, path: str) -> bool:
+        """Whether it requests a server's health, on an open path."""
+        if method != "GET" or not (path in self._health or normalised(path) in self._health):
+            return False
+        return not self.is_closed(method, path)
 
     def is_closed(self, method: str, path: str) -> bool:
         """Whether the path is closed, in any spelling. A request without a path comes from a

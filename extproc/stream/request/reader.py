@@ -1,7 +1,8 @@
 """Reads the headers and the body of one request until it can be submitted.
 
     headers --without a client's key----------> InvalidRequest, if clients have keys
-            --takes no slot-------------------> PassThrough, or LocalReply (the models of the fleet)
+            --takes no slot-------------------> PassThrough, or LocalReply (the models of the fleet,
+                                                or its health, also without a key)
             --its path is closed--------------> InvalidRequest
             --takes a slot, body is needed----> None until enough has arrived --> NeedsSlot
             --takes a slot--------------------> NeedsSlot
@@ -20,6 +21,7 @@ from extproc.core.rejection import Reason
 from extproc.core.request import Kind, Request
 from extproc.core.scheduler.decision import Picked
 from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.fleet_health import fleet_health
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy import codec
 from extproc.stream.envoy.body_mode import BodyMode
@@ -63,9 +65,10 @@ class PassThrough:
 
 @dataclass(frozen=True, slots=True)
 class LocalReply:
-    """The picker responds itself."""
+    """The picker responds itself, with JSON."""
 
     body: bytes
+    status: int = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +117,16 @@ class RequestReader:
         except codec.BadRequestError as error:
             self.head = error.head
             return self._unauthorized() or InvalidRequest(Reason.BAD_REQUEST, str(error))
+        paths = self._options.paths
+        if self._options.answers_health and paths.asks_for_health(head.method, head.path):
+            health = fleet_health(self._dispatcher)
+            return LocalReply(health.as_json(), health.http_status)
         if unauthorized := self._unauthorized():
             return unauthorized
         try:
             self._hint = read_subset(message, self._dispatcher.subset_hints)
         except HintError as hint_error:  # mypyc allows one type for each name
             return InvalidRequest(Reason.BAD_REQUEST, str(hint_error))
-        paths = self._options.paths
         self._kind = _kind_of(head, paths)
         if self._kind is None:
             if head.path and paths.is_closed(head.method, head.path):

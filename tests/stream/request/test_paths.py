@@ -130,6 +130,15 @@ def test_the_models_are_asked_for_below_the_prefix_too() -> None:
     assert not PATHS.asks_for_models("GET", "/llama/v1/models")
 
 
+def test_health_is_asked_for_on_open_paths() -> None:
+    for path in ("/health", "/v1/health", "/llama/health/", "//v1/./health"):
+        assert Paths("/llama").asks_for_health("GET", path)
+    assert not PATHS.asks_for_health("GET", "/llama/health")
+    assert not PATHS.asks_for_health("POST", "/health")
+    assert not PATHS.asks_for_health("GET", "/healthz")
+    assert not Paths(blocked=rules("/health")).asks_for_health("GET", "/health")
+
+
 OPEN = """
 GET /health | GET /v1/health | GET /v1/models | GET /models | GET /props | GET /props?model=m
 POST /tokenize | POST /detokenize | POST /apply-template | POST /v1/messages/count_tokens

@@ -336,3 +336,30 @@ def test_while_no_model_is_known_a_server_is_asked() -> None:
     harness = ExchangeHarness(4)
     reply = harness.feed(harness.exchange(), envoy.request_headers("/v1/models", "GET"))[0]
     assert envoy.destination(reply)
+
+
+def test_the_health_of_the_fleet_is_a_servers_unless_it_is_asked_for() -> None:
+    """With the setting the picker itself shows all slots, busy or not; without a slot it is 503."""
+    harness = ExchangeHarness(2, 1)
+    ask_health = envoy.request_headers("/health", "GET")
+    assert envoy.destination(harness.feed(harness.exchange(), ask_health)[0])
+    harness.options = replace(harness.options, answers_health=True)
+    harness.fleet.pick()
+    (answer,) = harness.feed(harness.exchange(), ask_health)
+    immediate = answer.immediate_response
+    assert immediate.status.code == 200
+    assert json.loads(immediate.body) == {"status": "ok", "slots_idle": 2, "slots_processing": 1}
+    harness.fleet.name()
+    (answer,) = harness.feed(harness.exchange(), ask_health)
+    assert (answer.immediate_response.status.code, harness.asked) == (503, [])
+
+
+def test_health_needs_no_clients_key() -> None:
+    """Balancers have none; all else needs one."""
+    harness = ExchangeHarness(1)
+    keys = KnownKeys({})
+    harness.options = replace(harness.options, answers_health=True, keys=keys)
+    (answer,) = harness.feed(harness.exchange(), envoy.request_headers("/health", "GET"))
+    assert answer.immediate_response.status.code == 200
+    (answer,) = harness.feed(harness.exchange(), envoy.request_headers("/props", "GET"))
+    assert answer.immediate_response.status.code == 401

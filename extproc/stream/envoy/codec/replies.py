@@ -163,11 +163,11 @@ def replaced_part(body: bytes) -> pb.ProcessingResponse:
     return response
 
 
-def immediate_json(body: bytes) -> pb.ProcessingResponse:
-    """Answer 200 with JSON instead of a server."""
+def immediate_json(body: bytes, status: int = OK) -> pb.ProcessingResponse:
+    """Answer with JSON instead of a server."""
     response = pb.ProcessingResponse()
     immediate = response.immediate_response
-    immediate.status.code = cast("http_status_pb2.StatusCode", OK)
+    immediate.status.code = cast("http_status_pb2.StatusCode", status)
     immediate.details = "coxswain_answered"
     immediate.body = body
     _set(immediate.headers, "content-type", "application/json")

@@ -78,6 +78,7 @@ def test_an_answer_of_ours() -> None:
     """JSON that pages of any origin may read, as they may read a llama-server's."""
     immediate = codec.immediate_json(b"{}").immediate_response
     assert (immediate.status.code, immediate.body) == (200, b"{}")
+    assert codec.immediate_json(b"{}", 503).immediate_response.status.code == 503
     assert envoy.set_headers(immediate.headers) == {
         "content-type": "application/json",
         "access-control-allow-origin": "*",

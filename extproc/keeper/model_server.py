@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from extproc.core.address import Address
+from extproc.core.placement.load_policy import FOREIGN_S, MAX_FAILURES, STABLE_S, retry_pause_s
 from extproc.keeper.command import saves_slots, server_command
 from extproc.keeper.log_ring import LogRing
 from extproc.keeper.model_status import ModelState, ModelStatus
@@ -34,13 +35,6 @@ from extproc.keeper.slot_store import SlotStore
 from extproc.keeper.trial import Trial
 from scraper.agent import AgentOptions
 
-FIRST_PAUSE_S: Final = 1.0
-LONGEST_PAUSE_S: Final = 30.0
-MAX_FAILURES: Final = 5
-STABLE_S: Final = 60.0
-"""A server that has served for this long has recovered: earlier failures are forgotten."""
-FOREIGN_S: Final = 10.0
-"""How long an unload waits for requests that bypass the picker."""
 UNCONFIRMED_S: Final = 600.0
 """How long it waits for busy slots if the picker did not say that its requests have ended."""
 TAIL_LINES: Final = 15
@@ -266,7 +260,7 @@ class ModelServer:
                 *(self.name, problem, self.name, detail),
             )
             return False
-        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (self._failures - 1))
+        pause_s = retry_pause_s(self._failures)
         log.warning("%s: %s; starting it again in %g s:\n%s", self.name, failure, pause_s, detail)
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from extproc.cli.root import root
-from extproc.keeper import model_server
+from extproc.core.placement import load_policy
 from extproc.keeper.link import KeeperLink, LinkOptions
 from extproc.keeper.replacer import Replacer
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
@@ -75,7 +75,7 @@ def states(picker: FakePicker) -> dict[str, str]:
 async def test_the_picker_loads_and_unloads(
     kit: Kit, run: Callable[..., Coroutine[Any, Any, Result]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_server, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(load_policy, "FIRST_PAUSE_S", 0.01)
     async with running_picker() as picker, linked(kit, picker):
         await until(lambda: states(picker) == {"qwen": "unloaded", "coder": "unloaded"})
         picker.keepers.want("gpu-1", ["qwen", "coder"])

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from extproc.core.address import Address
+from extproc.core.placement import load_policy
 from extproc.demo.port import free_ports
-from extproc.keeper import model_server
 from extproc.keeper.machine import Machine
 from extproc.keeper.model_server import ModelServer
 from extproc.keeper.model_status import ModelState
@@ -125,7 +125,7 @@ async def test_a_wish_may_change_at_any_time(kit: Kit) -> None:
 async def test_a_failed_model_has_no_memory_and_waits_for_an_operator(
     kit: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_server, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(load_policy, "FIRST_PAUSE_S", 0.01)
     kit.add("a", 60, "--exit-after", "0")
     kit.add("b", 60)
     kit.machine.want(["a", "b"])

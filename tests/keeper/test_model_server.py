@@ -16,6 +16,7 @@ import pytest
 
 from extproc.core.address import Address
 from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
+from extproc.core.placement import load_policy
 from extproc.demo.port import free_ports
 from extproc.keeper import model_server, server_report
 from extproc.keeper.model_server import ModelServer, endpoint_name
@@ -99,7 +100,7 @@ async def keep() -> AsyncIterator[Callable[..., Kept]]:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_server, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(load_policy, "FIRST_PAUSE_S", 0.01)
 
 
 def server_pid(kept: Kept) -> int:
@@ -160,7 +161,7 @@ async def test_a_crash_loop_is_said_and_left_alone(keep: Callable[..., Kept]) ->
     task = kept.start()
     await task
     status = kept.server.status
-    assert status.state is ModelState.FAILED and status.exits == model_server.MAX_FAILURES
+    assert status.state is ModelState.FAILED and status.exits == load_policy.MAX_FAILURES
     assert status.problem == "ended with exit status 3; 5 failures in a row"
     assert kept.server.pid is None and not kept.server.is_active
     kept.server.forgive()
@@ -221,7 +222,7 @@ async def test_a_problem_is_an_issue_of_the_endpoint(
     keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until its server is loaded again."""
-    monkeypatch.setattr(model_server, "FIRST_PAUSE_S", 60.0)
+    monkeypatch.setattr(load_policy, "FIRST_PAUSE_S", 60.0)
     kept = keep()
     kept.start()
     await kept.until_state(ModelState.LOADED)

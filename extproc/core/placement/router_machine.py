@@ -23,19 +23,14 @@ from typing import Final
 
 from extproc.core.address import Address
 from extproc.core.observation import ModelReading, Observation, RouterReading
+from extproc.core.placement.load_policy import FOREIGN_S, MAX_FAILURES, STABLE_S, retry_pause_s
 from extproc.core.placement.machine import KeptMachine, KeptModel, KeptState, KeptStatus
 
-FOREIGN_S: Final = 10.0
-"""How long an unload waits for requests that bypass the picker, after ours have ended."""
 ASK_AGAIN_S: Final = 30.0
 """A model that is still listed so long after it was to be unloaded is unloaded again. Longer than
 the ten seconds after which a router kills its server."""
-MAX_FAILURES: Final = 5
-LONGEST_PAUSE_S: Final = 30.0
 PAUSE_S: Final = 2.0
 """After an unload that the router rejected."""
-STEADY_S: Final = 60.0
-"""A model that has been loaded for so long has not failed."""
 
 
 class RouterAction(Enum):
@@ -88,7 +83,7 @@ class _Model:
     def fail(self, problem: str, now: float) -> None:
         self.load_asked_at = self.load_began_at = None
         self.failures += 1
-        self.retry_at = now + min(LONGEST_PAUSE_S, 2.0 ** (self.failures - 1))
+        self.retry_at = now + retry_pause_s(self.failures)
         self.problem = problem
 
 
@@ -243,7 +238,7 @@ class RouterMachine:
                 model.load_s = now - model.load_began_at
         if is_loaded:
             model.load_asked_at = model.load_began_at = None
-            if now - model.loaded_at >= STEADY_S:
+            if now - model.loaded_at >= STABLE_S:
                 model.failures, model.problem = 0, ""
         elif not model.is_running:
             self._note_absence(name, model, was_running=was_running, now=now)

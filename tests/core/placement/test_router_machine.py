@@ -15,13 +15,11 @@ from extproc.core.observation import (
     RouterReading,
     ScrapeStatus,
 )
+from extproc.core.placement.load_policy import FOREIGN_S, MAX_FAILURES, STABLE_S
 from extproc.core.placement.machine import KeptState
 from extproc.core.placement.router_machine import (
     ASK_AGAIN_S,
-    FOREIGN_S,
-    MAX_FAILURES,
     PAUSE_S,
-    STEADY_S,
     RouterAction,
     RouterCall,
     RouterMachine,
@@ -327,7 +325,7 @@ def test_a_model_that_ends_by_itself_is_loaded_again() -> None:
     assert (status.state, status.exits) == (KeptState.RESTARTING, 1)
     kit.scrape(1.0)
     kit.load("a")
-    kit.scrape(STEADY_S)
+    kit.scrape(STABLE_S)
     kit.loaded = set()
     kit.scrape()
     kit.scrape(1.0)

@@ -102,6 +102,11 @@ class Member:
             with suppress(ProcessLookupError):
                 self.process.send_signal(number)
 
+    def end_at_once(self) -> None:
+        """End a core that leads: the fronts hold all that counts."""
+        self.is_leaving = True
+        self.send_signal(signal.SIGKILL)
+
     def describe(self, role: str) -> dict[str, object]:
         """For operators."""
         return Process(

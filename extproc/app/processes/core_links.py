@@ -1,0 +1,87 @@
+"""Connects fronts and spares with the core that leads, here or on another machine."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+from extproc.app.processes.control import in_parts
+
+if TYPE_CHECKING:
+    from extproc.app.processes.cluster_part import ClusterPart
+    from extproc.app.processes.member import Member
+    from extproc.app.processes.process_table import ProcessTable
+
+log = logging.getLogger("coxswain.processes")
+
+
+class CoreLinks:
+    """Gives each process its end of a connection; `port` is the data plane's."""
+
+    def __init__(self, table: ProcessTable, cluster: ClusterPart | None, port: int) -> None:
+        self._table = table
+        self._cluster = cluster
+        self._port = port
+        self._links = 0
+
+    def promote(self, spare: Member, lost_at: float | None) -> None:
+        """Let a spare lead; `lost_at` is when the core before it was lost."""
+        self._table.core = spare
+        fronts = [each for each in self._table.fronts() if each.has_started]
+        for front in fronts:
+            self.link(front)
+        names = [front.name for front in fronts]
+        more: dict[str, object] = {}
+        if self._cluster is not None:
+            names = [self._cluster.qualified(name) for name in names]
+            permission = self._cluster.permission()
+            names += [front for each in self._cluster.others() for front in each.fronts]
+            more = {"term": self._cluster.term(), "permission": permission}
+            self.restore(spare, self._cluster)
+        spare.order("lead", fronts=names, port=self._port, since=lost_at, **more)
+        if lost_at is not None:
+            log.warning("%s takes over", spare.name)
+
+    def restore(self, core: Member, cluster: ClusterPart) -> None:
+        """Give a core what operators asked for, if the engine has said it."""
+        if cluster.intents.is_loaded:
+            for begins, ends, part in in_parts(cluster.intents.entries()):
+                core.order("restore", entries=part, begins=begins, ends=ends)
+
+    def link(self, front: Member) -> None:
+        """Connect a front with the core that leads; nothing happens while none does."""
+        core, cluster = self._table.core, self._cluster
+        term: dict[str, object] = {}
+        name = front.name
+        if cluster is not None:
+            term = cluster.term()
+            name = cluster.qualified(name)
+            if not cluster.is_leading:
+                if cluster.leader() is not None:
+                    front.order("follow", number=self._number(front), term=term)
+                return
+        if core is None:
+            return
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        core.order("link", ours, front=name)
+        front.order("link", theirs, number=self._number(front), term=term)
+
+    def is_present(self, front: Member, number: int) -> bool:
+        """Whether this is the number of a front's present link."""
+        return front in self._table and front.link == number
+
+    def feed(self, spare: Member) -> None:
+        """Let the core send a spare what it learns."""
+        core = self._table.core
+        if core is None or spare is core or not spare.has_started:
+            return
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        core.order("feed", ours, spare=spare.name)
+        spare.order("learn", theirs)
+
+    def _number(self, front: Member) -> int:
+        """A new number for the link of a front."""
+        self._links += 1
+        front.link = self._links
+        return front.link

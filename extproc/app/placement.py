@@ -17,9 +17,10 @@ from extproc.core.observation import ModelReading
 from extproc.core.placement.demand import NO_DEMAND, ModelDemand, ModelUse, ServerCounts
 from extproc.core.placement.load_record import LoadRecord, LoadWatch
 from extproc.core.placement.machine import KeptMachine, KeptModel, KeptState
-from extproc.core.placement.model_load import ModelLoad, any_of
-from extproc.core.placement.placer import Change, Placer
+from extproc.core.placement.model_load import ModelLoad, any_of, first_load
+from extproc.core.placement.placer import Placer
 from extproc.core.placement.swaps import PlacementOptions
+from extproc.core.placement.wanted_models import Change
 from extproc.core.scheduler.dispatcher import Dispatcher
 
 INTERVAL_S: Final = 0.25
@@ -287,7 +288,7 @@ class Placement:
                     places.setdefault(name, []).append(machine)
         for name, machines in places.items():
             if name in wanted:
-                load = self.placer.load_of(name, self.machines, now)
+                load = first_load(name, self.machines, self.placer.wanted, now)
             elif name in elsewhere:
                 load = None
             else:

@@ -14,7 +14,7 @@ from extproc.admin.keepers.rollout import Plan, Rollout, Step
 from extproc.admin.keepers.service import NoKeeperError
 from extproc.core.placement.demand import NO_DEMAND, ModelDemand
 from extproc.core.placement.machine import KeptMachine, KeptModel
-from extproc.core.placement.placer import PlacementError
+from extproc.core.placement.wanted_models import PlacementError
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
 

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from extproc.admin.keepers.service import NoKeeperError
 from extproc.core.placement.machine import KeptMachine, KeptState
-from extproc.core.placement.placer import PlacementError
+from extproc.core.placement.wanted_models import PlacementError
 from extproc.pb.coxswain.v1 import keeper_pb2 as pb
 
 ATTACH_S: Final = 30.0

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from extproc.core.placement.machine import KeptMachine, KeptState
-from extproc.core.placement.placer import Change
+from extproc.core.placement.wanted_models import Change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

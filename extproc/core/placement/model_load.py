@@ -1,9 +1,14 @@
 """The load that requests for a model wait for."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from extproc.core.placement.machine import KeptMachine, KeptState
+from extproc.core.placement.swaps import ASSUMED_LOAD_S
+
+LEAST_LEFT_S: Final = 0.5
+"""A load that takes longer than usual is still expected to take this long."""
 MAX_NAMED: Final = 3
 
 
@@ -36,3 +41,36 @@ def any_of(names: Sequence[str]) -> str:
     if len(names) > MAX_NAMED:
         return f"one of {len(names)} machines"
     return " or ".join(names)
+
+
+def first_load(
+    model: str,
+    machines: Mapping[str, KeptMachine],
+    wanted: Callable[[str], Sequence[str]],
+    now: float,
+) -> ModelLoad | None:
+    """The load of a model that is expected to be ready first; None if it is loaded somewhere, or
+    nobody loads it. `wanted` are the models that are wanted on a machine."""
+    found: list[tuple[float, str]] = []
+    for name, machine in machines.items():
+        if model not in wanted(name) or not machine.is_connected:
+            continue
+        status = machine.statuses[model]
+        if status.state is KeptState.LOADED:
+            return None
+        begun_at = status.since if status.state is KeptState.LOADING else now
+        usual_at = begun_at + load_estimate_s(model, machine, machines)
+        found.append((max(usual_at, now + LEAST_LEFT_S), name))
+    if not found:
+        return None
+    ready_at, where = min(found)
+    return ModelLoad(model=model, where=where, ready_at=ready_at)
+
+
+def load_estimate_s(model: str, machine: KeptMachine, machines: Mapping[str, KeptMachine]) -> float:
+    """What a load of the model takes: as the last time here, else on another machine."""
+    own = machine.statuses[model].load_s
+    if own is not None:
+        return own
+    others = (one.statuses[model].load_s for one in machines.values() if model in one.models)
+    return next((load_s for load_s in others if load_s is not None), ASSUMED_LOAD_S)

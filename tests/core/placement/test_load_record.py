@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from extproc.core.placement.load_record import LoadWatch
 from extproc.core.placement.machine import KeptState
-from extproc.core.placement.placer import Change
+from extproc.core.placement.wanted_models import Change
 from tests.core.placement.simulated import machine, set_state
 
 

@@ -1,4 +1,4 @@
-"""Claims about extproc/core/placement: memory, bounds of waits, and no thrash."""
+"""Claims about extproc/core/placement/placer.py: memory, bounds of waits, and no thrash."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from extproc.core.placement.demand import ModelDemand, ModelUse, ServerCounts
 from extproc.core.placement.machine import KeptMachine, KeptState
-from extproc.core.placement.placer import LEAST_LEFT_S, PlacementError, Placer
+from extproc.core.placement.placer import Placer
 from extproc.core.placement.swaps import PlacementOptions, do_fit
+from extproc.core.placement.wanted_models import PlacementError
 from tests.core.placement.simulated import STEP_S, Simulation, machine, set_state
 
 ONE_AT_A_TIME = {"a": 10, "b": 10, "c": 10}
@@ -47,18 +48,6 @@ def test_nothing_happens_before_a_keeper_has_reported() -> None:
     placer, one = Placer(), machine("m", 15, **ONE_AT_A_TIME)
     for early in (replace(one, has_reported=False), replace(one, is_connected=False)):
         assert placer.step({"m": early}, {"b": waiting()}, unused, 1.0) == []
-
-
-def test_what_a_keeper_has_loaded_is_taken_over() -> None:
-    """Also by a picker that has just started; what leaves, leaves, and all of it must fit."""
-    one = machine("m", 25, a=10, b=10, c=10, d=10)
-    set_state(one, "a", KeptState.LOADED, 0.0)
-    set_state(one, "b", KeptState.UNLOADING, 0.0)
-    set_state(one, "c", KeptState.WAITING, 0.0)
-    set_state(one, "d", KeptState.WAITING, 0.0)
-    placer = Placer()
-    assert placer.step({"m": one}, {}, unused, 1.0) == []
-    assert placer.wanted("m") == ("a", "c")
 
 
 def test_an_idle_model_makes_way_at_once_and_the_longest_idle_first() -> None:
@@ -274,24 +263,6 @@ def test_random_traffic_over_two_machines(seed: int, load_s: float, rate: float)
         run.step()
         assert run.now < 1500, "somebody starves"
     assert len(run.waits) == arrived
-
-
-def test_the_load_that_is_ready_first_is_the_one_to_wait_for() -> None:
-    """What took long is expected to take a little longer; a loaded model is no load."""
-    here, there = (machine(name, 15, **ONE_AT_A_TIME) for name in ("m", "n"))
-    machines = {"m": here, "n": there}
-    placer = Placer()
-    assert placer.load_of("a", machines, 1.0) is None, "nobody loads it"
-    for one in machines.values():
-        placer.load(one, "a", {}, unused, 1.0)
-    set_state(here, "a", KeptState.LOADING, 1.0, load_s=20.0)
-    set_state(there, "a", KeptState.WAITING, 1.0, load_s=5.0)
-    first = placer.load_of("a", machines, 2.0)
-    assert first is not None and (first.where, first.ready_at) == ("n", 7.0)
-    late = placer.load_of("a", {"m": here}, 30.0)
-    assert late is not None and late.ready_at == 30.0 + LEAST_LEFT_S
-    set_state(there, "a", KeptState.LOADED, 9.0)
-    assert placer.load_of("a", machines, 9.0) is None
 
 
 def test_a_machine_that_is_gone_wants_nothing_and_keeps_its_pins() -> None:

@@ -139,6 +139,7 @@ docs: venv ## Generate docs/settings.md, docs/commands.md and Envoy's files in e
 	@$(RUN) coxswain config envoy --mode gateway > envoy/gateway.yaml
 	@$(RUN) coxswain config envoy --set envoy.discovery=false > envoy/original_dst.yaml
 	@$(RUN) coxswain config envoy --config deploy/coxswain.yaml > deploy/envoy/envoy.yaml
+	@$(RUN) coxswain config envoy --config deploy/cluster.yaml > deploy/envoy/cluster.yaml
 
 lock: venv ## Resolve the three locks again: for developers, for running, for compiling
 	@$(LOCK) pyproject.toml --extra dev --upgrade --output-file requirements.lock

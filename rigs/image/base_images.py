@@ -38,6 +38,12 @@ RUN apt-get update && apt-get install --yes --no-install-recommends prometheus
 WORKDIR /prometheus
 ENTRYPOINT ["prometheus"]
 """
+VALKEY: Final = "coxswain-valkey"
+VALKEY_RECIPE: Final = """
+FROM {base}
+RUN apt-get update && apt-get install --yes --no-install-recommends valkey-server valkey-tools
+WORKDIR /data
+"""
 
 
 def provide_python(docker: Docker, tag: str, folder: Path) -> None:

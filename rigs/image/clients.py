@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 import httpx
 
-URL: Final = "http://127.0.0.1:10000/v1/chat/completions"
+PATH: Final = "/v1/chat/completions"
+ENVOY: Final = "http://127.0.0.1:10000"
 DEADLINE_S: Final = 60.0
 
 
@@ -39,12 +40,15 @@ class Load:
 
 
 @asynccontextmanager
-async def clients(count: int) -> AsyncIterator[Load]:
-    """Run `count` at once; half ask for streams. The last responses are read to their end."""
+async def clients(count: int, envoys: Sequence[str] = (ENVOY,)) -> AsyncIterator[Load]:
+    """Run `count` at once at each of the Envoys; half ask for streams. The last responses are read
+    to their end."""
     load, stopping = Load(), asyncio.Event()
     async with httpx.AsyncClient(timeout=DEADLINE_S) as client, asyncio.TaskGroup() as group:
         for number in range(count):
-            group.create_task(_send(client, load, stopping, is_stream=number % 2 == 0))
+            for envoy in envoys:
+                is_stream = number % 2 == 0
+                group.create_task(_send(client, envoy, load, stopping, is_stream=is_stream))
         try:
             yield load
         finally:
@@ -52,7 +56,7 @@ async def clients(count: int) -> AsyncIterator[Load]:
 
 
 async def _send(
-    client: httpx.AsyncClient, load: Load, stopping: asyncio.Event, *, is_stream: bool
+    client: httpx.AsyncClient, envoy: str, load: Load, stopping: asyncio.Event, *, is_stream: bool
 ) -> None:
     body = {
         "messages": [{"role": "user", "content": "Who steers?"}],
@@ -61,7 +65,7 @@ async def _send(
     }
     while not stopping.is_set():
         try:
-            response = await client.post(URL, json=body)
+            response = await client.post(envoy + PATH, json=body)
         except httpx.HTTPError as error:
             load.failures.append(f"{type(error).__name__}: {error}")
             continue

@@ -15,10 +15,13 @@ from rigs.image.base_images import (
     PROMETHEUS_RECIPE,
     SIMULATOR,
     SIMULATOR_RECIPE,
+    VALKEY,
+    VALKEY_RECIPE,
     build,
     provide_envoy,
     provide_python,
 )
+from rigs.image.cluster import Cluster
 from rigs.image.engine import Docker, EngineMissingError, ImageTestError, engine
 from rigs.image.stack import ROOT, Stack
 from tests.deploy.stack_files import compose, queries
@@ -65,6 +68,11 @@ async def _test(docker: Docker, report: Report) -> None:
         await stack.restart_picker(4)
         await stack.watch(queries())
         await stack.end()
+        await stack.remove()
+        cluster = Cluster(stack)
+        await cluster.up()
+        await cluster.lose_leader()
+        await cluster.end()
     except ImageTestError as error:
         log = FOLDER / "compose.log"
         log.write_text(await stack.logs(), encoding="utf-8")
@@ -88,7 +96,8 @@ def _build(docker: Docker, report: Report) -> None:
         raise ImageTestError(f"the image adds more than {MAX_OWN_BYTES / 1e6:.0f} MB to its base")
     build(docker, SIMULATOR, SIMULATOR_RECIPE.format(base=IMAGE), FOLDER / "empty")
     build(docker, PROMETHEUS, PROMETHEUS_RECIPE.format(base=base), FOLDER / "empty")
-    report("the simulator stands in for llama.cpp's image, Debian's Prometheus for its own")
+    build(docker, VALKEY, VALKEY_RECIPE.format(base=base), FOLDER / "empty")
+    report("stand-ins: the simulator for llama.cpp, Debian's packages for Prometheus and Valkey")
 
 
 def base_tag() -> str:

@@ -18,6 +18,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 MODELS: Final = "http://127.0.0.1:10000/v1/models"
 STATUS: Final = "http://127.0.0.1:9090/status"
 QUERY: Final = "http://127.0.0.1:9091/api/v1/query"
+PROFILES: Final = ("--profile", "observability", "--profile", "cluster")
 READY_TIMEOUT_S: Final = 120.0
 MORE_THAN_SLOTS: Final = 14
 FEWER_THAN_SLOTS: Final = 6
@@ -32,19 +33,19 @@ class Stack:
 
     async def up(self, count: int) -> None:
         """Start it with that many servers, as docs/operations.md says."""
-        await self._compose("up", "--detach", "--scale", f"llama={count}")
+        await self.compose("up", "--detach", "--scale", f"llama={count}")
         await self._until_ready(count)
-        await self._until(_is_served, "Envoy does not serve")
+        await self.until(lambda: is_served(MODELS), "Envoy does not serve")
         self.report(f"docker compose up --scale llama={count}: {count} endpoints are ready")
 
     async def scale_up(self, count: int) -> None:
         """Add servers while more requests come than there are slots."""
         async with clients(MORE_THAN_SLOTS) as load:
             await load.wait_served(2 * MORE_THAN_SLOTS)
-            await self._compose("up", "--detach", "--no-recreate", "--scale", f"llama={count}")
+            await self.compose("up", "--detach", "--no-recreate", "--scale", f"llama={count}")
             await self._until_ready(count)
             await load.wait_served(2 * MORE_THAN_SLOTS)
-        self._check(load.failures, f"scaled to {count} under load: {load.served} served")
+        self.check(load.failures, f"scaled to {count} under load: {load.served} served")
 
     async def drain(self, count: int) -> None:
         """Remove servers with the commands of docs/operations.md, under the same load."""
@@ -54,22 +55,22 @@ class Stack:
             await asyncio.to_thread(self.docker.command, ["sh", "-ec", commands], cwd=ROOT)
             await self._until_ready(count)
             await load.wait_served(2 * MORE_THAN_SLOTS)
-        self._check(load.failures, f"drained to {count} as documented: {load.served} served")
+        self.check(load.failures, f"drained to {count} as documented: {load.served} served")
 
     async def restart_picker(self, count: int) -> None:
         """Restart the picker while requests run; Envoy serves them without it."""
         async with clients(FEWER_THAN_SLOTS) as load:
             await load.wait_served(FEWER_THAN_SLOTS)
-            await self._compose("restart", "coxswain")
+            await self.compose("restart", "coxswain")
             await self._until_ready(count)
             await load.wait_served(2 * FEWER_THAN_SLOTS)
         done = f"restarted the picker under load: {load.served} served, {load.retries} retried"
-        self._check(load.failures, done)
+        self.check(load.failures, done)
 
     async def watch(self, queries: Sequence[str]) -> None:
         """Check Prometheus' files with promtool, and let a real one scrape the picker."""
         for kind, file in (("config", "prometheus.yml"), ("rules", "alerts.yml")):
-            await self._compose(
+            await self.compose(
                 *("--profile", "observability", "run", "--rm", "--no-deps"),
                 *(
                     "--entrypoint",
@@ -81,10 +82,10 @@ class Stack:
                 ),
             )
         self.report("promtool check: the configuration and the rules are valid")
-        await self._compose("--profile", "observability", "up", "--detach", "prometheus")
+        await self.compose("--profile", "observability", "up", "--detach", "prometheus")
         async with httpx.AsyncClient() as client:
-            await self._until(lambda: _has_result(client, 'up{job="coxswain"} == 1'), "no scrape")
-            await self._until(lambda: _has_result(client, "coxswain_slots"), "no slots")
+            await self.until(lambda: _has_result(client, 'up{job="coxswain"} == 1'), "no scrape")
+            await self.until(lambda: _has_result(client, "coxswain_slots"), "no slots")
             for query in queries:
                 # Grafana puts a duration in place of its variable.
                 plain = query.replace("$__rate_interval", "1m")
@@ -98,27 +99,32 @@ class Stack:
 
     async def end(self) -> None:
         """Stop everything; no part has logged a traceback, and the picker ended by itself."""
-        await self._compose("stop")
-        logs = await self._compose("logs", "--no-color")
+        await self.end_pickers("coxswain")
+        self.report("stopped: the picker ended with 0, and no log has a traceback")
+
+    async def end_pickers(self, *services: str) -> None:
+        """Stop everything, and check what became of the pickers."""
+        await self.compose(*PROFILES, "stop")
+        logs = await self.compose(*PROFILES, "logs", "--no-color")
         if "Traceback" in logs:
             raise ImageTestError(logs[logs.index("Traceback") :][:4000])
-        code = await asyncio.to_thread(
-            self.docker.run, "inspect", "--format", "{{.State.ExitCode}}", "coxswain-coxswain-1"
-        )
-        if code != "0":
-            raise ImageTestError(f"the picker's container ended with {code}")
-        self.report("stopped: the picker ended with 0, and no log has a traceback")
+        for service in services:
+            state = ("inspect", "--format", "{{.State.ExitCode}}", f"coxswain-{service}-1")
+            code = await asyncio.to_thread(self.docker.run, *state)
+            if code != "0":
+                raise ImageTestError(f"the container of {service} ended with {code}")
 
     async def logs(self) -> str:
         """What all containers have logged, and what became of them."""
-        states = await self._compose("ps", "--all")
-        return f"{states}\n{await self._compose('logs', '--no-color', '--timestamps')}"
+        states = await self.compose(*PROFILES, "ps", "--all")
+        return f"{states}\n{await self.compose(*PROFILES, 'logs', '--no-color', '--timestamps')}"
 
     async def remove(self) -> None:
         """Remove containers, networks and volumes."""
-        await self._compose("--profile", "observability", "down", "--volumes", "--timeout", "1")
+        await self.compose(*PROFILES, "down", "--volumes", "--timeout", "1")
 
-    async def _compose(self, *arguments: str) -> str:
+    async def compose(self, *arguments: str) -> str:
+        """The output of `docker compose` with these arguments."""
         return await asyncio.to_thread(self.docker.run, "compose", *arguments, cwd=ROOT)
 
     async def _until_ready(self, count: int) -> None:
@@ -130,9 +136,10 @@ class Stack:
             endpoints = status["endpoints"].values()
             return [one["is_pickable"] for one in endpoints] == [True] * count
 
-        await self._until(is_ready, f"there are not {count} ready endpoints")
+        await self.until(is_ready, f"there are not {count} ready endpoints")
 
-    async def _until(self, probe: Callable[[], Any], otherwise: str) -> None:
+    async def until(self, probe: Callable[[], Any], otherwise: str) -> None:
+        """Wait until the probe is true; an endpoint that does not answer is not."""
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 while True:
@@ -143,10 +150,11 @@ class Stack:
                         pass
                     await asyncio.sleep(0.2)
         except TimeoutError:
-            logs = await self._compose("logs", "--no-color", "--tail", "20")
+            logs = await self.compose("logs", "--no-color", "--tail", "20")
             raise ImageTestError(f"{otherwise} after {READY_TIMEOUT_S:g} s:\n{logs}") from None
 
-    def _check(self, failures: Sequence[str], done: str) -> None:
+    def check(self, failures: Sequence[str], done: str) -> None:
+        """Report what was done, if nothing failed meanwhile."""
         if failures:
             some = "\n".join(dict.fromkeys(failures))
             raise ImageTestError(f"{done}, {len(failures)} failed:\n{some}")
@@ -161,9 +169,10 @@ def drain_commands() -> str:
     return str(block)
 
 
-async def _is_served() -> bool:
+async def is_served(url: str) -> bool:
+    """Whether Envoy answers a GET of this URL with 200."""
     async with httpx.AsyncClient() as client:
-        return (await client.get(MODELS)).status_code == httpx.codes.OK
+        return (await client.get(url)).status_code == httpx.codes.OK
 
 
 async def _has_result(client: httpx.AsyncClient, query: str) -> bool:

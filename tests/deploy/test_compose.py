@@ -18,9 +18,11 @@ import pytest
 
 from extproc.cli import main
 from extproc.settings import load_settings
+from rigs.image.cluster import up_command
 from tests.deploy.stack_files import DEPLOY, ROOT, compose, yaml_of
 
 SERVICES = compose()["services"]
+CLUSTER = {"coxswain-a", "coxswain-b", "envoy-a", "envoy-b", "valkey"}
 OBSERVABILITY = {"otel-collector", "jaeger", "prometheus", "grafana"}
 
 
@@ -64,10 +66,33 @@ def test_envoy_is_the_version_that_was_measured() -> None:
 
 
 def test_what_watches_is_behind_its_profile() -> None:
-    """Without the profile only what serves is started."""
-    behind = {name for name, one in SERVICES.items() if one.get("profiles") == ["observability"]}
-    assert behind == OBSERVABILITY
-    assert not any("profiles" in SERVICES[name] for name in SERVICES.keys() - OBSERVABILITY)
+    """Without a profile only what serves is started, and once."""
+    for profile, services in (("observability", OBSERVABILITY), ("cluster", CLUSTER)):
+        assert {
+            name for name, one in SERVICES.items() if one.get("profiles") == [profile]
+        } == services
+    rest = SERVICES.keys() - OBSERVABILITY - CLUSTER
+    assert not any("profiles" in SERVICES[name] for name in rest)
+
+
+def test_what_a_profile_names_brings_the_rest_of_it() -> None:
+    """The command of docs/cluster.md names the Envoys: what they wait for is the cluster and its
+    servers, and neither the single picker nor its Envoy, which would compete for both."""
+    brought = {word for word in up_command().split() if word in SERVICES}
+    while (
+        more := {needed for name in brought for needed in SERVICES[name].get("depends_on", {})}
+        - brought
+    ):
+        brought |= more
+    assert brought == {*CLUSTER, "llama"}
+
+
+def test_the_two_stacks_cannot_run_together() -> None:
+    """Each would count the other's requests as foreign. So the second finds its ports in use."""
+    for single, member in (("envoy", "envoy-a"), ("coxswain", "coxswain-a")):
+        assert SERVICES[member]["ports"] == SERVICES[single]["ports"]
+    assert not set(SERVICES["envoy-b"]["ports"]) & set(SERVICES["envoy-a"]["ports"])
+    assert not set(SERVICES["coxswain-b"]["ports"]) & set(SERVICES["coxswain-a"]["ports"])
 
 
 def test_llama_can_be_scaled() -> None:
@@ -119,7 +144,10 @@ def test_only_envoy_is_published_beyond_loopback() -> None:
     """Everything else that is published is for this machine."""
     for name, service in SERVICES.items():
         for port in service.get("ports", []):
-            assert name == "envoy" or port.startswith("127.0.0.1:"), (name, port)
+            assert name in ("envoy", "envoy-a", "envoy-b") or port.startswith("127.0.0.1:"), (
+                name,
+                port,
+            )
 
 
 def test_the_page_reports_where_everything_is() -> None:
@@ -127,7 +155,7 @@ def test_the_page_reports_where_everything_is() -> None:
     page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
     section = page.partition("\n## The compose stack\n")[2].partition("\n## ")[0]
     told = re.findall(r"^\| `http://(?:localhost|127\.0\.0\.1):(\d+)` \|", section, re.MULTILINE)
-    ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    ports = {port for service in SERVICES.values() for port in service.get("ports", [])}
     assert sorted(told) == sorted(port.rsplit(":", 2)[-2] for port in ports)
     variables = re.findall(r"\$\{(\w+):-", str(SERVICES["llama"]["environment"]))
     assert variables and all(f"`{variable}`" in section for variable in variables)
@@ -156,23 +184,48 @@ def test_coxswains_settings_are_valid() -> None:
     assert settings.listen.admin.startswith("127.0.0.1:")
 
 
+def test_the_members_are_one_cluster() -> None:
+    """Both load the same file; the second has its own name and address from its environment."""
+    file = DEPLOY / "cluster.yaml"
+    single = load_settings(DEPLOY / "coxswain.yaml", environ={})
+    for name, other in (("coxswain-a", "coxswain-b"), ("coxswain-b", "coxswain-a")):
+        given = SERVICES[name]["environment"]
+        environ = {key: text for key, text in given.items() if "__" in key}
+        settings = load_settings(file, environ=environ)
+        assert settings.cluster.member == name
+        assert settings.cluster.advertise == f"{name}:9004"
+        assert settings.cluster.valkey == ("redis://valkey:6379",)
+        assert settings.fronts and name in settings.listen.http_hosts
+        pickers = {settings.envoy.picker, *settings.envoy.other_pickers}
+        assert pickers == {f"{name}:9002", f"{other}:9002"}
+        assert settings.discovery == single.discovery
+
+
+ENVOYS_FILES = {"coxswain.yaml": "envoy/envoy.yaml", "cluster.yaml": "envoy/cluster.yaml"}
+
+
+@pytest.mark.parametrize(("settings", "envoys"), ENVOYS_FILES.items())
 def test_envoys_file_follows_from_the_settings(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    settings: str,
+    envoys: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is what `coxswain config envoy` prints for them; `make docs` writes it again."""
-    path = str(DEPLOY / "coxswain.yaml")
+    path = str(DEPLOY / settings)
     monkeypatch.setattr("sys.argv", ["coxswain", "config", "envoy", "--config", path])
     with pytest.raises(SystemExit):
         main()
-    assert capsys.readouterr().out == (DEPLOY / "envoy/envoy.yaml").read_text(encoding="utf-8")
+    assert capsys.readouterr().out == (DEPLOY / envoys).read_text(encoding="utf-8")
 
 
-def test_envoy_takes_its_file() -> None:
+@pytest.mark.parametrize("envoys", ENVOYS_FILES.values())
+def test_envoy_takes_its_file(envoys: str) -> None:
     """A real Envoy finds nothing wrong with it."""
     binary = shutil.which("envoy")
     if binary is None:
         pytest.skip("no envoy binary")
-    command = [binary, "--mode", "validate", "-c", str(DEPLOY / "envoy/envoy.yaml")]
+    command = [binary, "--mode", "validate", "-c", str(DEPLOY / envoys)]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr
 
@@ -258,6 +311,7 @@ def test_docker_compose_takes_the_file() -> None:
     probe = subprocess.run([docker, "compose", "version"], capture_output=True, check=False)
     if probe.returncode != 0:
         pytest.skip("docker has no compose plugin")
-    command = [docker, "compose", "--profile", "observability", "config", "--quiet"]
+    profiles = ("--profile", "observability", "--profile", "cluster")
+    command = [docker, "compose", *profiles, "config", "--quiet"]
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr

@@ -6,6 +6,7 @@ import grpc
 
 from extproc.admin.calls.endpoints import EndpointCalls
 from extproc.admin.calls.explain import ExplainCalls
+from extproc.admin.calls.fleet import FleetCalls
 from extproc.admin.calls.models import ModelCalls
 from extproc.admin.calls.requests import RequestCalls
 from extproc.admin.calls.scale import ScaleCalls
@@ -24,6 +25,7 @@ SERVICE: Final[str] = DESCRIPTOR.full_name
 class AdminService(
     EndpointCalls,
     WatchCalls,
+    FleetCalls,
     RequestCalls,
     ExplainCalls,
     StatusCalls,

@@ -25,6 +25,9 @@ from extproc.security.secret_file import SecretFileError, is_header_value, read_
 from extproc.security.trust import certificates_in
 from scraper.agent import Agent, AgentOptions
 from scraper.agent.advertise import Advertise
+from scraper.agent.agent import Sink, Source
+from scraper.agent.fleet_watch import FleetWatch
+from scraper.agent.link import LinkError
 from scraper.target import EndpointTarget, TargetError
 
 PORTS: Final = {"http": 80, "https": 443}
@@ -37,8 +40,30 @@ class AgentError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FleetPlan:
+    """The admin port of the picker whose whole fleet is reported, in place of a server. `connect`
+    opens a channel to it. A token in a file is read at each connection."""
+
+    address: str
+    connect: Callable[[], grpc.aio.Channel]
+    token: str = field(default="", repr=False)
+    token_file: Path | None = None
+
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What goes with each call. Blocks on the disk; raises `LinkError`."""
+        token = self.token
+        if self.token_file is not None:
+            try:
+                token = _secret(self.token_file, "--fleet-token-file")
+            except AgentError as error:
+                raise LinkError(str(error)) from None
+        return (("authorization", f"Bearer {token}"),) if token else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPlan:
     """The options of the command line. `llama` is the server's URL, as the agent reaches it.
+    With `fleet`, the advertised address is that of the fleet's Envoy, and there is no server.
 
     `is_private` says that nobody else reads the messages to the picker. What lies in files is read
     again when they change.
@@ -59,6 +84,7 @@ class AgentPlan:
     drain_timeout_s: float = 30.0
     ca_file: Path | None = None
     server_name: str = ""
+    fleet: FleetPlan | None = None
 
     @property
     def files(self) -> set[Path]:
@@ -69,6 +95,8 @@ class AgentPlan:
 
 def plan_agent(plan: AgentPlan) -> tuple[EndpointTarget, AgentOptions]:
     """How to look and what to report; looks a host name up. Raises `AgentError`."""
+    if plan.fleet is not None:
+        return _plan_fleet(plan)
     url = urlsplit(plan.llama if "://" in plan.llama else f"http://{plan.llama}")
     try:
         port = url.port or PORTS.get(url.scheme, 0)
@@ -107,6 +135,33 @@ def plan_agent(plan: AgentPlan) -> tuple[EndpointTarget, AgentOptions]:
         drain_timeout_s=plan.drain_timeout_s,
         server_name=plan.server_name or _name_of(url.hostname if target.is_tls else None),
     )
+    return read_files(plan, target, options)
+
+
+def _plan_fleet(plan: AgentPlan) -> tuple[EndpointTarget, AgentOptions]:
+    """The target is a name only: nobody asks it."""
+    is_tls = plan.advertise.startswith("https://")
+    if not plan.advertise.rpartition(":")[2].isdigit():
+        raise AgentError(
+            "--advertise: with --fleet write the address of the fleet's Envoy with its port, "
+            "for example 10.0.0.5:10000 or auto:10000"
+        )
+    try:
+        advertise = Advertise.parse(plan.advertise, 0, is_tls)
+    except AddressError as error:
+        raise AgentError(f"--advertise: {error}; or write auto:PORT") from None
+    if not advertise.is_tls and (plan.ca_file or plan.server_name):
+        raise AgentError("--server-ca and --certificate-name require https:// in --advertise")
+    _check_injection(plan)
+    options = AgentOptions(
+        picker=plan.picker,
+        advertise=advertise,
+        name=plan.name,
+        version=own_version(),
+        drain_timeout_s=plan.drain_timeout_s,
+        server_name=plan.server_name,
+    )
+    target = EndpointTarget(address=Address.of("127.0.0.1", advertise.port))
     return read_files(plan, target, options)
 
 
@@ -189,7 +244,7 @@ async def run_agent(plan: AgentPlan, connect: Callable[[], grpc.aio.Channel]) ->
     """
     target, options = plan_agent(plan)
     lag = LoopLag(time.monotonic, options.scraper.slow_after_s / 2, "the agent")
-    agent = Agent(target, options, connect, lost_s=lag.lost_s)
+    agent = Agent(target, options, connect, lost_s=lag.lost_s, source=_source(plan.fleet))
     lag.start()
     work = asyncio.create_task(agent.run())
     manager = ServiceManager(os.environ)
@@ -209,7 +264,8 @@ async def run_agent(plan: AgentPlan, connect: Callable[[], grpc.aio.Channel]) ->
         loop.add_signal_handler(number, stop)
     watch = SecretReloader(lambda: plan.files, lambda: renew(plan, agent))
     watch.start()
-    manager.ready(f"reporting {plan.llama} to {plan.picker}")
+    reported = plan.llama if plan.fleet is None else f"the fleet of {plan.fleet.address}"
+    manager.ready(f"reporting {reported} to {plan.picker}")
     try:
         await work
     except asyncio.CancelledError:
@@ -219,6 +275,12 @@ async def run_agent(plan: AgentPlan, connect: Callable[[], grpc.aio.Channel]) ->
         lag.stop()
         manager.close()
         await watch.aclose()
+
+
+def _source(fleet: FleetPlan | None) -> Callable[[Sink], Source] | None:
+    if fleet is None:
+        return None
+    return lambda sink: FleetWatch(fleet.address, fleet.connect, sink, fleet.metadata)
 
 
 async def renew(plan: AgentPlan, agent: Agent) -> None:

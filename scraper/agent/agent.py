@@ -8,9 +8,11 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import grpc
 
+from extproc.core.address import Address
 from extproc.core.observation import Observation, ScrapeStatus
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 from scraper.agent.advertise import Advertise, AdvertiseError
@@ -25,6 +27,21 @@ from scraper.target import EndpointTarget
 ANSWERS = frozenset({ScrapeStatus.READY, ScrapeStatus.LOADING, ScrapeStatus.ASLEEP})
 
 log = logging.getLogger("coxswain.agent")
+
+Sink = Callable[[Observation], None]
+
+
+class Source(Protocol):
+    """What observes one target: a scraper, or `scraper.agent.fleet_watch`."""
+
+    def watch(self, target: EndpointTarget) -> None:
+        """Observe it from now on, at once for the first time. Does not block."""
+
+    def scrape_now(self, address: Address) -> None:
+        """Observe it now."""
+
+    async def aclose(self) -> None:
+        """Stop observing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +79,11 @@ class Agent:
         random: Callable[[], float] = random_numbers.random,
         lost_s: Callable[[float], float] = never_blocked,
         edit: Callable[[Observation], Observation] | None = None,
+        source: Callable[[Sink], Source] | None = None,
     ) -> None:
         """`lost_s` returns for how many seconds since a moment this process was blocked. `edit`
-        returns what is reported in place of an observation."""
+        returns what is reported in place of an observation. `source` makes what observes in place
+        of a scraper, and passes observations to its argument."""
         self.target = target
         self.options = options
         self._connect = connect
@@ -73,13 +92,17 @@ class Agent:
         self._backoff = Backoff(random)
         self._id = uuid.uuid4().hex
         self._scrape_priority = ScrapePriority.IDLE
-        self._scraper = Scraper(
-            sink=self._on_observation,
-            priority=lambda _: self._scrape_priority,
-            options=options.scraper,
-            clock=clock,
-            lost_s=lost_s,
-        )
+        self._scraper: Source
+        if source is not None:
+            self._scraper = source(self._on_observation)
+        else:
+            self._scraper = Scraper(
+                sink=self._on_observation,
+                priority=lambda _: self._scrape_priority,
+                options=options.scraper,
+                clock=clock,
+                lost_s=lost_s,
+            )
         self._newest: Observation | None = None
         self._answered = asyncio.Event()
         self._leaving = asyncio.Event()

@@ -8,8 +8,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from extproc.app.agent import AgentError, AgentPlan, plan_agent, renew
+from extproc.app.agent import AgentError, AgentPlan, FleetPlan, plan_agent, renew
 from scraper.agent import Agent
+from scraper.agent.link import LinkError
 from tests.fakes.authority import Authority
 
 PLAIN = AgentPlan(picker="127.0.0.1:9003", llama="http://127.0.0.1:8080", advertise="10.0.0.5:8080")
@@ -132,3 +133,43 @@ async def test_what_lies_in_files_is_read_again(
     assert not {"sk-2", "two"} & set(caplog.text.split())
     agent.leave()
     await agent.run()
+
+
+def fleet_plan(token_file: Path | None = None, token: str = "") -> FleetPlan:
+    return FleetPlan(
+        address="127.0.0.1:9003",
+        connect=lambda: grpc.aio.insecure_channel("127.0.0.1:1"),
+        token=token,
+        token_file=token_file,
+    )
+
+
+def test_a_fleet_is_advertised_by_its_envoy(secure: AgentPlan) -> None:
+    """Its port must be said, and no server is asked for anything."""
+    plan = replace(PLAIN, llama="not asked", fleet=fleet_plan())
+    _, options = plan_agent(replace(plan, advertise="10.0.0.5:10001", name="north"))
+    assert (str(options.advertise.address), options.name) == ("10.0.0.5:10001", "north")
+    assert not options.advertise.is_tls and options.ca_pem == ""
+    _, options = plan_agent(replace(plan, advertise="auto:10001"))
+    assert (options.advertise.way, options.advertise.port) == ("auto", 10001)
+    ca_file = secure.ca_file
+    _, options = plan_agent(replace(plan, advertise="https://10.0.0.5:10001", ca_file=ca_file))
+    assert options.advertise.is_tls and options.ca_pem
+    for wrong in ("auto", "10.0.0.5", "nonsense:1"):
+        with pytest.raises(AgentError, match="--advertise"):
+            plan_agent(replace(plan, advertise=wrong))
+    with pytest.raises(AgentError, match="https:// in --advertise"):
+        plan_agent(replace(plan, advertise="10.0.0.5:10001", ca_file=ca_file))
+
+
+def test_the_token_of_a_fleet_is_read_at_each_connection(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    assert fleet_plan().metadata() == ()
+    assert fleet_plan(token="t1").metadata() == (("authorization", "Bearer t1"),)
+    plan = fleet_plan(token_file=file)
+    with pytest.raises(LinkError, match="--fleet-token-file"):
+        plan.metadata()
+    for token in ("t2", "t3"):
+        file.write_text(f"{token}\n", encoding="utf-8")
+        assert plan.metadata() == (("authorization", f"Bearer {token}"),)
+        assert token not in repr(plan)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from extproc.cli.admin_client import AdminClient, PickerError
+from extproc.cli.admin_client import AdminClient, Connection, PickerError
 from extproc.cli.exit_codes import ExitCode
 from extproc.cli.reporting import DrainOption, LogFormatOption, connect, set_up_log
 from extproc.cli.rpc_command import is_loopback, talks
+
+if TYPE_CHECKING:
+    from extproc.app.agent import FleetPlan
+
+FLEET: Final = "A whole fleet"
 
 
 def register(root: typer.Typer) -> None:
@@ -99,6 +104,62 @@ async def agent(
             "--llama, or the advertised IP address if that is not a name.",
         ),
     ] = "",
+    fleet: Annotated[
+        str,
+        typer.Option(
+            "--fleet",
+            metavar="HOST:PORT",
+            help="Report a whole fleet in place of a llama-server: the admin port of its picker. "
+            "--advertise is then the address of its Envoy, with the port.",
+            rich_help_panel=FLEET,
+        ),
+    ] = "",
+    fleet_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--fleet-token-file",
+            metavar="FILE",
+            help="The file with the operators' token of that picker; alternatively, set "
+            "COXSWAIN_FLEET_TOKEN to the token.",
+            rich_help_panel=FLEET,
+        ),
+    ] = None,
+    fleet_ca: Annotated[
+        Path | None,
+        typer.Option(
+            "--fleet-ca",
+            metavar="FILE",
+            help="Use TLS with the CA file (PEM) for that picker.",
+            rich_help_panel=FLEET,
+        ),
+    ] = None,
+    fleet_cert: Annotated[
+        Path | None,
+        typer.Option(
+            "--fleet-cert",
+            metavar="FILE",
+            help="The client certificate for that picker (mTLS).",
+            rich_help_panel=FLEET,
+        ),
+    ] = None,
+    fleet_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--fleet-key",
+            metavar="FILE",
+            help="The private key of that certificate.",
+            rich_help_panel=FLEET,
+        ),
+    ] = None,
+    fleet_server_name: Annotated[
+        str,
+        typer.Option(
+            "--fleet-server-name",
+            metavar="NAME",
+            help="The name in that picker's certificate.",
+            rich_help_panel=FLEET,
+        ),
+    ] = "",
     drain_timeout: DrainOption = 30.0,
     log_format: LogFormatOption = "human",
 ) -> None:
@@ -108,11 +169,15 @@ async def agent(
     endpoint gets no new requests, and the agent exits when the running ones have ended. The picker
     never connects to the server itself.
 
+    With --fleet it runs beside the picker of a whole fleet, and reports that fleet as one endpoint
+    to a parent picker: see docs/cluster.md.
+
     \b
     Examples:
       coxswain agent --picker picker:9003 --llama http://127.0.0.1:8080 --advertise auto
       coxswain agent --picker picker:9003 --advertise 10.0.0.5:8080 --name gpu-1
       coxswain agent --picker picker:9003 --llama https://gpu-1.lan:8080 --server-ca lan.pem
+      coxswain agent --picker parent:9003 --fleet 127.0.0.1:9003 --advertise 10.0.0.5:10001
     """
     from extproc.app.agent import AgentError, AgentPlan, run_agent
 
@@ -137,8 +202,50 @@ async def agent(
         drain_timeout_s=drain_timeout,
         ca_file=server_ca,
         server_name=certificate_name,
+        fleet=_fleet_plan(
+            fleet, fleet_token_file, fleet_ca, fleet_cert, fleet_key, fleet_server_name
+        ),
     )
+    if plan.fleet is not None and (slots is not None or may_sleep is not None):
+        raise PickerError(ExitCode.USAGE, "--fleet: --slots and --may-sleep are for one server")
     try:
         await run_agent(plan, lambda: connect(picker))
     except AgentError as error:
         raise PickerError(ExitCode.USAGE, str(error)) from None
+
+
+def _fleet_plan(
+    fleet: str,
+    token_file: Path | None,
+    ca: Path | None,
+    cert: Path | None,
+    key: Path | None,
+    server_name: str,
+) -> FleetPlan | None:
+    """How to reach the picker of the reported fleet; None for one server. Raises `PickerError`."""
+    from extproc.app.agent import FleetPlan
+
+    if not fleet:
+        if any((token_file, ca, cert, key, server_name)):
+            raise PickerError(ExitCode.USAGE, "the options --fleet-... require --fleet HOST:PORT")
+        return None
+    host, _, port = fleet.rpartition(":")
+    if not (host and port.isdigit()):
+        raise PickerError(
+            ExitCode.USAGE, f"--fleet {fleet}: write HOST:PORT, for example 127.0.0.1:9003"
+        )
+    if (cert is None) != (key is None):
+        raise PickerError(ExitCode.USAGE, "give --fleet-cert and --fleet-key together")
+    connection = Connection(
+        address=fleet,
+        is_tls=ca is not None or cert is not None,
+        ca=ca,
+        cert=cert,
+        key=key,
+        server_name=server_name,
+    )
+    client = AdminClient(connection)
+    token = os.environ.get("COXSWAIN_FLEET_TOKEN", "").strip()
+    return FleetPlan(
+        address=fleet, connect=lambda: connect(client), token=token, token_file=token_file
+    )

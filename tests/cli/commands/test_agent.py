@@ -17,6 +17,11 @@ from tests.cli.typed_command import Command
         (["--slots", "0"], "--slots"),
         (["--advertise", "nonsense"], "--advertise"),
         (["--llama", "ftp://127.0.0.1"], "--llama"),
+        (["--fleet", "region"], "--fleet region: write HOST:PORT"),
+        (["--fleet", "127.0.0.1:9003"], "--advertise: with --fleet write"),
+        (["--fleet", "127.0.0.1:9003", "--slots", "3"], "--slots and --may-sleep"),
+        (["--fleet", "127.0.0.1:9003", "--fleet-cert", "c.pem"], "--fleet-key together"),
+        (["--fleet-server-name", "region"], "require --fleet HOST:PORT"),
     ],
 )
 def test_options_that_cannot_be(coxswain: Command, option: list[str], told: str) -> None:

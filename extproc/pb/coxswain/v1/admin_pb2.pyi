@@ -166,6 +166,35 @@ class WatchEndpointsResponse(_message.Message):
     is_snapshot_complete: bool
     def __init__(self, changed: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., removed: _Optional[_Iterable[str]] = ..., is_snapshot_complete: _Optional[bool] = ...) -> None: ...
 
+class WatchFleetRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchFleetResponse(_message.Message):
+    __slots__ = ("slots", "busy_slots", "context_tokens", "models")
+    class Model(_message.Message):
+        __slots__ = ("name", "aliases", "is_loaded", "slots", "busy_slots")
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        ALIASES_FIELD_NUMBER: _ClassVar[int]
+        IS_LOADED_FIELD_NUMBER: _ClassVar[int]
+        SLOTS_FIELD_NUMBER: _ClassVar[int]
+        BUSY_SLOTS_FIELD_NUMBER: _ClassVar[int]
+        name: str
+        aliases: _containers.RepeatedScalarFieldContainer[str]
+        is_loaded: bool
+        slots: int
+        busy_slots: int
+        def __init__(self, name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., is_loaded: _Optional[bool] = ..., slots: _Optional[int] = ..., busy_slots: _Optional[int] = ...) -> None: ...
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    BUSY_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    slots: int
+    busy_slots: int
+    context_tokens: int
+    models: _containers.RepeatedCompositeFieldContainer[WatchFleetResponse.Model]
+    def __init__(self, slots: _Optional[int] = ..., busy_slots: _Optional[int] = ..., context_tokens: _Optional[int] = ..., models: _Optional[_Iterable[_Union[WatchFleetResponse.Model, _Mapping]]] = ...) -> None: ...
+
 class AddEndpointRequest(_message.Message):
     __slots__ = ("address", "name", "slots", "ca_file", "server_name", "api_key_env", "api_key_file", "inject_key", "may_sleep")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]

@@ -44,6 +44,11 @@ class AdminStub:
                 request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.WatchEndpointsRequest.SerializeToString,
                 response_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.WatchEndpointsResponse.FromString,
                 _registered_method=True)
+        self.WatchFleet = channel.unary_stream(
+                '/coxswain.v1.Admin/WatchFleet',
+                request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.WatchFleetRequest.SerializeToString,
+                response_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.WatchFleetResponse.FromString,
+                _registered_method=True)
         self.AddEndpoint = channel.unary_unary(
                 '/coxswain.v1.Admin/AddEndpoint',
                 request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.AddEndpointRequest.SerializeToString,
@@ -159,6 +164,14 @@ class AdminServicer:
     def WatchEndpoints(self, request, context):
         """Sends all endpoints, then each change. A slow reader misses intermediate states, never the
         last one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchFleet(self, request, context):
+        """The slots of the whole fleet, as if it were one server: at once, then each change, at most one
+        every 20 ms and at least one each second. For an agent that reports it to a parent picker.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -324,6 +337,11 @@ def add_AdminServicer_to_server(servicer, server):
                     request_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.WatchEndpointsRequest.FromString,
                     response_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.WatchEndpointsResponse.SerializeToString,
             ),
+            'WatchFleet': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchFleet,
+                    request_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.WatchFleetRequest.FromString,
+                    response_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.WatchFleetResponse.SerializeToString,
+            ),
             'AddEndpoint': grpc.unary_unary_rpc_method_handler(
                     servicer.AddEndpoint,
                     request_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.AddEndpointRequest.FromString,
@@ -479,6 +497,33 @@ class Admin:
             '/coxswain.v1.Admin/WatchEndpoints',
             extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.WatchEndpointsRequest.SerializeToString,
             extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.WatchEndpointsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchFleet(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/coxswain.v1.Admin/WatchFleet',
+            extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.WatchFleetRequest.SerializeToString,
+            extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.WatchFleetResponse.FromString,
             options,
             channel_credentials,
             insecure,

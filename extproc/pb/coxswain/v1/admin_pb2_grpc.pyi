@@ -8,6 +8,7 @@ class AdminStub:
     def __init__(self, channel: grpc.aio.Channel) -> None: ...
     ListEndpoints: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.ListEndpointsRequest, extproc.pb.coxswain.v1.admin_pb2.ListEndpointsResponse]
     WatchEndpoints: grpc.aio.UnaryStreamMultiCallable[extproc.pb.coxswain.v1.admin_pb2.WatchEndpointsRequest, extproc.pb.coxswain.v1.admin_pb2.WatchEndpointsResponse]
+    WatchFleet: grpc.aio.UnaryStreamMultiCallable[extproc.pb.coxswain.v1.admin_pb2.WatchFleetRequest, extproc.pb.coxswain.v1.admin_pb2.WatchFleetResponse]
     AddEndpoint: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.AddEndpointRequest, extproc.pb.coxswain.v1.admin_pb2.AddEndpointResponse]
     RemoveEndpoint: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.RemoveEndpointRequest, extproc.pb.coxswain.v1.admin_pb2.RemoveEndpointResponse]
     Drain: grpc.aio.UnaryStreamMultiCallable[extproc.pb.coxswain.v1.admin_pb2.DrainRequest, extproc.pb.coxswain.v1.admin_pb2.DrainResponse]
@@ -36,6 +37,9 @@ class AdminServicer:
     def WatchEndpoints(
         self, request: extproc.pb.coxswain.v1.admin_pb2.WatchEndpointsRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.WatchEndpointsRequest, extproc.pb.coxswain.v1.admin_pb2.WatchEndpointsResponse]
     ) -> AsyncIterator[extproc.pb.coxswain.v1.admin_pb2.WatchEndpointsResponse] | Awaitable[None]: ...
+    def WatchFleet(
+        self, request: extproc.pb.coxswain.v1.admin_pb2.WatchFleetRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.WatchFleetRequest, extproc.pb.coxswain.v1.admin_pb2.WatchFleetResponse]
+    ) -> AsyncIterator[extproc.pb.coxswain.v1.admin_pb2.WatchFleetResponse] | Awaitable[None]: ...
     def AddEndpoint(
         self, request: extproc.pb.coxswain.v1.admin_pb2.AddEndpointRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.AddEndpointRequest, extproc.pb.coxswain.v1.admin_pb2.AddEndpointResponse]
     ) -> Awaitable[extproc.pb.coxswain.v1.admin_pb2.AddEndpointResponse]: ...

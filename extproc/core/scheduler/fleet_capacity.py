@@ -1,0 +1,85 @@
+"""The capacity of the whole fleet as that of one server, as it is reported to a parent picker.
+
+Queued requests count as busy slots: a slot that becomes free here goes to one of them first. If all
+endpoints serve the same models, their slots are common to them. Otherwise each model has its own,
+as at a server in router mode.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.slots.endpoint_slots import EndpointSlots
+
+
+@dataclass(slots=True, kw_only=True)
+class ModelCapacity:
+    """The slots of all endpoints that serve a model. `busy` ones include its queued requests."""
+
+    aliases: set[str] = field(default_factory=set)
+    is_loaded: bool = False
+    slots: int = 0
+    busy: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetCapacity:
+    """The slots of all endpoints that get requests. `busy` ones are leased, draining or foreign,
+    and the queued requests count as one each, so they may be more than there are slots.
+
+    `context_tokens` is the largest context of a slot, None if no endpoint reports it. With
+    `has_common_slots` the counts of single models say nothing.
+    """
+
+    slots: int
+    busy: int
+    context_tokens: int | None
+    has_common_slots: bool
+    models: dict[str, ModelCapacity]
+
+
+def fleet_capacity(dispatcher: Dispatcher) -> FleetCapacity:
+    """The capacity of the fleet now. O(models of all endpoints + constraint queues)."""
+    slots = busy = context_tokens = 0
+    models: dict[str, ModelCapacity] = {}
+    served: set[frozenset[str]] = set()
+    has_pools = False
+    for endpoint in dispatcher.fleet:
+        account = dispatcher.slots_at(endpoint.address)
+        if not (endpoint.is_pickable and account.slots):
+            continue
+        slots += account.slots
+        busy += _busy(account)
+        context_tokens = max(context_tokens, endpoint.context_tokens or 0)
+        has_pools = has_pools or bool(account.model_pools)
+        served.add(frozenset(model.name for model in endpoint.models))
+        _add_models(models, endpoint, account)
+    queued: Counter[str | None] = Counter()
+    for queue in dispatcher.queue.constraint_queues():
+        queued[queue.constraints.model] += len(queue)
+    for name, capacity in models.items():
+        capacity.busy += queued[name]
+    return FleetCapacity(
+        slots=slots,
+        busy=busy + len(dispatcher.queue),
+        context_tokens=context_tokens or None,
+        has_common_slots=len(served) <= 1 and not has_pools,
+        models=models,
+    )
+
+
+def _add_models(
+    models: dict[str, ModelCapacity], endpoint: Endpoint, account: EndpointSlots
+) -> None:
+    for model in endpoint.models:
+        pool = account.pool(model.name)
+        capacity = models.setdefault(model.name, ModelCapacity())
+        capacity.aliases.update(model.aliases)
+        capacity.is_loaded = capacity.is_loaded or model.is_loaded
+        capacity.slots += pool.slots
+        capacity.busy += _busy(pool)
+
+
+def _busy(account: EndpointSlots) -> int:
+    return account.leased_slots + account.foreign_slots

@@ -1,0 +1,175 @@
+"""Two fleets, each with its Envoy and picker, as two endpoints of a parent's Envoy and picker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import grpc
+import httpx
+import pytest
+
+from extproc.core.address import Address
+from extproc.demo.simulator.options import SimulatorOptions
+from extproc.demo.simulator.server import Simulator
+from scraper.agent import Agent, AgentOptions
+from scraper.agent.advertise import Advertise
+from scraper.agent.fleet_watch import FleetWatch
+from scraper.target import EndpointTarget
+from tests.e2e.one_process import Running, running
+from tests.e2e.stack import CHAT, chat
+from tests.fakes.patience import PATIENCE_S
+from tests.fakes.picker import until
+from tests.long_run import IS_LONG_RUN
+
+pytestmark = [pytest.mark.e2e]
+
+log = logging.getLogger("coxswain.tests")
+
+SLOTS = 2
+REQUESTS = 200 if IS_LONG_RUN else 40
+"""From the parent's clients; half as many come to the first fleet itself."""
+
+
+class Region:
+    """One fleet of one server, and the agent that reports it to a parent."""
+
+    def __init__(self, stack: Running, simulator: Simulator) -> None:
+        self.stack = stack
+        self.simulator = simulator
+        self.envoy = Address.parse(stack.settings.envoy.listen)
+
+    @asynccontextmanager
+    async def reported_to(self, parent: Running) -> AsyncIterator[None]:
+        options = AgentOptions(
+            picker=f"127.0.0.1:{parent.service.admin_port}",
+            advertise=Advertise.parse(str(self.envoy), 0),
+        )
+        agent = Agent(
+            EndpointTarget(address=self.envoy),
+            options,
+            lambda: grpc.aio.insecure_channel(options.picker),
+            source=lambda sink: FleetWatch("fleet", self._connect, sink),
+        )
+        work = asyncio.create_task(agent.run())
+        try:
+            yield
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+
+    def _connect(self) -> grpc.aio.Channel:
+        return grpc.aio.insecure_channel(f"127.0.0.1:{self.stack.service.admin_port}")
+
+
+@asynccontextmanager
+async def region(folder: Path) -> AsyncIterator[Region]:
+    simulator = Simulator(SimulatorOptions(slots=SLOTS, service_time_s=0.1, alias="tiny"))
+    port = await simulator.start()
+    try:
+        values = {"endpoints": [f"127.0.0.1:{port}"], "queue": {"timeout_s": 50}}
+        async with running(folder, {**values, "envoy": {"health": True}}) as stack:
+            yield Region(stack, simulator)
+    finally:
+        await simulator.close()
+
+
+def is_known(parent: Running, fleet: Region) -> bool:
+    """Whether the parent would send requests there, to all of its slots."""
+    endpoint = parent.service.dispatcher.fleet.get(fleet.envoy)
+    if endpoint is None or not endpoint.is_pickable:
+        return False
+    return parent.service.dispatcher.slots_at(fleet.envoy).free_slots == SLOTS
+
+
+async def ask(stack: Running, name: str = "own", after_s: float = 0.0) -> httpx.Response:
+    await asyncio.sleep(after_s)
+    return await stack.client.post(CHAT, json=chat(1), headers={"x-request-id": name})
+
+
+async def models_of(stack: Running) -> list[str]:
+    """The models that its clients see, as soon as its Envoy listens."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                answer = await stack.client.get("/v1/models")
+                return [model["id"] for model in answer.json()["data"]]
+            except httpx.TransportError:
+                await asyncio.sleep(0.05)
+
+
+class Watch:
+    """What was seen at any moment: the most requests that the parent had in a fleet, and those of
+    its requests that were queued there, because the fleet's own clients were faster."""
+
+    def __init__(self, parent: Running, regions: list[Region]) -> None:
+        self.parent, self.regions = parent, regions
+        self.leased = self.most_queued = 0
+        self.queued: set[str] = set()
+        self._task = asyncio.create_task(self._look())
+
+    async def _look(self) -> None:
+        while True:
+            for each in self.regions:
+                there = self.parent.service.dispatcher.slots_at(each.envoy)
+                self.leased = max(self.leased, there.leased_slots)
+                queue = each.stack.service.dispatcher.queue
+                ours = {one.request.id for one in queue if one.request.id.startswith("parents-")}
+                self.queued |= ours
+                self.most_queued = max(self.most_queued, len(ours))
+            await asyncio.sleep(0.001)
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[Path]:
+    """One for each Envoy's file."""
+    found = [tmp_path / name for name in ("first", "second", "parent")]
+    for folder in found:
+        folder.mkdir()
+    return found
+
+
+async def test_two_fleets_are_two_endpoints_of_a_parent(folders: list[Path]) -> None:
+    """Every request is answered, and the parent never has more requests in a fleet than it has
+    slots, while a fleet has clients of its own. A fleet that dies leaves its requests to the other
+    one, and a parent that dies leaves a fleet to its own clients."""
+    async with AsyncExitStack() as first_stack, AsyncExitStack() as second_stack:
+        first = await first_stack.enter_async_context(region(folders[0]))
+        second = await second_stack.enter_async_context(region(folders[1]))
+        values = {"endpoints": [], "queue": {"timeout_s": 50}}
+        async with running(folders[2], values, is_steered=False) as parent:
+            await first_stack.enter_async_context(first.reported_to(parent))
+            await second_stack.enter_async_context(second.reported_to(parent))
+            await until(lambda: is_known(parent, first) and is_known(parent, second))
+            assert await models_of(parent) == ["tiny"]
+
+            watch = Watch(parent, [first, second])
+            calls = [ask(parent, f"parents-{number}") for number in range(REQUESTS)]
+            calls += [ask(first.stack, "own", n * 0.03) for n in range(REQUESTS // 2)]
+            answers = await asyncio.gather(*calls)
+            await watch.stop()
+            assert [answer.status_code for answer in answers] == [200] * len(calls)
+            assert watch.leased == SLOTS
+            assert watch.most_queued <= SLOTS
+            log.info("%d of %d requests were queued in a fleet", len(watch.queued), REQUESTS)
+            served = [answer.headers["x-coxswain-endpoint"] for answer in answers[:REQUESTS]]
+            assert {str(first.envoy), str(second.envoy)} >= set(served)
+            assert str(second.envoy) in served
+
+            await second_stack.aclose()
+            answers = await asyncio.gather(*(ask(parent) for _ in range(8)))
+            assert [answer.status_code for answer in answers] == [200] * 8
+            assert {answer.headers["x-coxswain-endpoint"] for answer in answers} == {
+                str(first.envoy)
+            }
+        answers = await asyncio.gather(*(ask(first.stack) for _ in range(4)))
+        assert [answer.status_code for answer in answers] == [200] * 4
+        health = (await first.stack.client.get("/health")).json()
+        assert health["slots_idle"] + health["slots_processing"] == SLOTS

@@ -45,6 +45,8 @@ class Election:
     followed_until: float = 0.0
     """While it leads: until when it may decide if all fronts that it knows follow it. The engine
     was asked at most a lease before, and did not answer."""
+    has_resigned: bool = False
+    """It leads never again, whatever the engine says of a beat that was sent before."""
     in_touch_since: float | None = None
     last_contact: float | None = None
     _seen: dict[str, tuple[float, tuple[str, ...]]] = field(default_factory=dict)
@@ -65,7 +67,9 @@ class Election:
         goes_on = self.is_leading and now <= max(self.permitted_until, self.followed_until)
         return Beat(
             member=member,
-            is_candidate=can_lead and (goes_on or (is_known and not is_led)),
+            is_candidate=can_lead
+            and not self.has_resigned
+            and (goes_on or (is_known and not is_led)),
             is_leading=self.is_leading and now <= self.permitted_until,
             epoch=self.epoch,
         )
@@ -94,9 +98,15 @@ class Election:
             return
         self.epoch = leader.epoch
         self.leader = leader
-        self.is_leading = leader.id == beat.member.id and view.is_held and beat.is_candidate
+        is_elected = leader.id == beat.member.id and view.is_held and beat.is_candidate
+        self.is_leading = is_elected and not self.has_resigned
         if self.is_leading:
             self.permitted_until = sent_at + self.lease_s * (1 - MARGIN)
+
+    def resign(self) -> None:
+        """It ends, and another member is to lead."""
+        self.has_resigned = True
+        self.is_leading = False
 
     def failed(self, sent_at: float) -> None:
         """The engine did not answer."""

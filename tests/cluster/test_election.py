@@ -420,3 +420,19 @@ def test_a_leader_without_a_core_does_not_lead() -> None:
     assert not beat.is_candidate
     election.answered(beat, view("a", 4, is_held=False), 11.0, 11.0)
     assert not election.is_leading
+
+
+def test_who_has_resigned_leads_never_again() -> None:
+    """Nor by the answer to a beat that was sent before."""
+    engine, election = FakeEngine(), Election(LEASE_S)
+    member = Member(id="a/1", name="a", address="10.0.0.1:9004", fronts=())
+    for now in (0.0, 0.9, 1.8, 2.7):
+        beat = election.beat(member, now, can_lead=True)
+        election.answered(beat, engine.beat(beat, now), now, now)
+    led = election.is_leading
+    beat = election.beat(member, 3.0, can_lead=True)
+    view = engine.beat(beat, 3.0)
+    election.resign()
+    election.answered(beat, view, 3.0, 3.1)
+    assert (led, election.is_leading) == (True, False)
+    assert not election.beat(member, 3.2, can_lead=True).is_candidate

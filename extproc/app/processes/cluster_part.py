@@ -142,8 +142,8 @@ class ClusterPart:
         ).as_json()
 
     async def resign(self) -> None:
-        """Let another member lead; our core has ended."""
-        self.election.is_leading = False
+        """Let another member lead, for good; our core has ended."""
+        self.election.resign()
         with suppress(EngineError):
             await self._engine.resign(self.id)
 

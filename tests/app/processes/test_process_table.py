@@ -63,6 +63,7 @@ async def test_ends_that_nobody_wanted_are_counted_and_logged(
         first.send_signal(signal.SIGKILL)
         second.order("stop")
         await eventually(lambda: len(processes.ended) == 2)
+        caplog.clear()  # which levels are logged before depends on earlier tests
         with caplog.at_level("INFO", "coxswain.processes"):
             processes.table.count_end(first, is_wanted=False)
             processes.table.count_end(second, is_wanted=True)

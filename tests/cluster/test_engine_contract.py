@@ -17,7 +17,9 @@ from extproc.cluster.valkey import ValkeyEngine
 from tests.fakes.api_server import FakeApiServer
 from tests.fakes.valkey import MISSING, PROGRAM, Valkey
 
-LEASE_S = 2.0
+EXPIRING = pytest.mark.parametrize("lease_s", [6.0])
+"""For tests that wait until a lease has ended. Long enough for calls, each of which may take a
+fourth of it."""
 
 
 class EngineRig(Protocol):
@@ -34,21 +36,23 @@ class EngineRig(Protocol):
 
 
 class ValkeyRig:
-    def __init__(self, valkey: Valkey) -> None:
+    def __init__(self, valkey: Valkey, lease_s: float) -> None:
         self._valkey = valkey
+        self._lease_s = lease_s
         self.kill, self.start = valkey.kill, valkey.start
 
     def make(self, name: str) -> Engine:
-        return ValkeyEngine(name, [self._valkey.url], LEASE_S)
+        return ValkeyEngine(name, [self._valkey.url], self._lease_s)
 
 
 class KubernetesRig:
-    def __init__(self, api: FakeApiServer) -> None:
+    def __init__(self, api: FakeApiServer, lease_s: float) -> None:
         self._api = api
+        self._lease_s = lease_s
         self.start = api.start
 
     def make(self, name: str) -> Engine:
-        return KubernetesEngine(name, self._api.url, "serving", self._api.folder, LEASE_S)
+        return KubernetesEngine(name, self._api.url, "serving", self._api.folder, self._lease_s)
 
     async def kill(self) -> None:
         await self._api.stop()
@@ -88,16 +92,23 @@ class PerMember:
             await each.aclose()
 
 
+@pytest.fixture
+def lease_s() -> float:
+    return 60.0
+
+
 @pytest_asyncio.fixture(params=["valkey", "kubernetes"])
-async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EngineRig]:
+async def rig(
+    request: pytest.FixtureRequest, tmp_path: Path, lease_s: float
+) -> AsyncIterator[EngineRig]:
     if request.param == "valkey":
         if PROGRAM is None:
             pytest.skip(MISSING)
         async with Valkey(tmp_path) as valkey:
-            yield ValkeyRig(valkey)
+            yield ValkeyRig(valkey, lease_s)
     else:
         async with FakeApiServer(tmp_path) as api:
-            yield KubernetesRig(api)
+            yield KubernetesRig(api, lease_s)
 
 
 @pytest_asyncio.fixture
@@ -130,6 +141,7 @@ async def until_led(engine: Engine, asked: Beat) -> tuple[str, int, bool]:
             await asyncio.sleep(0.02)
 
 
+@EXPIRING
 async def test_the_first_candidate_leads_until_it_is_silent(engine: Engine) -> None:
     assert (await engine.beat(beat("a", wants=False))).leader is None
     assert led_by(await engine.beat(beat("a"))) == ("a", 1, True)
@@ -188,6 +200,7 @@ async def test_the_leader_of_an_epoch_that_others_told_keeps_it(engine: Engine) 
     assert led_by(await engine.beat(beat("a", leads=True, epoch=7))) == ("a", 7, True)
 
 
+@EXPIRING
 async def test_a_forgotten_epoch_is_not_given_again(engine: Engine) -> None:
     assert (await engine.beat(beat("b", epoch=7))).leader is None
     assert await until_led(engine, beat("b", epoch=7)) == ("b", 8, True)
@@ -202,6 +215,7 @@ async def test_a_later_epoch_goes_before_the_holder_of_an_earlier_one(
     assert led_by(await engine.beat(beat("b", leads=True, epoch=1))) == ("a", 7, True)
 
 
+@EXPIRING
 async def test_a_leader_of_the_same_epoch_is_not_replaced(engine: Engine) -> None:
     await until_led(engine, beat("b", epoch=6))
     assert led_by(await engine.beat(beat("a", leads=True, epoch=7))) == ("b", 7, True)

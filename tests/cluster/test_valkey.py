@@ -15,7 +15,7 @@ from tests.fakes.valkey import MISSING, PROGRAM, Valkey
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason=MISSING)
 
-LEASE_S = 2.0
+LEASE_S = 8.0
 
 
 @pytest_asyncio.fixture

@@ -7,9 +7,9 @@ WORKDIR /src
 COPY requirements-build.lock requirements-runtime.lock ./
 # Every file is checked against its hash in the locks. The image gets what runs, without pip.
 RUN python -m venv /opt/build && python -m venv --without-pip /opt/coxswain \
-    && /opt/build/bin/pip install --no-cache-dir --require-hashes \
+    && /opt/build/bin/pip install --no-cache-dir --no-deps --require-hashes \
     --requirement requirements-build.lock \
-    && /opt/build/bin/pip --python /opt/coxswain install --no-cache-dir --require-hashes \
+    && /opt/build/bin/pip --python /opt/coxswain install --no-cache-dir --no-deps --require-hashes \
     --requirement requirements-runtime.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY extproc/ extproc/

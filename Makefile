@@ -41,8 +41,9 @@ $(VENV)/made: requirements.lock pyproject.toml
 		{ echo "Python 3.11 or newer is needed; name one: make PYTHON=python3.12"; exit 1; }
 	@test -x $(VENV)/bin/pip || $(PYTHON) -m venv --clear $(VENV)
 	@echo "installing the packages of requirements.lock (about two minutes, once)"
-	@$(PIP) install --quiet --require-hashes -r requirements.lock
+	@$(PIP) install --quiet --no-deps --require-hashes -r requirements.lock
 	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@$(PIP) check
 	@touch $@
 
 up: export ENDPOINTS := $(ENDPOINTS)

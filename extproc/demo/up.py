@@ -83,14 +83,16 @@ async def up(options: UpOptions, report: Report | None = None) -> int:
                 report.line("\nStopping.")
 
     loop = asyncio.get_running_loop()
+
+    def receive(*_: object) -> None:
+        loop.call_soon_threadsafe(stop)
+
     # One that was ignored on purpose (nohup does so) stays ignored.
-    signals = [
-        number
+    before = {
+        number: signal.signal(number, receive)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         if signal.getsignal(number) is not signal.SIG_IGN
-    ]
-    for number in signals:
-        loop.add_signal_handler(number, stop)
+    }
     try:
         return await running
     except asyncio.CancelledError:
@@ -102,8 +104,10 @@ async def up(options: UpOptions, report: Report | None = None) -> int:
     except (EnvoyMissingError, LlamaServerError, OptionsError, PathRuleError, OSError) as error:
         report.rejected(error)
     finally:
-        for number in signals:
-            loop.remove_signal_handler(number)
+        # Nothing is left to stop. The event loop would not give back what was there before, but
+        # Python's own handler, which raises `KeyboardInterrupt` wherever Python is by then.
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return 1
 
 

@@ -326,9 +326,13 @@ def _generated(task: _Task, request: Left) -> int | None:
     return None if prompt is None else max(task.decoded, task.held + 1 - prompt)
 
 
-def _work(task: _Task, request: Left) -> Work:
+def _work(task: _Task, request: Left) -> Work | None:
+    """What the task did; None if no scrape showed any of its prompt, which the server may have read
+    to the end."""
     prompt, generated = _prompt(task, request), _generated(task, request)
     if task.held is None:
+        if prompt is None and not task.prefilled:
+            return None
         generated = max(generated or 0, request.events)
         prompt = task.prefilled if prompt is None else prompt
     elif prompt is None or generated is None:  # nothing showed its prompt by itself

@@ -191,6 +191,22 @@ def test_what_the_previous_task_left_in_a_slot_is_not_counted(server: Server) ->
     assert server.work_at(1.3 + PATIENCE_S) == [work(100, 0)]
 
 
+def test_a_prompt_that_was_never_shown_is_not_counted_as_empty(server: Server) -> None:
+    """The server may have read all of it: the request is uncounted, not one of 0 tokens."""
+    server.tasks.left(Left(opened_at=0.15, left_at=0.16))
+    unbegun = SlotReading(
+        task_id=7,
+        prompt_tokens=182,  # what the previous task has left
+        cached_tokens=0,
+        processed_tokens=0,
+        decoded_tokens=0,
+        remaining_tokens=144,
+    )
+    server.scrape(0.17, unbegun)
+    server.scrape(0.40, busy(8, 178, 7, cached=167))
+    assert server.work_at(0.40 + PATIENCE_S) == [None]
+
+
 def test_what_cannot_be_told_apart_is_not_waited_for_for_ever(server: Server) -> None:
     """Tasks of requests that bypass the picker are nobody's."""
     server.scrape(2.0, busy(7, 30, 11), busy(8, 40, 12))

@@ -12,7 +12,7 @@ from extproc.transport.status import INTERNAL
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from extproc.fronts.core_calls import FrontLink
+    from extproc.fronts.front_link import FrontLink
     from extproc.transport.call import CallHandler, Metadata
 
 log = logging.getLogger("coxswain.fronts")

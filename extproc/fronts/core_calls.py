@@ -18,25 +18,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from extproc.fronts import frames
 from extproc.fronts.core_call import CoreCall
+from extproc.fronts.front_link import FrontCall, FrontLink, Hello
 from extproc.fronts.meanwhile import in_order
 from extproc.transport.status import UNAVAILABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from extproc.fronts.continuer import Continuer
     from extproc.fronts.frames import Frame
     from extproc.fronts.link import Link
     from extproc.fronts.meanwhile import Said
     from extproc.fronts.permission import Permission
-    from extproc.transport.call import Call, CallHandler, ServiceTable
+    from extproc.transport.call import ServiceTable
 
-State = tuple[Any, ...]
 POLL_S: Final = 0.01
 PING_S: Final = 0.25
 SILENT_S: Final = 2.0
@@ -47,116 +47,6 @@ PAUSED_S: Final = 1.0
 """If a tick comes so late, it was this process that stood still."""
 
 log = logging.getLogger("coxswain.fronts")
-
-
-class Continuer(Protocol):
-    """Continues the calls of `path`; the states are its own."""
-
-    @property
-    def path(self) -> str: ...
-
-    def state_of(self, handler: CallHandler) -> State | None:
-        """What the front must know; None if it is what it was sent before."""
-
-    def is_leased(self, state: State | None) -> bool:
-        """Whether the call holds slots."""
-
-    def place_of(self, state: State | None) -> int | None:
-        """Its place in the queue, if it is queued."""
-
-    def is_final(self, state: State) -> bool:
-        """Whether no other state follows."""
-
-    def begin(self, call: Call, exchange_id: str, began_at: float) -> CallHandler:
-        """A call, whose messages follow."""
-
-    def resume(self, handler: CallHandler, message: bytes, state: State) -> None:
-        """It holds slots; `message` is its first."""
-
-    def place(self, handler: CallHandler, state: State) -> None:
-        """It is queued; its messages follow."""
-
-    def claim(self, handler: CallHandler, message: bytes) -> None:
-        """A new call, before its first message: its request may have had a place at a front that
-        was lost."""
-
-    def leave(self, handler: CallHandler) -> None:
-        """Its front is lost."""
-
-    def hold(self) -> None:
-        """Assign no slots until `assign`."""
-
-    def assign(self) -> None:
-        """Everything is placed."""
-
-
-@dataclass(slots=True)
-class _Held:
-    """A call as a front holds it."""
-
-    number: int
-    path: str
-    metadata: tuple[tuple[str, str | bytes], ...]
-    exchange_id: str
-    began_at: float
-    state: State | None
-    heard: int
-    received: int
-    is_closed: bool
-    kept: list[tuple[int, bytes]]
-
-
-@dataclass(slots=True)
-class Hello:
-    """What a front holds. `fleet` are the endpoints that the core before this one used."""
-
-    link: FrontLink
-    fleet: tuple[Any, ...]
-    calls: list[_Held] = field(default_factory=list)
-
-
-class FrontLink:
-    """One front. The owner of its link."""
-
-    def __init__(self, core: CoreCalls, link: Link) -> None:
-        self.core = core
-        self.link = link
-        self.name = link.name
-        self.calls: dict[int, CoreCall] = {}
-        self.backlog: list[Frame] = []
-        self.adopted: set[int] = set()
-        """The calls whose leases were continued before the opening."""
-        self.has_greeted = False
-        self._changed: dict[int, CoreCall] = {}
-
-    def changed(self, call: CoreCall) -> None:
-        """The call has something to send to its front."""
-        if not self._changed:
-            asyncio.get_running_loop().call_soon(self._report)
-        self._changed[call.number] = call
-
-    def finished(self, call: CoreCall, status: int, text: str) -> None:
-        """The service ended the call."""
-        self._report_of(call)
-        self._changed.pop(call.number, None)
-        self.calls.pop(call.number, None)
-        self.link.say((frames.FINISH, call.number, status, text))
-
-    def _report(self) -> None:
-        changed, self._changed = self._changed, {}
-        for call in changed.values():
-            if not call.is_over:
-                self._report_of(call)
-        self.link.flush()
-
-    def _report_of(self, call: CoreCall) -> None:
-        state = None
-        continuer = self.core.continuer
-        if call.path == continuer.path and not call.has_sent_state and call.handler is not None:
-            state = continuer.state_of(call.handler)
-            call.has_sent_state = state is not None and continuer.is_final(state)
-        replies, call.replies = call.replies, []
-        self.link.say((frames.REPLIES, call.number, call.heard, call.is_paused, state, replies))
 
 
 class CoreCalls:
@@ -226,7 +116,7 @@ class CoreCalls:
 
     def attach(self, link: Link) -> None:
         """A front will say hello over this link."""
-        self.fronts[link] = FrontLink(self, link)
+        self.fronts[link] = FrontLink(self.continuer, link)
         if self.is_open:
             self._greet(self.fronts[link])
 
@@ -283,7 +173,7 @@ class CoreCalls:
                 link.close()
                 return
             front.has_greeted = True
-            calls = [_Held(*each) for each in hello[4]]
+            calls = [FrontCall(*each) for each in hello[4]]
             self.hellos.append(Hello(front, tuple(hello[3]), calls))
             if self.is_open:
                 self.continuer.hold()
@@ -312,7 +202,7 @@ class CoreCalls:
                 rest.append(frame)
         return rest
 
-    def _hear_meanwhile(self, undecided: Sequence[tuple[_Held, CoreCall]] = ()) -> None:
+    def _hear_meanwhile(self, undecided: Sequence[tuple[FrontCall, CoreCall]] = ()) -> None:
         """Hear the news of these calls, and what fronts have said since."""
         self._is_behind = False
         said: dict[FrontLink, list[Said]] = {}
@@ -365,7 +255,7 @@ class CoreCalls:
     def adopt(self) -> int:
         """Continue all leases that fronts hold, and hear which of them have ended; returns how
         many."""
-        adopted: list[tuple[_Held, CoreCall]] = []
+        adopted: list[tuple[FrontCall, CoreCall]] = []
         for hello in self.hellos:
             for held in hello.calls:
                 if held.path == self.continuer.path and self.continuer.is_leased(held.state):
@@ -381,10 +271,10 @@ class CoreCalls:
         """Place queued requests, assign slots, and hear what fronts said since; returns how many
         were placed."""
         hellos, self.hellos = self.hellos, []
-        continued: list[tuple[_Held, CoreCall]] = []
+        continued: list[tuple[FrontCall, CoreCall]] = []
         for hello in hellos:
             hello.link.adopted.clear()
-        others: list[tuple[Hello, _Held]] = [
+        others: list[tuple[Hello, FrontCall]] = [
             (hello, held)
             for hello in hellos
             for held in hello.calls
@@ -406,7 +296,7 @@ class CoreCalls:
             self._greet(hello.link)
         return len(queued)
 
-    def _continue(self, front: FrontLink, held: _Held) -> CoreCall:
+    def _continue(self, front: FrontLink, held: FrontCall) -> CoreCall:
         """Take a call over, without what no core has answered yet."""
         call = CoreCall(front, held.number, held.path, held.metadata, held.exchange_id)
         front.calls[held.number] = call
@@ -428,7 +318,7 @@ class CoreCalls:
         front.changed(call)
         return call
 
-    def _hear_news(self, held: _Held, call: CoreCall) -> None:
+    def _hear_news(self, held: FrontCall, call: CoreCall) -> None:
         if call.is_over:
             return
         if call.handler is None:

@@ -1,0 +1,52 @@
+"""What continues calls that another core began."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from extproc.transport.call import Call, CallHandler
+
+State = tuple[Any, ...]
+"""What a front knows of a call; its content is the continuer's own."""
+
+
+class Continuer(Protocol):
+    """Continues the calls of `path`; the states are its own."""
+
+    @property
+    def path(self) -> str: ...
+
+    def state_of(self, handler: CallHandler) -> State | None:
+        """What the front must know; None if it is what it was sent before."""
+
+    def is_leased(self, state: State | None) -> bool:
+        """Whether the call holds slots."""
+
+    def place_of(self, state: State | None) -> int | None:
+        """Its place in the queue, if it is queued."""
+
+    def is_final(self, state: State) -> bool:
+        """Whether no other state follows."""
+
+    def begin(self, call: Call, exchange_id: str, began_at: float) -> CallHandler:
+        """A call, whose messages follow."""
+
+    def resume(self, handler: CallHandler, message: bytes, state: State) -> None:
+        """It holds slots; `message` is its first."""
+
+    def place(self, handler: CallHandler, state: State) -> None:
+        """It is queued; its messages follow."""
+
+    def claim(self, handler: CallHandler, message: bytes) -> None:
+        """A new call, before its first message: its request may have had a place at a front that
+        was lost."""
+
+    def leave(self, handler: CallHandler) -> None:
+        """Its front is lost."""
+
+    def hold(self) -> None:
+        """Assign no slots until `assign`."""
+
+    def assign(self) -> None:
+        """Everything is placed."""

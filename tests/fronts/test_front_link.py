@@ -1,0 +1,85 @@
+"""Claims about extproc/fronts/front_link.py, over real links."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from functools import partial
+from typing import cast
+
+from extproc.fronts import frames
+from extproc.fronts.frames import Frame
+from extproc.fronts.front_link import FrontLink
+from extproc.fronts.link import Link
+from extproc.stream.servicer import PROCESS
+from extproc.transport.status import OK
+from tests.fakes import envoy_messages as envoy
+from tests.fakes.envoy_stream import eventually
+from tests.fakes.fronts import LINKS, OTHER, FakeCore
+
+
+class RecordingFront:
+    """Says what the test wants, and keeps the batches that it gets."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[Frame]] = []
+
+    async def follow(self, core: FakeCore) -> tuple[Link, FrontLink]:
+        """Both ends of its link."""
+        loop = asyncio.get_running_loop()
+        here, there = Link(self, loop), Link(core.calls, loop, "front")
+        LINKS.extend((here, there))
+        core.calls.attach(there)
+        for link, end in zip((here, there), socket.socketpair(), strict=True):
+            await loop.connect_accepted_socket(partial(cast, "asyncio.Protocol", link), end)
+        here.say((frames.HELLO, "front", frames.VERSION, (), ()))
+        front = core.calls.fronts[there]
+        await eventually(lambda: front.has_greeted)
+        return here, front
+
+    def heard(self, link: Link, batch: list[Frame]) -> None:
+        self.batches.append(batch)
+
+    def lost(self, link: Link) -> None:
+        """The test has ended."""
+
+    def throttled(self, link: Link, is_throttled: bool) -> None:
+        """The test reads everything."""
+
+    def of(self, kind: int) -> list[Frame]:
+        return [frame for batch in self.batches for frame in batch if frame[0] == kind]
+
+
+async def test_what_a_call_sends_in_one_turn_leaves_together_and_before_its_end() -> None:
+    recorder, core = RecordingFront(), FakeCore(1)
+    link, front = await recorder.follow(core)
+    core.lead()
+    link.say((frames.OPEN, 1, OTHER, (), "one", 100.0))
+    await eventually(lambda: 1 in front.calls)
+    call = front.calls[1]
+    call.send(b"a")
+    call.send(b"b")
+    await eventually(lambda: recorder.of(frames.REPLIES))
+    assert recorder.of(frames.REPLIES) == [(frames.REPLIES, 1, 0, False, None, [b"a", b"b"])]
+    call.send(b"c")
+    call.finish(OK)
+    assert front.calls == {}
+    await eventually(lambda: recorder.of(frames.FINISH))
+    kinds = [frame[0] for batch in recorder.batches for frame in batch]
+    assert kinds[-2:] == [frames.REPLIES, frames.FINISH]
+    assert recorder.of(frames.REPLIES)[-1][5] == [b"c"]
+
+
+async def test_a_state_that_no_other_follows_is_sent_once() -> None:
+    recorder, core = RecordingFront(), FakeCore(1)
+    link, front = await recorder.follow(core)
+    core.lead()
+    link.say((frames.OPEN, 1, PROCESS, (), "one", 100.0))
+    message = envoy.request_headers(x_request_id="a").SerializeToString()
+    link.say((frames.MESSAGE, 1, message))
+    await eventually(lambda: any(frame[5] for frame in recorder.of(frames.REPLIES)))
+    states = [frame[4] for frame in recorder.of(frames.REPLIES)]
+    assert states[-1] is not None and core.continuer.is_leased(states[-1])
+    front.changed(front.calls[1])
+    await eventually(lambda: len(recorder.of(frames.REPLIES)) > len(states))
+    assert recorder.of(frames.REPLIES)[-1][4] is None, "the front knows it"

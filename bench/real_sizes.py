@@ -21,7 +21,7 @@ import httpx
 
 from bench import load, rig
 from bench.result import Row, Section, at_most
-from extproc.core.queue.queue_order import Discipline
+from extproc.core.queue.flow_order import Discipline
 from extproc.demo.llama_server import find_llama_server
 from extproc.demo.model import ModelShape, write_model
 from extproc.demo.port import LOOPBACK, free_ports

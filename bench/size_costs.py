@@ -10,7 +10,7 @@ from statistics import fmean, median
 from bench.listening import listen
 from bench.result import Section, at_most
 from bench.silent_fleet import Ear, fill
-from extproc.core.queue.queue_order import Discipline, QueueOrder
+from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions

@@ -13,7 +13,7 @@ from bench.simulation.run import mean, quantile, run
 from bench.simulation.server import Hardware
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Objective, Objectives
-from extproc.core.queue.queue_order import Discipline, QueueOrder
+from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.core.scheduler.dispatcher import DispatcherOptions
 
 LOADS = (0.9, 0.97)

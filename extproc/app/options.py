@@ -13,7 +13,7 @@ from extproc.core.observation import ModelReading
 from extproc.core.outliers.ejection import Backoff
 from extproc.core.outliers.outlier_detection import OutlierOptions
 from extproc.core.placement.swaps import PlacementOptions
-from extproc.core.queue.queue_order import Discipline, QueueOrder
+from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.core.scaling.wanted import ScaleOptions, ServerBounds
 from extproc.core.scheduler.context_fit import ContextFit
 from extproc.core.scheduler.dispatcher import DispatcherOptions

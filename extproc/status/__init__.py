@@ -1,7 +1,7 @@
 """The status pages over HTTP: health, readiness, status, metrics."""
 
+from extproc.status.countdown import Countdown, QueuePosition
 from extproc.status.hosts import Hosts
-from extproc.status.queue_position import Countdown, QueuePosition
 from extproc.status.readiness import why_not_ready
 from extproc.status.server import StatusServer
 from extproc.status.sources import StatusSources

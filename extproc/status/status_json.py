@@ -6,7 +6,7 @@ from typing import Any
 
 from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.fleet.membership import ConnectedEnvoy
-from extproc.core.queue.queue_order import QueueOrder
+from extproc.core.queue.flow_order import QueueOrder
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.scale_advisor import ModelScale
 from extproc.core.scheduler.snapshot import take_queue_snapshot

@@ -23,7 +23,7 @@ from extproc.core.address import Address
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Intent
 from extproc.core.observation import Observation, ScrapeStatus
-from extproc.core.queue.queue_order import ARRIVAL_ORDER, QueueOrder
+from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
 from extproc.core.request import Request

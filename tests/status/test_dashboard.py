@@ -23,7 +23,7 @@ from extproc.core.fleet.health import Health
 from extproc.core.observation import ModelReading
 from extproc.core.placement.swaps import PlacementOptions
 from extproc.core.processes import ClusterMember, ClusterReport
-from extproc.core.queue.queue_order import Discipline, QueueOrder
+from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.core.rejection import Reason
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry

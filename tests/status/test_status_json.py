@@ -10,7 +10,7 @@ from extproc.core.fleet.endpoint import EndpointSpec, Intent
 from extproc.core.fleet.health import Health
 from extproc.core.fleet.membership import ConnectedEnvoy
 from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
-from extproc.core.queue.queue_order import Discipline, QueueOrder
+from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.core.request import Request
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.status import why_not_ready

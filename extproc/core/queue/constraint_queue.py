@@ -13,8 +13,8 @@ from typing import Final
 
 from extproc.core.constraints import Constraints
 from extproc.core.objective import Criticality
+from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.queue.flow_queue import SLACK, TenantQueue
-from extproc.core.queue.queue_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.queue.slo_attainment import SloAttainment
 from extproc.core.queue.ticket import Ticket
 

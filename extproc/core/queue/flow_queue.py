@@ -11,7 +11,7 @@ from itertools import count
 from typing import Generic, TypeVar
 
 from extproc.core.queue.fair_queueing import Flow, Share, Tenant
-from extproc.core.queue.queue_order import ARRIVAL_ORDER, QueueOrder
+from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.queue.ticket import Ticket
 
 SLACK = 64

@@ -16,7 +16,7 @@ from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.objective import Criticality
 from extproc.core.queue.constraint_queue import ConstraintQueue
 from extproc.core.queue.fair_queueing import FairQueueing
-from extproc.core.queue.queue_order import ARRIVAL_ORDER, QueueOrder
+from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.queue.ticket import UNKNOWN_SIZE, ExpectedSize, Ticket
 from extproc.core.request import Request
 from extproc.core.resolved_request import UNCONSTRAINED_REQUEST, ResolvedRequest

@@ -15,50 +15,32 @@ first changes the state; errors in later steps (learning, assigning freed slots)
 if the call itself raises, all derived state is derived again from the leases and tickets.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
 from random import Random
 
 from extproc.core.address import Address
 from extproc.core.constraints import UNCONSTRAINED, Constraints
-from extproc.core.fleet.endpoint import Endpoint
-from extproc.core.fleet.resolver import RequestResolver
-from extproc.core.fleet.subset_hints import SubsetHints
 from extproc.core.objective import Objective
 from extproc.core.outliers.failure_evidence import Fault
-from extproc.core.placement.demand import NO_DEMAND, ModelDemand
-from extproc.core.placement.model_load import ModelLoad
-from extproc.core.prediction.latency import LatencyEstimate
-from extproc.core.queue.queue_order import QueueOrder
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason
 from extproc.core.request import Request
 from extproc.core.resolved_request import ResolvedRequest
-from extproc.core.scheduler.admission import Preview
 from extproc.core.scheduler.blame import blame, conclude, credit
 from extproc.core.scheduler.context_fit import fit_context
 from extproc.core.scheduler.decision import Decision, Picked, Queued
-from extproc.core.scheduler.feedback import (
-    on_completion,
-    on_response_headers,
-    record_prediction,
-)
-from extproc.core.scheduler.fleet_updates import DispatcherOptions, FleetUpdates
-from extproc.core.scheduler.forecast import QueuePosition
-from extproc.core.scheduler.scale_advisor import ModelScale
+from extproc.core.scheduler.feedback import on_completion, on_response_headers, record_prediction
+from extproc.core.scheduler.fleet_updates import DispatcherOptions
+from extproc.core.scheduler.introspection import Introspection
 from extproc.core.scheduler.sizing import learn_size
 from extproc.core.scheduler.slo import evaluate_end, evaluate_headers
 from extproc.core.scheduler.takeover import HeldLease, Place
-from extproc.core.scheduler.waits import Waits
-from extproc.core.selection.cost import Cost
-from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.model_pools import slot_pool
-from extproc.core.slots.slot_counts import SlotCounts, count_slots
 
 __all__ = ["Dispatcher", "DispatcherOptions"]
 
 
-class Dispatcher(FleetUpdates):
+class Dispatcher(Introspection):
     """Synchronous and pure: every call is atomic, none blocks, `now` is monotonic seconds.
 
     Code outside the core reads `fleet` and `queue`, and calls methods; a test holds it to that.
@@ -329,166 +311,3 @@ class Dispatcher(FleetUpdates):
             self._allocator.is_held = False
             for endpoint in list(self.fleet):
                 self._allocator.after_capacity_change(endpoint.address, now)
-
-    def sends_slowly(self, tenant: str, now: float) -> bool:
-        """Whether a tenant's uploads wasted too many slot-seconds lately."""
-        return self.state.uploads.is_suspect_tenant(tenant, now)
-
-    # What others see
-
-    @property
-    def resolver(self) -> RequestResolver:
-        """What the names in a request mean."""
-        return self.state.resolver
-
-    @property
-    def subset_hints(self) -> SubsetHints:
-        """The subsets of endpoints that gateways named lately."""
-        return self.state.subset_hints
-
-    @property
-    def running_requests(self) -> int:
-        """The number of requests that hold a slot."""
-        return len(self.state.in_flight)
-
-    def slots_at(self, address: Address) -> EndpointSlots:
-        """The slots of an endpoint, to read. Raises `KeyError` for an unknown one."""
-        return self.ledger.endpoint_slots(address)
-
-    def slot_counts(self, endpoint: Endpoint) -> SlotCounts:
-        """The slots of an endpoint, counted by use. O(1)."""
-        return count_slots(endpoint, self.ledger.endpoint_slots(endpoint.address))
-
-    def leases(self) -> Iterable[Lease]:
-        """All leases, open and draining."""
-        return self.ledger.leases()
-
-    def slo_totals(self) -> dict[tuple[str, ...], float]:
-        """Requests with an SLO since the start, by objective and result."""
-        return self.state.slo_attainment.totals()
-
-    @property
-    def queue_order(self) -> QueueOrder:
-        """The order of queued requests within a flow; fixed at the start."""
-        return self.queue.order
-
-    def size_errors(self) -> dict[tuple[str, ...], float]:
-        """How far estimates of sizes are off: the factor by model and quantile (0.5 and 0.9); empty
-        unless the order is by size."""
-        sizes = self.state.sizes
-        if sizes is None:
-            return {}
-        return {
-            (model, f"{share:g}"): factor
-            for share in (0.5, 0.9)
-            for model, factor in sizes.answers.error_factors(share).items()
-        }
-
-    def ejection_totals(self, address: Address) -> Mapping[Fault, int]:
-        """Ejections of an endpoint since the start, by cause."""
-        return self.state.outliers.totals.get(address, {})
-
-    def latency_at(self, address: Address, now: float) -> tuple[LatencyEstimate, float]:
-        """What was learned of an endpoint, and the decayed number of its samples: where they are
-        few, the fleet's typical endpoint counts."""
-        latency = self.state.latency
-        return latency.estimate(address, now), latency.endpoint(address).weight
-
-    def needs_frequent_scrapes(self, address: Address) -> bool:
-        """Whether its state may change without our requests, so that it needs many scrapes."""
-        endpoint = self.fleet.get(address)
-        if endpoint is None:
-            return False
-        endpoint_slots = self.ledger.endpoint_slots(address)
-        is_settled = endpoint.is_serving and endpoint.consecutive_failures == 0
-        is_settled = is_settled and not self.state.model_loads.pending_at(address)
-        return not is_settled or endpoint_slots.foreign_slots > 0 or endpoint_slots.has_draining
-
-    def lacks_bytes(self, request: Request) -> bool:
-        """Whether queued bodies leave too few bytes for this request to be queued."""
-        return self._admission.lacks_bytes(request, self._limits) > 0
-
-    def is_wanted(self, lease: Lease) -> bool:
-        """Whether a queued request could use the slots of this lease. O(eligible queues)."""
-        endpoint = self.fleet.get(lease.address)
-        return endpoint is not None and self.queue.has_any_for(endpoint)
-
-    def has_leases(self, address: Address) -> bool:
-        """Whether our requests run there; False for an unknown endpoint."""
-        return address in self.fleet and bool(self.ledger.endpoint_slots(address).leases)
-
-    def preview(self, resolved: ResolvedRequest, request: Request, now: float) -> Preview:
-        """What `submit` would decide now. Changes nothing; the random state is restored."""
-        if self._is_closed:
-            return Preview(None, None, Reason.SHUTTING_DOWN)
-        return self._admission.preview(resolved, request, self._limits, now)
-
-    def cost_at(
-        self, resolved: ResolvedRequest, request: Request, address: Address, now: float
-    ) -> Cost:
-        """The cost at a member of the fleet, as `submit` computes it. Changes nothing."""
-        return self._allocator.cost_at(resolved, request, address, now)
-
-    def position_of(self, ticket: Ticket, now: float) -> QueuePosition:
-        """The queue position of a queued request, and the seconds until it is served."""
-        return self._allocator.forecast.position_of(ticket, now)
-
-    def positions_of(self, tickets: Iterable[Ticket], now: float) -> Iterator[QueuePosition]:
-        """`position_of` each of these, computed together."""
-        return self._allocator.forecast.positions_of(tickets, now)
-
-    def position_of_arrival(
-        self, resolved: ResolvedRequest, request: Request, now: float
-    ) -> QueuePosition:
-        """The queue position that a request would get now. Changes nothing."""
-        return self._allocator.forecast.position_of_arrival(resolved, request, now)
-
-    def all_served_s(self, now: float) -> float | None:
-        """Seconds until all queued requests are served, by the same forecast."""
-        return self._allocator.forecast.all_served_s(now)
-
-    def demands(self, now: float) -> dict[str | None, ModelDemand]:
-        """The queued requests by the model that they name, None for those that name none. The
-        seconds that they have waited are an estimate: O(constraint queues)."""
-        found: dict[str | None, ModelDemand] = {}
-        for queue in self.queue.constraint_queues():
-            longest_s = max(0.0, now - queue.first_arrived().entered_at)
-            model = queue.constraints.model
-            known = found.get(model, NO_DEMAND)
-            found[model] = ModelDemand(
-                waiting=known.waiting + len(queue),
-                longest_wait_s=max(known.longest_wait_s, longest_s),
-                waited_s=known.waited_s + longest_s * (1 + len(queue)) / 2,
-                context_tokens=max(known.context_tokens, queue.constraints.context_tokens),
-            )
-        return found
-
-    def scale(
-        self, now: float, objective: str | None = None, names: Collection[str] = ()
-    ) -> dict[str, ModelScale]:
-        """The servers that each model needs; only for the requests of `objective` if that is
-        given. Requests for unknown `names` count for these. O(endpoints' models + leases + queued
-        requests)."""
-        return self._scale.read(self.options.scale, now, objective, names)
-
-    def canonical_model(self, name: str) -> str:
-        """One name for all names of a model; the name itself if it is unknown."""
-        return self.state.resolver.names.catalog.canonical_name(name)
-
-    def load_of(self, model: str | None) -> ModelLoad | None:
-        """The load that requests for a model wait for; None if no keeper is to load it."""
-        return self.state.loads.get(model or "")
-
-    def wait_note(self, model: str | None, now: float) -> str:
-        """What requests for a model wait for beside a slot, as a sentence; usually empty."""
-        load = self.load_of(model)
-        return "" if load is None else load.note(now)
-
-    def waits(self) -> Waits:
-        """Why requests are queued now."""
-        return Waits(self.state)
-
-    @property
-    def last_event_at(self) -> float:
-        """The time of the last change of any endpoint."""
-        return self._allocator.last_event_at

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from itertools import accumulate, islice
 
-from extproc.core.queue.queue_order import QueueOrder
+from extproc.core.queue.flow_order import QueueOrder
 from extproc.core.queue.ticket import Ticket
 
 MAX_COUNTED = 4096

@@ -17,7 +17,7 @@ from extproc.core.prediction.prompt_sizes import PromptSizes
 from extproc.core.prediction.sessions import Sessions
 from extproc.core.queue.affinity_wait import AffinityWaits
 from extproc.core.queue.fair_queueing import FairQueueing
-from extproc.core.queue.queue_order import ARRIVAL_ORDER, QueueOrder
+from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.queue.request_queue import RequestQueue
 from extproc.core.queue.slo_attainment import SloAttainment
 from extproc.core.scaling.traffic import Traffic

@@ -6,7 +6,7 @@ import time
 from typing import cast
 
 from extproc.app.pages.queue_positions import QueuePositions
-from extproc.core.queue.queue_order import Discipline, QueueOrder
+from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Queued
 from extproc.stream.pending_streams import PendingStreams

@@ -10,8 +10,8 @@ from extproc.core.constraints import UNCONSTRAINED
 from extproc.core.objective import NO_OBJECTIVE, Criticality, Objective
 from extproc.core.queue.constraint_queue import OVERDUE, ConstraintQueue
 from extproc.core.queue.fair_queueing import FairQueueing
+from extproc.core.queue.flow_order import ARRIVAL_ORDER, Discipline, QueueOrder
 from extproc.core.queue.flow_queue import SLACK
-from extproc.core.queue.queue_order import ARRIVAL_ORDER, Discipline, QueueOrder
 from extproc.core.queue.slo_attainment import SloAttainment
 from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request

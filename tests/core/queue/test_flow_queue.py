@@ -8,8 +8,8 @@ import pytest
 
 from extproc.core.objective import NO_OBJECTIVE
 from extproc.core.queue.fair_queueing import FairQueueing, Flow
+from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.core.queue.flow_queue import SLACK, FlowQueue, SizedFlowQueue, TenantQueue
-from extproc.core.queue.queue_order import Discipline, QueueOrder
 from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
 from extproc.core.resolved_request import ResolvedRequest

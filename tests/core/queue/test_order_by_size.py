@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from extproc.core.constraints import Constraints
 from extproc.core.objective import Criticality, Objective
 from extproc.core.queue.fair_queueing import FairQueueing
-from extproc.core.queue.queue_order import ARRIVAL_ORDER, Discipline, QueueOrder
+from extproc.core.queue.flow_order import ARRIVAL_ORDER, Discipline, QueueOrder
 from extproc.core.queue.request_queue import RequestQueue
 from extproc.core.queue.slo_attainment import SloAttainment
 from extproc.core.queue.ticket import ExpectedSize, Ticket

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extproc.core.queue.queue_order import ARRIVAL_ORDER, Discipline, QueueOrder
+from extproc.core.queue.flow_order import ARRIVAL_ORDER, Discipline, QueueOrder
 from extproc.core.queue.request_queue import RequestQueue
 from extproc.core.queue.ticket import ExpectedSize, Ticket
 from extproc.core.request import Request

@@ -10,7 +10,7 @@ from bench.listening import listen
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.observation import Observation, ScrapeStatus
-from extproc.core.queue.queue_order import ARRIVAL_ORDER, Discipline, QueueOrder
+from extproc.core.queue.flow_order import ARRIVAL_ORDER, Discipline, QueueOrder
 from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked, Queued

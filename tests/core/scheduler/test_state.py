@@ -9,7 +9,7 @@ import pytest
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Criticality
 from extproc.core.outliers.outlier_detection import OutlierOptions
-from extproc.core.queue.queue_order import Discipline, QueueOrder
+from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.core.request import Request
 from extproc.core.scheduler.audit import faults
 from extproc.core.scheduler.events import Outbox

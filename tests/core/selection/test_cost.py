@@ -7,7 +7,7 @@ import pytest
 from extproc.core.address import Address
 from extproc.core.prediction.latency import DEFAULT_ESTIMATE
 from extproc.core.prompt_blocks import BLOCK_TOKENS
-from extproc.core.queue.queue_order import Discipline, QueueOrder
+from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.core.request import UNKNOWN_PROMPT_TOKENS, Kind, Request
 from tests.fakes.steered_fleet import SteeredFleet
 

@@ -1,4 +1,4 @@
-"""Claims about extproc/status/queue_position.py, over real HTTP."""
+"""Claims about extproc/status/countdown.py, over real HTTP."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import httpx
 import pytest
 from aiohttp import web
 
-from extproc.status import queue_position
-from extproc.status.queue_position import Countdown, QueuePosition
+from extproc.status import countdown
+from extproc.status.countdown import Countdown, QueuePosition
 
 FIRST = QueuePosition(position=1, queued=3, waited_s=0.52, expected_s=1.25)
 THIRD = QueuePosition(position=3, queued=3, waited_s=0.02)
@@ -114,7 +114,7 @@ async def test_a_stream_may_be_opened_before_its_request_is_there() -> None:
 
 async def test_streams_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """One too many is told to ask without a stream."""
-    monkeypatch.setattr(queue_position, "MAX_STREAMS", 0)
+    monkeypatch.setattr(countdown, "MAX_STREAMS", 0)
     async with client({"a": FIRST}) as web_page:
         assert (await web_page.get("/queue/a", headers=STREAM)).status_code == 503
         assert (await web_page.get("/queue/a")).status_code == 200

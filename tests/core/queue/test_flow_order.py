@@ -1,10 +1,10 @@
-"""Claims about extproc/core/queue/queue_order.py."""
+"""Claims about extproc/core/queue/flow_order.py."""
 
 from __future__ import annotations
 
 from math import inf
 
-from extproc.core.queue.queue_order import ARRIVAL_ORDER, Discipline, QueueOrder
+from extproc.core.queue.flow_order import ARRIVAL_ORDER, Discipline, QueueOrder
 
 
 def test_in_the_order_of_arrival_nobody_is_passed() -> None:

@@ -1,0 +1,108 @@
+"""Claims about extproc/core/scheduler/introspection.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from extproc.core.address import Address
+from extproc.core.observation import ScrapeStatus
+from tests.fakes.small_fleet import SmallFleet
+from tests.fakes.steered_fleet import SteeredFleet
+
+UNKNOWN = Address("10.9.9.9", 1)
+
+
+def test_endpoints_that_need_frequent_scrapes() -> None:
+    """Foreign slots, draining leases, failures and servers that start; not what leases explain."""
+    fleet = SmallFleet(2, 2)
+    calm, busy = fleet.addresses
+    fleet.scrape(busy, busy=1)
+    assert [fleet.dispatcher.needs_frequent_scrapes(a) for a in (calm, busy, UNKNOWN)] == [
+        False,
+        True,
+        False,
+    ]
+    fleet.scrape(busy, busy=0)
+    lease = fleet.pick()
+    assert not fleet.dispatcher.needs_frequent_scrapes(lease.address)
+    fleet.abandon(lease)
+    assert fleet.dispatcher.needs_frequent_scrapes(lease.address)
+    fleet.scrape(calm, status=ScrapeStatus.FAILED, busy=None)
+    assert fleet.dispatcher.needs_frequent_scrapes(calm)
+    assert fleet.dispatcher.needs_frequent_scrapes(fleet.add(None))
+
+
+def test_endpoints_with_leases() -> None:
+    """Open and draining leases count alike; an unknown endpoint has none."""
+    fleet = SmallFleet(1)
+    address = fleet.addresses[0]
+    assert not fleet.dispatcher.has_leases(address)
+    lease = fleet.pick()
+    assert fleet.dispatcher.has_leases(address)
+    fleet.abandon(lease)
+    assert fleet.dispatcher.has_leases(address)
+    assert not fleet.dispatcher.has_leases(UNKNOWN)
+
+
+def test_what_a_dispatcher_knows_of_unknown_endpoints() -> None:
+    fleet = SmallFleet(1)
+    assert not fleet.dispatcher.has_leases(UNKNOWN)
+    assert fleet.dispatcher.ejection_totals(UNKNOWN) == {}
+    with pytest.raises(KeyError):
+        fleet.dispatcher.slots_at(UNKNOWN)
+
+
+def test_leases_are_wanted_while_requests_that_could_use_them_are_queued() -> None:
+    """Also by a multi-slot request with a reservation."""
+    fleet = SmallFleet(2)
+    one, other = fleet.pick(), fleet.pick()
+    assert not fleet.dispatcher.is_wanted(one)
+    ticket = fleet.queue(weight_slots=2)
+    assert fleet.dispatcher.is_wanted(one)
+    fleet.finish(other)
+    assert ticket.reservation is not None and fleet.dispatcher.is_wanted(one)
+    fleet.finish(one)
+    assert not fleet.dispatcher.is_wanted(fleet.handed(ticket))
+
+
+def test_sizes_have_no_errors_in_the_order_of_arrival() -> None:
+    fleet = SmallFleet(1)
+    fleet.finish(fleet.pick())
+    assert fleet.dispatcher.size_errors() == {}
+
+
+def test_demands_are_counted_by_model() -> None:
+    """Requests that name none count by themselves; constraints of one model are added up."""
+    fleet = SteeredFleet()
+    address = fleet.add(1, models=["m", "n"])
+    fleet.pick(model="m")
+    fleet.queue(model="m")
+    fleet.now += 2.0
+    fleet.queue(model="m", allowed=frozenset({address}))
+    fleet.queue(model="n")
+    fleet.queue()
+    fleet.now += 1.0
+    demands = fleet.dispatcher.demands(fleet.now)
+    assert {name: one.waiting for name, one in demands.items()} == {"m": 2, "n": 1, None: 1}
+    assert demands["m"].longest_wait_s == 3.0 and demands["m"].waited_s == 4.0
+    assert demands["n"].longest_wait_s == demands["n"].waited_s == 1.0
+
+
+def test_what_was_learned_of_an_endpoint_has_a_weight() -> None:
+    fleet = SteeredFleet()
+    address = fleet.add(1, models=["m"])
+    assert fleet.dispatcher.latency_at(address, fleet.now)[1] == 0.0
+    assert fleet.dispatcher.canonical_model("m") == "m"
+    assert fleet.dispatcher.canonical_model("unknown") == "unknown"
+    assert fleet.dispatcher.slo_totals() == {}
+
+
+def test_positions_are_those_of_each_ticket() -> None:
+    fleet = SteeredFleet()
+    fleet.add(1)
+    fleet.pick()
+    tickets = [fleet.queue() for _ in range(3)]
+    dispatcher = fleet.dispatcher
+    together = list(dispatcher.positions_of(tickets, fleet.now))
+    assert together == [dispatcher.position_of(ticket, fleet.now) for ticket in tickets]
+    assert [one.position for one in together] == [1, 2, 3]

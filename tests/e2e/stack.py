@@ -294,9 +294,9 @@ class Stack:
         if self.picker is not None and not self.picker.is_running:
             raise self.picker.exit_error()
         try:
-            known = await self.known_to_envoy()
+            passing = await self.passing_in_envoy()
             wanted = {server.port for server in self.servers if server.child is not None}
-            if not wanted <= known:
+            if not wanted <= passing:
                 return False
             if not wanted:
                 return (await self.client.get(self.url("/slots"))).status_code == 403
@@ -307,15 +307,25 @@ class Stack:
 
     async def known_to_envoy(self) -> set[int]:
         """The ports of the servers that Envoy knows; raises what the connection raises."""
+        return {port for port, _ in await self._hosts_of_envoy()}
+
+    async def passing_in_envoy(self) -> set[int]:
+        """Those of them that passed Envoy's last health check: what it may choose by itself. A
+        server that was loading at the first check fails until the next."""
+        failing = {"failed_active_health_check", "pending_active_hc"}
+        return {port for port, health in await self._hosts_of_envoy() if not failing & health}
+
+    async def _hosts_of_envoy(self) -> list[tuple[int, set[str]]]:
+        """The port and the health flags that are set of each server that Envoy knows."""
         answer = await self.client.get(
             f"http://127.0.0.1:{self.envoy_admin_port}/clusters?format=json"
         )
-        return {
-            host["address"]["socket_address"]["port_value"]
+        return [
+            (host["address"]["socket_address"]["port_value"], set(host.get("health_status", {})))
             for cluster in answer.json()["cluster_statuses"]
             if cluster["name"] == "llama"
             for host in cluster.get("host_statuses", [])
-        }
+        ]
 
     # Traffic
 

@@ -8,7 +8,7 @@ a task. GET /slots is such a task: it restarts the idle timer and wakes a sleepe
     behaviour     | /slots is requested
     --------------|------------------------------------------------------------------------
     stays awake   | at every scrape
-    sleeps        | if it is awake and has work, or has just woken
+    sleeps        | if it is awake and has work, or has woken within `WAKE_LINGER_S`
     unknown       | as "sleeps", also for `linger_s` after its work ended, and then after pauses
                   | that double; after a pause of `trial_s` without falling asleep it counts as
                   | "stays awake", and if it is seen asleep, as "sleeps"
@@ -24,6 +24,9 @@ from scraper.schedule import ScrapePriority
 
 MIN_SLEEP_S = 1.0
 """The shortest `--sleep-idle-seconds` that llama-server accepts, in whole seconds."""
+WAKE_LINGER_S = 1.0
+"""What woke a server takes a slot later: its prompt becomes tokens first, and llama-server answers
+/slots before tasks that wait."""
 
 
 class SleepBehaviour(Enum):
@@ -73,6 +76,8 @@ class IdleSleepTracker:
             )
         self._is_asleep = False
         self._is_at_work = True  # nothing is known, so the first scrape must request /slots
+        self._has_woken = False
+        self._seen_awake_at: float | None = None
         self._worked_at: float | None = None
         self._asked_at: float | None = None
         self._pause_s = max(self._trial.linger_s, 1.0)
@@ -84,13 +89,18 @@ class IdleSleepTracker:
         elif is_asleep:
             self._behaviour = SleepBehaviour.SLEEPS
         elif self._is_asleep:
-            self._is_at_work = True  # a request woke it: count its slots
+            self._is_at_work = self._has_woken = True  # a request woke it: count its slots
+            self._seen_awake_at = None
         self._is_asleep = is_asleep is True
 
     def on_slots(self, asked_at: float, busy_slots: int) -> None:
         """Apply a response to a request of /slots at `asked_at`, which restarted the idle timer."""
         self._asked_at = asked_at
-        self._is_at_work = busy_slots > 0
+        if self._has_woken:
+            if self._seen_awake_at is None:
+                self._seen_awake_at = asked_at
+            self._has_woken = not busy_slots and asked_at - self._seen_awake_at < WAKE_LINGER_S
+        self._is_at_work = busy_slots > 0 or self._has_woken
         if self._is_at_work or self._worked_at is None:
             self._worked_at = asked_at
 

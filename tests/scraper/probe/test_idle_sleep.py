@@ -137,6 +137,32 @@ def test_somebody_woke_it_so_its_slots_are_counted() -> None:
     assert watch.may_request_slots(2.0, ScrapePriority.IDLE)
 
 
+def test_what_woke_it_may_take_its_slot_after_the_first_look() -> None:
+    watch = IdleSleepTracker(TRIAL, None)
+    watch.on_slots(0.0, 0)
+    watch.on_props(True)
+    watch.on_props(False)
+    for now in (10.0, 10.3, 10.9):
+        assert watch.may_request_slots(now, ScrapePriority.IDLE)
+        watch.on_slots(now, 0)
+    assert watch.may_request_slots(11.2, ScrapePriority.IDLE)
+    watch.on_slots(11.2, 1)
+    assert watch.may_request_slots(50.0, ScrapePriority.IDLE), "until its slot is free"
+    watch.on_slots(50.0, 0)
+    assert not watch.may_request_slots(50.1, ScrapePriority.IDLE)
+
+
+def test_who_woke_it_and_left_lets_it_sleep_again() -> None:
+    watch = IdleSleepTracker(TRIAL, None)
+    watch.on_slots(0.0, 0)
+    watch.on_props(True)
+    watch.on_props(False)
+    for now in (10.0, 11.1):
+        assert watch.may_request_slots(now, ScrapePriority.IDLE)
+        watch.on_slots(now, 0)
+    assert not watch.may_request_slots(11.2, ScrapePriority.IDLE)
+
+
 def test_another_process_is_another_trial() -> None:
     watch = IdleSleepTracker(TRIAL, declared=None)
     watch.on_props(None)

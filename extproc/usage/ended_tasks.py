@@ -66,7 +66,10 @@ class _Task:
     decoded: int = 0
     remaining: int | None = None
     rate: float = 0.0
-    """Tokens generated a second, by the last two scrapes that showed it."""
+    """Tokens generated a second, over all scrapes that showed some; two of them alone may have been
+    answered at once."""
+    first_decoded: tuple[float, int] | None = None
+    """When a scrape showed the first generated tokens, and how many."""
     held: int | None = None
     ended_at: float | None = None
     """A scrape that was answered then showed that it had ended, or did not show it any more."""
@@ -86,8 +89,12 @@ class _Task:
         self.remaining = reading.remaining_tokens
         if decoded and reading.whole_prompt_tokens is not None:
             self.prompt = reading.whole_prompt_tokens
-        if decoded > self.decoded and now > self.last_at:
-            self.rate = (decoded - self.decoded) / (now - self.last_at)
+        if decoded > self.decoded:
+            since, before = self.first_decoded or (self.last_at, 0)
+            if self.first_decoded is None:
+                self.first_decoded = now, decoded
+            if now > since:
+                self.rate = (decoded - before) / (now - since)
         self.decoded = max(self.decoded, decoded)
 
     @property

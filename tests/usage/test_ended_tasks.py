@@ -147,6 +147,17 @@ def test_a_reused_slot_hides_the_end_and_the_rate_stands_for_it(server: Server) 
     assert server.work_at(4.0) == [work(30, 20 + 8)]
 
 
+def test_two_scrapes_that_were_answered_at_once_are_no_rate(server: Server) -> None:
+    """Ten tokens a second, though the last two came in a hundredth."""
+    server.scrape(1.0, busy(7, 30, 0))
+    server.scrape(2.0, busy(7, 30, 10))
+    server.scrape(2.99, busy(7, 30, 18))
+    server.scrape(3.0, busy(7, 30, 20))
+    server.tasks.left(Left(opened_at=0.5, left_at=3.05))
+    server.scrape(4.0, busy(8, 5, 1))
+    assert server.work_at(5.0) == [work(30, 25)]
+
+
 def test_no_more_is_estimated_than_the_request_allowed(server: Server) -> None:
     server.scrape(2.0, busy(7, 30, 10))
     server.scrape(2.5, busy(7, 30, 20, remaining=3))

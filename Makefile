@@ -26,6 +26,8 @@ SOURCES := extproc scraper tests tools $(wildcard bench rigs)
 
 # Tests start hundreds of processes: without kept bytecode each of them compiles all sources again.
 unexport PYTHONDONTWRITEBYTECODE
+# A process that dies of a signal says where.
+export PYTHONFAULTHANDLER := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help venv up check test test-compiled bench format proto docs lock wheels clean static generated \

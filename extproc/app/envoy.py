@@ -49,6 +49,7 @@ def envoy_options(settings: Settings) -> EnvoyOptions:
         injects_keys=envoy.inject_keys or any(each.inject_key for each in servers),
         checks_clients=settings.clients.keys_file is not None,
         status=_status_address(settings) if envoy.countdown else None,
+        other_status=_other_pages(settings) if envoy.countdown else (),
         message_timeout_s=_message_timeout_s(settings),
         has_fronts=bool(settings.fronts),
         sends_bodies=bool(settings.fronts) and settings.routing.read_body != "never",
@@ -130,6 +131,14 @@ def _status_address(settings: Settings) -> HostPort:
     if settings.envoy.picker is None:
         return pages
     return HostPort(HostPort.parse(settings.envoy.picker).host, pages.port)
+
+
+def _other_pages(settings: Settings) -> tuple[HostPort, ...]:
+    """The pages of the other members, on the same port: each passes them on to the leader. Members
+    on one host have other ports, which nobody knows here; then the first one's are asked alone."""
+    first = _status_address(settings)
+    hosts = dict.fromkeys(HostPort.parse(place).host for place in settings.envoy.other_pickers)
+    return tuple(HostPort(host, first.port) for host in hosts if host != first.host)
 
 
 def _followed(settings: Settings) -> tuple[EndpointSettings, ...]:

@@ -80,7 +80,10 @@ def own_clusters(options: EnvoyOptions) -> list[Cluster]:
     found = [picker(options)]
     if options.status is not None:
         # Of the picker's HTTP pages clients reach the queue's alone.
-        found.append(http1_cluster(options.status_cluster, options.status))
+        pages = http1_cluster(options.status_cluster, options.status)
+        if options.other_status:
+            _set_hosts(pages, (options.status, *options.other_status))
+        found.append(pages)
     if options.tracing is not None:
         found.append(_grpc_cluster(COLLECTOR_CLUSTER, options.tracing, COLLECTOR_KEEPALIVE))
     return found
@@ -175,7 +178,8 @@ def picker(options: EnvoyOptions) -> Cluster:
         # streams of a picker that hangs.
         cluster.close_connections_on_host_health_failure = True
         if options.other_pickers:
-            _add_hosts(cluster, options)
+            _set_hosts(cluster, (options.picker, *options.other_pickers))
+            cluster.lb_policy = ClusterLbPolicy.LEAST_REQUEST
     else:
         cluster.outlier_detection = _gone_at_once()
     if options.picker_tls is not None:
@@ -198,10 +202,9 @@ def picker(options: EnvoyOptions) -> Cluster:
     return cluster
 
 
-def _add_hosts(cluster: Cluster, options: EnvoyOptions) -> None:
-    """Add the other members of a cluster. A lost connection takes a member out, but never all of
+def _set_hosts(cluster: Cluster, places: Sequence[HostPort]) -> None:
+    """Let it be all members of a cluster. A lost connection takes a member out, but never all of
     them: the last one goes on as a single picker with fronts does."""
-    places = (options.picker, *options.other_pickers)
     if not all(is_ip(place.host) for place in places):
         cluster.type = ClusterDiscoveryType.STRICT_DNS
     assert cluster.load_assignment is not None
@@ -209,7 +212,6 @@ def _add_hosts(cluster: Cluster, options: EnvoyOptions) -> None:
     cluster.load_assignment.endpoints = [LocalityLbEndpoints(lb_endpoints=hosts)]
     cluster.outlier_detection = _gone_at_once()
     cluster.outlier_detection.max_ejection_percent = 100 - 100 // len(places)
-    cluster.lb_policy = ClusterLbPolicy.LEAST_REQUEST
 
 
 def _gone_at_once() -> OutlierDetection:

@@ -69,6 +69,7 @@ class EnvoyOptions:
     picker: HostPort = HostPort("127.0.0.1", 9002)
     other_pickers: tuple[HostPort, ...] = ()  # the other members of a cluster
     status: HostPort | None = HostPort("127.0.0.1", 9090)  # for /queue/{id}; None closes it
+    other_status: tuple[HostPort, ...] = ()  # the same pages at the other members
     llama_cluster: str = LLAMA_CLUSTER
     picker_cluster: str = "coxswain"
 

@@ -71,7 +71,12 @@ def _queue_route(options: EnvoyOptions) -> Route:
         name="queue",
         match=RouteMatch(prefix="/queue/", headers=[is_get]),
         # A stream sends events until the request is served.
-        route=RouteAction(cluster=options.status_cluster, timeout=NEVER, idle_timeout=NEVER),
+        route=RouteAction(
+            cluster=options.status_cluster,
+            timeout=NEVER,
+            idle_timeout=NEVER,
+            retry_policy=_next_member(options) if options.other_status else None,
+        ),
     )
 
 
@@ -185,6 +190,23 @@ def _filters_of_servers(options: EnvoyOptions) -> Iterator[str]:
         yield names.USAGE_FILTER
 
 
+def _next_member(options: EnvoyOptions) -> RetryPolicy:
+    """Ask the next member of a cluster when one cannot be reached."""
+    return RetryPolicy(
+        retry_on="connect-failure,refused-stream,reset-before-request",
+        num_retries=len(options.other_status),
+        retry_host_predicate=[_previous_hosts()],
+        host_selection_retry_max_attempts=5,
+    )
+
+
+def _previous_hosts() -> RetryPolicyRetryHostPredicate:
+    return RetryPolicyRetryHostPredicate(
+        name="envoy.retry_host_predicates.previous_hosts",
+        typed_config=typed(PreviousHostsPredicate()),
+    )
+
+
 def _retry_policy(options: EnvoyOptions) -> RetryPolicy:
     """Try the next endpoint of the picker's list, but only where no server began the work.
 
@@ -201,13 +223,6 @@ def _retry_policy(options: EnvoyOptions) -> RetryPolicy:
         retry_back_off=RetryPolicyRetryBackOff(
             base_interval=seconds(0.005), max_interval=seconds(0.1)
         ),
-        retry_host_predicate=[
-            RetryPolicyRetryHostPredicate(
-                name="envoy.retry_host_predicates.previous_hosts",
-                typed_config=typed(PreviousHostsPredicate()),
-            )
-        ]
-        if walks
-        else [],
+        retry_host_predicate=[_previous_hosts()] if walks else [],
         host_selection_retry_max_attempts=5 if walks else 0,
     )

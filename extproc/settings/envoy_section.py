@@ -61,7 +61,8 @@ class EnvoySettings(Section):
     or loopback if that is all interfaces."""
     other_pickers: Annotated[tuple[Target, ...], LIST] = ()
     """The data plane's addresses at the other members of a cluster, host:port: Envoy uses all of
-    them. Requires cluster.name."""
+    them. Requires cluster.name. On hosts other than that of envoy.picker it also uses their status
+    pages, at the port of listen.http, for the countdown."""
     picker_ca_file: str | None = Field(default=None, min_length=1)
     """The CA file, PEM, for Coxswain's certificate (grpc_tls.cert_file); a path where Envoy runs.
     By default the system's CAs."""

@@ -39,6 +39,29 @@ def test_envoy_reaches_the_picker_where_it_listens_or_where_it_is_said_to_be(
     assert envoy_options(settings).picker == picker
 
 
+@pytest.mark.parametrize(
+    ("others", "pages"),
+    [
+        ("10.0.0.3:9002,10.0.0.4:9002", ("10.0.0.3", "10.0.0.4")),
+        ("10.0.0.2:9012", ()),  # on the same host, where its pages have a port of their own
+    ],
+)
+def test_the_pages_of_other_members_are_beside_their_data_plane(
+    others: str, pages: tuple[str, ...]
+) -> None:
+    flags = {
+        "cluster.name": "c",
+        "cluster.valkey": "redis://v:6379",
+        "cluster.advertise": "10.0.0.2:9004",
+        "fronts": "2",
+        "envoy.picker": "10.0.0.2:9002",
+        "envoy.other_pickers": others,
+    }
+    options = envoy_options(load_settings(None, environ={}, flags=flags))
+    assert options.status == HostPort("10.0.0.2", 9090)
+    assert options.other_status == tuple(HostPort(host, 9090) for host in pages)
+
+
 TLS = {"grpc_tls.cert_file": "/picker.pem", "grpc_tls.key_file": "/picker.key"}
 MUTUAL = {**TLS, "grpc_tls.client_ca_file": "/envoys-ca.pem"}
 SHOWN = {"envoy.picker_cert_file": "/envoy.pem", "envoy.picker_key_file": "/envoy.key"}

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from extproc.app.envoy import envoy_options
+from extproc.envoy_config.documents import bootstrap
+from extproc.envoy_config.options import HostPort
+from extproc.settings import load_settings
 from tests.e2e.conftest import QUICK
 from tests.e2e.pool import StackPool, shares
 from tests.e2e.stack import CHAT, Stack, chat, until
@@ -92,6 +97,31 @@ async def test_ids_that_clients_did_not_send_are_random(mode: str, stacks: Stack
         # Two of the 32 digits are fixed by the format, one tells why it was traced.
         free = [id_.replace("-", "")[:12] + id_.replace("-", "")[17:] for id_ in ids]
         assert all(len({id_[place] for id_ in free}) > 1 for place in range(len(free[0])))
+
+
+async def test_a_dead_member_of_a_cluster_costs_no_countdown(tmp_path: Path) -> None:
+    """Envoy asks the next one: at the first address nobody listens."""
+    async with Stack.running(
+        tmp_path, slots=(1,), settings=ONE_AT_A_TIME, kind="simulator"
+    ) as stack:
+        dead, living = (HostPort(host, stack.http_port) for host in ("127.0.0.2", "127.0.0.1"))
+
+        def with_both(_: str) -> str:
+            options = envoy_options(load_settings(stack.config, environ={}))
+            return bootstrap(replace(options, status=dead, other_status=(living,)))
+
+        assert stack.envoy is not None
+        await stack.envoy.stop()
+        await stack.start_envoy(alter=with_both)
+        await stack.until_ready()
+        held = await stack.hold()
+        call = asyncio.create_task(stack.ask(headers={"x-request-id": "my-page"}))
+        await stack.until_waiting(1)
+        for _ in range(10):
+            asked = await stack.client.get(stack.url("/queue/my-page"))
+            assert (asked.status_code, asked.json()["queue_position"]) == (200, 1)
+        await held.leave()
+        assert (await call).status_code == 200
 
 
 async def test_a_rejection_says_to_come_back_when_the_countdown_would_end(

@@ -112,3 +112,11 @@ def test_all_members_of_a_cluster_serve_at_one_priority(host: str, kind: str | N
     assert picker.get("type") in ({kind} if kind else {None, "STATIC"})
     assert picker["outlier_detection"]["max_ejection_percent"] == 50
     assert picker["close_connections_on_host_health_failure"] is True
+
+
+def test_the_countdown_is_asked_of_any_member_of_a_cluster() -> None:
+    pages = clusters(other_status=(HostPort("10.0.0.3", 9090),))["coxswain-status"]
+    [locality] = pages["load_assignment"]["endpoints"]
+    places = [one["endpoint"]["address"]["socket_address"] for one in locality["lb_endpoints"]]
+    assert [place["address"] for place in places] == ["127.0.0.1", "10.0.0.3"]
+    assert pages["outlier_detection"]["max_ejection_percent"] == 50

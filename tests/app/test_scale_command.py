@@ -6,11 +6,15 @@ import asyncio
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 
+import grpc
 import pytest
 
 from extproc.app.scale_command import MAX_LINES, ScaleCommand
@@ -174,3 +178,49 @@ async def test_what_it_leaves_running_is_left_alone(tmp_path: Path) -> None:
     (pid,) = map(int, written(tmp_path))
     assert is_alive(pid)
     os.kill(pid, 9)
+
+
+@asynccontextmanager
+async def grpc_in_use() -> AsyncIterator[None]:
+    """Its two kinds side by side, idle between calls, as in a picker that serves operators and
+    exports traces."""
+    server = grpc.server(ThreadPoolExecutor(2))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    is_over = Event()
+    place, method = f"127.0.0.1:{port}", "/no.Service/Method"
+
+    def call() -> None:
+        with grpc.insecure_channel(place) as channel:
+            ask: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
+            while not is_over.wait(0.05):
+                with pytest.raises(grpc.RpcError, match="UNIMPLEMENTED"):
+                    ask(b"")
+
+    async def call_here() -> None:
+        async with grpc.aio.insecure_channel(place) as channel:
+            ask: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
+            while not is_over.is_set():
+                with pytest.raises(grpc.RpcError, match="UNIMPLEMENTED"):
+                    await ask(b"")
+                await asyncio.sleep(0.05)
+
+    try:
+        async with asyncio.TaskGroup() as callers:
+            callers.create_task(asyncio.to_thread(call))
+            callers.create_task(call_here())
+            yield
+            is_over.set()
+    finally:
+        is_over.set()
+        server.stop(None).wait()
+
+
+async def test_grpc_in_the_same_process_kills_no_program() -> None:
+    """On uvloop, which forks (docs/decisions/0180)."""
+    ends: Counter[int] = Counter()
+    async with grpc_in_use():
+        for _ in range(400):
+            started = await asyncio.create_subprocess_exec("true", start_new_session=True)
+            ends[await started.wait()] += 1
+    assert ends == {0: 400}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -224,3 +225,17 @@ async def test_grpc_in_the_same_process_kills_no_program() -> None:
             started = await asyncio.create_subprocess_exec("true", start_new_session=True)
             ends[await started.wait()] += 1
     assert ends == {0: 400}
+
+
+async def test_nothing_is_collected_in_a_forked_process() -> None:
+    """Before it is another program: it has none of the threads that finalizers may wait for."""
+    program = """
+import extproc, gc, os
+child = os.fork()
+if not child:
+    os._exit(gc.isenabled())
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "in the child"
+assert gc.isenabled(), "in the parent"
+"""
+    started = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
+    assert await started.wait() == 0

@@ -41,6 +41,10 @@ FORBIDDEN = 403
 LOADING = 503
 """The response of a llama-server while its model is loading."""
 PREFLIGHT = "OPTIONS"
+NOTHING_BEGUN = ("connect-failure", "refused-stream", "reset-before-request")
+"""Causes of a retry after which nobody has seen the request."""
+HOST_ATTEMPTS = 5
+"""How often Envoy chooses again when it has chosen a host that was tried already."""
 
 
 def route_configuration(options: EnvoyOptions) -> RouteConfiguration:
@@ -193,10 +197,10 @@ def _filters_of_servers(options: EnvoyOptions) -> Iterator[str]:
 def _next_member(options: EnvoyOptions) -> RetryPolicy:
     """Ask the next member of a cluster when one cannot be reached."""
     return RetryPolicy(
-        retry_on="connect-failure,refused-stream,reset-before-request",
+        retry_on=",".join(NOTHING_BEGUN),
         num_retries=len(options.other_status),
         retry_host_predicate=[_previous_hosts()],
-        host_selection_retry_max_attempts=5,
+        host_selection_retry_max_attempts=HOST_ATTEMPTS,
     )
 
 
@@ -214,9 +218,8 @@ def _retry_policy(options: EnvoyOptions) -> RetryPolicy:
     so a reset after the request was sent is not retried.
     """
     walks = options.has_discovery
-    causes = ["connect-failure", "refused-stream", "reset-before-request"]
     return RetryPolicy(
-        retry_on=",".join([*causes, "retriable-status-codes"] if walks else causes),
+        retry_on=",".join((*NOTHING_BEGUN, *(["retriable-status-codes"] if walks else []))),
         retriable_status_codes=[LOADING] if walks else [],
         num_retries=options.retries if walks else min(options.retries, 1),
         per_try_idle_timeout=seconds(options.per_try_idle_timeout_s),
@@ -224,5 +227,5 @@ def _retry_policy(options: EnvoyOptions) -> RetryPolicy:
             base_interval=seconds(0.005), max_interval=seconds(0.1)
         ),
         retry_host_predicate=[_previous_hosts()] if walks else [],
-        host_selection_retry_max_attempts=5 if walks else 0,
+        host_selection_retry_max_attempts=HOST_ATTEMPTS if walks else 0,
     )

@@ -1,7 +1,7 @@
 """Parts die in the middle of swaps, over two machines with memory for one of three models each.
 
-No answer is another model's, and no request that had not begun is lost: it is served, or while the
-picker itself is away it gets a 503 that says when to ask again.
+No answer is another model's, and no request that had not begun is lost: it is served, or while a
+picker without fronts is away it gets a 503 that says when to ask again.
 """
 
 from __future__ import annotations
@@ -163,12 +163,35 @@ class Chaos:
         await self._until_attached()
         self.books.picker_away[-1].append(time.monotonic())
 
+    async def _kill_core(self, machine: Machine, name: str) -> None:
+        """Of a picker with fronts: the spare core goes on with what the fronts hold."""
+        await self._until_spare()
+        await self._swap()
+        members = (await self.fleet.stack.status())["processes"]["members"]
+        os.kill(next(one["pid"] for one in members if one["role"] == "core"), signal.SIGKILL)
+        await self._until_attached()
+
+    async def _until_spare(self) -> None:
+        """A second core that dies before there is a spare is a picker without one."""
+
+        async def is_so() -> bool:
+            status = await self._status()
+            members = status.get("processes", {}).get("members", [])
+            return {"core", "spare"} <= {one["role"] for one in members}
+
+        async with asyncio.timeout(RESTART_S):
+            await unbounded_until(is_so)
+
+    async def _status(self) -> dict[str, Any]:
+        """Empty while no core answers."""
+        try:
+            return await self.fleet.stack.status()
+        except (httpx.TransportError, ValueError):
+            return {}
+
     async def _until_attached(self) -> None:
         async def is_so() -> bool:
-            try:
-                status = await self.fleet.stack.status()
-            except (httpx.TransportError, ValueError):
-                return False
+            status = await self._status()
             machines = [one for one in status.get("machines", []) if one["is_connected"]]
             return len(machines) == len(self.fleet.machines)
 
@@ -193,10 +216,15 @@ class Chaos:
 
 
 @pytest.mark.timeout(1800 if LONG_S else 400)
+@pytest.mark.parametrize("picker", ["picker", "core"])
 async def test_parts_killed_in_swaps_lose_nothing_that_had_not_begun(
-    llama: None, tmp_path: Path
+    llama: None, tmp_path: Path, picker: str
 ) -> None:
-    settings = {"swap": {"max_wait_s": 4.0}, "queue": {"timeout_s": 120}}
+    """With fronts the picker's core is killed, and no request gets a 503 for it."""
+    settings: dict[str, Any] = {"swap": {"max_wait_s": 4.0}, "queue": {"timeout_s": 120}}
+    if picker == "core":
+        settings["fronts"] = 2
+    kinds = ["server", "keeper", picker]
     async with kept(tmp_path, MODELS, 10, settings, machines=2) as fleet:
         load = Load(fleet, seed=11)
         chaos = Chaos(fleet, load.books, Random(5))
@@ -205,11 +233,11 @@ async def test_parts_killed_in_swaps_lose_nothing_that_had_not_begun(
                 for leaving in (0.0, 0.3):
                     group.create_task(load.client(names, leaving))
             until_s = time.monotonic() + LONG_S
-            for kind in ("server", "keeper", "picker"):
+            for kind in kinds:
                 await chaos.strike(kind)
             while time.monotonic() < until_s:
                 await asyncio.sleep(load.random.uniform(5.0, 20.0))
-                await chaos.strike(load.random.choice(["server", "keeper", "picker"]))
+                await chaos.strike(load.random.choice(kinds))
             load.stop()
         books = load.books
         assert not books.unexplained(), books.unexplained()

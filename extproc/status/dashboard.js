@@ -258,10 +258,15 @@ function waitInWords(reason) {
 function showHistory(history) {
   const busy = history.leased.map((leased, index) => leased + history.foreign[index]);
   const rate = (value) => (value < 100 ? value.toFixed(1) : whole.format(Math.round(value)));
-  showChart("slots", history, busy, whole.format, history.total);
-  showChart("queued", history, history.queued, whole.format);
+  showChart("slots", history, busy, mean, history.total);
+  showChart("queued", history, history.queued, mean);
   showChart("tokens", history, history.tokens_per_s, rate);
   showChart("first-token", history, history.first_token_s, shortTime);
+}
+
+// A mean over some seconds: "0.04", "1.5", but "2" for exactly two.
+function mean(value) {
+  return value < 100 ? String(Number(value.toFixed(value < 0.1 ? 2 : 1))) : whole.format(Math.round(value));
 }
 
 function showChart(name, history, values, inWords, limits = []) {

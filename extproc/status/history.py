@@ -1,4 +1,8 @@
-"""The last ten minutes as samples, so that a page that is opened now can draw them."""
+"""The last ten minutes as samples, so that a page that is opened now can draw them.
+
+Leased slots and queued requests are means over the interval before a sample
+(`extproc.status.occupancy`), so short requests count, too.
+"""
 
 from collections import deque
 from collections.abc import Callable
@@ -6,7 +10,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
+from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.exchange_registry import ExchangeRegistry
+from extproc.status.occupancy import Occupancy
 
 INTERVAL_S: Final = 5.0
 HISTORY_S: Final = 600.0
@@ -19,6 +26,7 @@ MAX_FIRST_TOKENS: Final = 1000
 class Sample:
     """The fleet at one moment (monotonic seconds), and what happened since the sample before.
 
+    `total` and `foreign` are slots at that moment; `leased` slots and `queued` requests are means.
     `tokens_per_s` is the rate of generated tokens, None if no server reports its tokens or at the
     first sample. `first_token_s` is the median time to first token of the requests that ended,
     their time in the queue included, None if there was none.
@@ -26,41 +34,49 @@ class Sample:
 
     at: float
     total: int
-    leased: int
+    leased: float
     foreign: int
-    queued: int
+    queued: float
     tokens_per_s: float | None
     first_token_s: float | None
 
 
 class History:
-    """Belongs to one event loop. Its memory is bounded; a sample is O(endpoints)."""
+    """Belongs to one event loop. Its memory is bounded; a sample is O(endpoints + exchanges)."""
 
-    def __init__(self, dispatcher: Dispatcher, generated_tokens: Callable[[], int | None]) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        registry: ExchangeRegistry,
+        generated_tokens: Callable[[], int | None],
+    ) -> None:
         """`generated_tokens` gives the number since the start, None if no server reports it."""
         self._dispatcher = dispatcher
+        self._occupancy = Occupancy(registry)
         self._generated_tokens = generated_tokens
         self._samples: deque[Sample] = deque(maxlen=MAX_SAMPLES)
         self._first_tokens: deque[float] = deque(maxlen=MAX_FIRST_TOKENS)
         self._last_tokens: int | None = None
 
-    def ended(self, first_token_s: float | None) -> None:
-        """A request ended; None if its first token was not seen."""
-        if first_token_s is not None:
-            self._first_tokens.append(first_token_s)
+    def ended(self, record: ExchangeRecord) -> None:
+        """A request ended."""
+        self._occupancy.ended(record)
+        if record.first_token_s is not None:
+            self._first_tokens.append(record.first_token_s)
 
     def advance(self, now: float) -> None:
         """Take a sample if one is due."""
         if self._samples and now - self._samples[-1].at < INTERVAL_S:
             return
         counts = [self._dispatcher.slot_counts(one) for one in self._dispatcher.fleet]
+        leased, queued = self._occupancy.take(now)
         self._samples.append(
             Sample(
                 at=now,
                 total=sum(slots.total for slots in counts),
-                leased=sum(slots.leased for slots in counts),
+                leased=leased,
                 foreign=sum(slots.foreign for slots in counts),
-                queued=len(self._dispatcher.queue),
+                queued=queued,
                 tokens_per_s=self._tokens_per_s(now),
                 first_token_s=median(self._first_tokens) if self._first_tokens else None,
             )
@@ -81,9 +97,9 @@ class History:
             "interval_s": INTERVAL_S,
             "age_s": [round(now - one.at, 1) for one in samples],
             "total": [one.total for one in samples],
-            "leased": [one.leased for one in samples],
+            "leased": [_rounded(one.leased) for one in samples],
             "foreign": [one.foreign for one in samples],
-            "queued": [one.queued for one in samples],
+            "queued": [_rounded(one.queued) for one in samples],
             "tokens_per_s": [_rounded(one.tokens_per_s) for one in samples],
             "first_token_s": [_rounded(one.first_token_s) for one in samples],
         }

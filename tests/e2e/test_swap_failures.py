@@ -40,7 +40,7 @@ class Books:
     served: Counter[str] = field(default_factory=Counter)
     left: int = 0
     waits_s: list[float] = field(default_factory=list)
-    asked_again: list[tuple[float, float]] = field(default_factory=list)
+    asked_again: list[tuple[float, float, str]] = field(default_factory=list)
     failed: list[tuple[float, float, str]] = field(default_factory=list)
     picker_away: list[list[float]] = field(default_factory=list)
     server_kills: list[float] = field(default_factory=list)
@@ -50,8 +50,8 @@ class Books:
         """What no kill explains: each killed server may take the requests with it that it had
         begun, as many as it has slots; a 503 that may be repeated needs a picker that is away."""
         found = [
-            f"503 without a reason at {began:.1f} to {ended:.1f}: the picker was away {away}"
-            for began, ended in self.asked_again
+            f"503 without a reason at {began:.1f} to {ended:.1f}: picker away {away}: {text}"
+            for began, ended, text in self.asked_again
             if not any(
                 began < until_s + SETTLED_S and ended > from_s for from_s, until_s in self.away()
             )
@@ -118,7 +118,7 @@ class Load:
             books.served[name] += 1
             books.waits_s.append(float(answer.headers.get("x-coxswain-queue-ms", 0)) / 1000.0)
         elif answer.status_code == 503 and "retry-after" in answer.headers:
-            books.asked_again.append((began, ended))
+            books.asked_again.append((began, ended, answer.text[:200]))
             await asyncio.sleep(0.2)
         else:
             text = f"{name}: {answer.status_code} {answer.text[:200]}"

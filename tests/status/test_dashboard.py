@@ -176,7 +176,7 @@ def activity_fields(dispatcher: Dispatcher, address: Address) -> dict[str, set[s
     return {
         "requests": {*requests},
         "ended": ended,
-        "history": set(History(dispatcher, lambda: None).as_json(1.0)),
+        "history": set(History(dispatcher, ExchangeRegistry(), lambda: None).as_json(1.0)),
         "learned": set(learned_json(dispatcher, address, 1.0)),
         "event": set(feed.as_json(1.0)[0]) | {"preventDefault"},
         "activity": {"requests", "history", "events", "learned"},

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.status.history import HISTORY_S, INTERVAL_S, MAX_SAMPLES, History
 from tests.fakes.small_fleet import SmallFleet
+from tests.telemetry.records import record
 
 
 @dataclass
@@ -18,27 +20,40 @@ class Tokens:
         return self.count
 
 
-def test_a_sample_is_what_the_ledger_and_the_queue_say() -> None:
-    """Slots, leased and foreign ones, and queued requests, each with its age."""
+def new_history(fleet: SmallFleet, tokens: Tokens | None = None) -> History:
+    return History(fleet.dispatcher, ExchangeRegistry(), (tokens or Tokens()).read)
+
+
+def test_a_sample_has_the_slots_of_the_ledger_and_the_means_since_the_one_before() -> None:
+    """Two requests held a slot for a tenth of the interval each, the second one after a wait."""
     fleet = SmallFleet(2, 3)
-    history = History(fleet.dispatcher, Tokens().read)
+    history = new_history(fleet)
     fleet.scrape(fleet.addresses[1], busy=1, slots=3)
     history.advance(fleet.now)
-    for _ in range(4):
-        fleet.pick()
-    fleet.queue()
-    fleet.now += INTERVAL_S
+    held_s = INTERVAL_S / 10
+    for waited_s in (0.0, held_s):
+        fleet.now += waited_s + held_s
+        history.ended(
+            record(
+                began_at=fleet.now - waited_s - held_s,
+                waited_s=waited_s,
+                opened_at=fleet.now - held_s,
+                duration_s=waited_s + held_s,
+                slot_s=held_s,
+            )
+        )
+    fleet.now += INTERVAL_S - 3 * held_s
     history.advance(fleet.now)
     tree = history.as_json(fleet.now + 1.0)
     assert tree["age_s"] == [INTERVAL_S + 1.0, 1.0]
     assert (tree["total"], tree["foreign"]) == ([5, 5], [1, 1])
-    assert (tree["leased"], tree["queued"]) == ([0, 4], [0, 1])
+    assert (tree["leased"], tree["queued"]) == ([0.0, 0.2], [0.0, 0.1])
 
 
 def test_tokens_per_second_are_those_between_two_samples() -> None:
     """Divided by the time that really passed, and unknown where nobody reports them."""
     fleet, tokens = SmallFleet(1), Tokens(None)
-    history = History(fleet.dispatcher, tokens.read)
+    history = new_history(fleet, tokens)
     history.advance(0.0)
     tokens.count = 40  # the first report: when they were generated is not known
     history.advance(INTERVAL_S)
@@ -49,9 +64,9 @@ def test_tokens_per_second_are_those_between_two_samples() -> None:
 
 def test_first_tokens_are_the_median_of_what_ended_since() -> None:
     """Those without a first token do not count, and a quiet interval has none."""
-    history = History(SmallFleet(1).dispatcher, Tokens().read)
+    history = new_history(SmallFleet(1))
     for value in (0.5, None, 9.0, 1.0):
-        history.ended(value)
+        history.ended(record(first_token_s=value))
     history.advance(0.0)
     history.advance(INTERVAL_S)
     assert history.as_json(INTERVAL_S)["first_token_s"] == [1.0, None]
@@ -59,7 +74,7 @@ def test_first_tokens_are_the_median_of_what_ended_since() -> None:
 
 def test_one_sample_an_interval_and_ten_minutes_at_most() -> None:
     """However often it is asked, and however long it runs."""
-    history = History(SmallFleet(1).dispatcher, Tokens().read)
+    history = new_history(SmallFleet(1))
     now = 0.0
     for _ in range(4 * MAX_SAMPLES):
         now += INTERVAL_S / 2

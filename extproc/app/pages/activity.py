@@ -43,7 +43,7 @@ class Activity:
         self._registry = registry
         self._clock = clock
         self._ended: deque[ExchangeRecord] = deque(maxlen=MAX_ENDED)
-        self._history = History(dispatcher, generated_tokens)
+        self._history = History(dispatcher, registry, generated_tokens)
         self._feed = EventFeed(dispatcher, bypassed)
         self._timer: asyncio.TimerHandle | None = None
 
@@ -61,7 +61,7 @@ class Activity:
         """An exchange ended."""
         if takes_slot(record):
             self._ended.appendleft(record)
-            self._history.ended(record.first_token_s)
+            self._history.ended(record)
 
     def _run(self) -> None:
         self.start()

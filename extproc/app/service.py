@@ -124,12 +124,12 @@ class Service:
             UploadWatchdog(self._registry, time.monotonic),
             self._bypasses.add,
         )
-        self._discovery = EndpointDiscovery(
+        self.discovery = EndpointDiscovery(
             self.dispatcher.fleet.membership,
             self.dispatcher.set_routable,
             set_issue=self.dispatcher.set_envoy_issue,
         )
-        self._clusters = ClusterDiscovery(self._discovery.gate, self._discovery.set_refused)
+        self._clusters = ClusterDiscovery(self.discovery.gate, self.discovery.set_refused)
         self.client_keys = ClientKeys(settings)
         served_cluster = ServedCluster(settings, self._clusters.publish)
         self._agents = AgentsService(
@@ -168,7 +168,7 @@ class Service:
             self._scraper,
         )
         self._members = Discovery(
-            settings, self._set_members, self._discovery.open, self._is_reported
+            settings, self._set_members, self.discovery.open, self._is_reported
         )
         self._watched = ScrapeTargets(
             self.dispatcher.fleet, self._members, self._scraper, served_cluster
@@ -214,7 +214,7 @@ class Service:
             settings=self.settings,
             added=self.added,
             exchange_options=lambda: self.processor.options,
-            discovery=self._discovery,
+            discovery=self.discovery,
             health=self._health,
             not_ready_reason=lambda: "; ".join(self._pages.obstacles()),
             problems=self._problems,
@@ -239,7 +239,7 @@ class Service:
         self._pages = Pages(
             self.dispatcher,
             self._registry,
-            self._discovery,
+            self.discovery,
             self.telemetry,
             QueuePositions(self.dispatcher, self._pending_streams).find,
             self._problems,
@@ -330,7 +330,7 @@ class Service:
         for part in (
             self.processor,
             self._access_log,
-            self._discovery,
+            self.discovery,
             self._clusters,
             self._health,
         ):
@@ -359,7 +359,7 @@ class Service:
         await self._keda_port.stop()
         await self._admin_port.stop()
         self._clusters.close()
-        self._discovery.close()
+        self.discovery.close()
         if self._server is not None:
             await self._server.stop(STOP_GRACE_S)
         await self._secret_watch.aclose()
@@ -421,7 +421,7 @@ class Service:
         self._watched.follow()  # a key may have changed where no address did
 
     def _membership_changed(self) -> None:
-        self._discovery.membership_changed()
+        self.discovery.membership_changed()
         self._watched.changed()
 
     def scrape_all(self) -> None:

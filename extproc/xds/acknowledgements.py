@@ -6,6 +6,8 @@
     awaited --`grace_s` after it was published--> routable
     awaited, routable --published without it--> unknown
     routable --published as one behind TLS now--> awaited, however long
+    unknown --published while Envoys of another process are expected--> awaited, until these have
+        had `grace_s` to subscribe; those that they know already are routable
 
 Otherwise an endpoint that is routable stays so until it leaves the fleet: an Envoy that connects
 later fetches the fleet before it opens its listeners, and one that stalls costs a fallback, which
@@ -54,6 +56,22 @@ class Acknowledgements:
         self._addresses: frozenset[Address] = frozenset()
         self._waits: dict[Address, _Wait] = {}
         self._acknowledged: dict[int, int] = {}
+        self._known: set[Address] | None = None
+        """What the Envoys know that are expected; None if none are."""
+        self._expected_until = inf
+
+    def expect(self, known: Iterable[Address]) -> Shift:
+        """Envoys will subscribe that follow another process now, which has sent them `known`.
+        Called again, it adds to these. Ends `grace_s` after `may_subscribe`."""
+        if self._known is None:
+            self._known, self._expected_until = set(), inf
+        self._known.update(known)
+        return self._end_waits([address for address in self._waits if address in self._known])
+
+    def may_subscribe(self, now: float) -> None:
+        """The Envoys that are expected are heard from now on."""
+        if self._known is not None:
+            self._expected_until = now + self._grace_s
 
     def publish(
         self,
@@ -73,12 +91,16 @@ class Acknowledgements:
         for gone in before - self._addresses:
             self._waits.pop(gone, None)
         added = tuple(sorted(self._addresses - before))
-        if not self._acknowledged:
+        known: tuple[Address, ...] = ()
+        if self._known is not None:
+            known = tuple(address for address in added if address in self._known)
+            added = tuple(address for address in added if address not in self._known)
+        elif not self._acknowledged:
             return Shift(routable=added)
         self._waits.update(dict.fromkeys(added, _Wait(version, now + self._grace_s)))
         again = tuple(sorted(before & self._addresses & frozenset(secured)))
         self._waits.update(dict.fromkeys(again, _Wait(version, inf)))
-        return Shift(awaited=added + again)
+        return Shift(routable=known, awaited=added + again)
 
     def connect(self, stream: int) -> None:
         """An Envoy subscribed; what is awaited, it must acknowledge too."""
@@ -98,10 +120,14 @@ class Acknowledgements:
 
     def advance(self, now: float) -> Shift:
         """Do what is due at `now`: waits that lasted too long end."""
+        if self._expected_until <= now:
+            self._known, self._expected_until = None, inf
         return self._settle(now)
 
     def next_wakeup(self) -> float | None:
         """The time of the next `advance`, or None."""
+        if self._known is not None:
+            return self._expected_until if self._expected_until < inf else None
         return min((wait.until for wait in self._waits.values() if wait.until < inf), default=None)
 
     def is_routable(self, address: Address) -> bool:
@@ -113,12 +139,17 @@ class Acknowledgements:
         return self._acknowledged[stream]
 
     def _settle(self, now: float) -> Shift:
+        if self._known is not None:
+            return NO_SHIFT  # who else will subscribe is not known
         known_by_all = min(self._acknowledged.values(), default=self._version)
         settled = [
             address
             for address, wait in self._waits.items()
             if wait.version <= known_by_all or wait.until <= now
         ]
-        for address in settled:
+        return self._end_waits(settled)
+
+    def _end_waits(self, addresses: list[Address]) -> Shift:
+        for address in addresses:
             del self._waits[address]
-        return Shift(routable=tuple(settled)) if settled else NO_SHIFT
+        return Shift(routable=tuple(addresses)) if addresses else NO_SHIFT

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from extproc.core.address import Address
@@ -113,6 +113,16 @@ class EndpointDiscovery:
     def open(self) -> None:
         """The fleet is known, though it may be empty: answer from now on."""
         self.gate.open()
+
+    def expect(self, known: Iterable[Address]) -> None:
+        """This process takes the place of another one, which has sent Envoys `known`: what
+        they do not know gets no request before they had time to subscribe."""
+        self._apply(self._acknowledgements.expect(known))
+
+    def may_subscribe(self) -> None:
+        """The Envoys that are expected are heard from now on."""
+        self._acknowledgements.may_subscribe(self._clock())
+        self._arm()
 
     def envoys(self) -> tuple[ConnectedEnvoy, ...]:
         """Who is subscribed now."""

@@ -116,6 +116,36 @@ def test_versions_only_grow() -> None:
         acknowledgements.connect(1)
 
 
+def test_after_a_takeover_only_what_envoys_know_is_routable_at_once() -> None:
+    """A was told by the process before; B is new, and nobody has subscribed yet."""
+    acknowledgements = Acknowledgements(grace_s=1.0)
+    assert acknowledgements.expect([]) == NO_SHIFT
+    assert acknowledgements.publish(0, [A], now=0.0) == Shift(awaited=(A,))
+    assert acknowledgements.expect([A, B]) == Shift(routable=(A,))
+    assert acknowledgements.publish(1, [A, B, C], now=5.0) == Shift(routable=(B,), awaited=(C,))
+    assert acknowledgements.advance(99.0) == NO_SHIFT, "no Envoy could subscribe yet"
+    assert acknowledgements.next_wakeup() is None
+    acknowledgements.may_subscribe(100.0)
+    acknowledgements.connect(1)
+    assert acknowledgements.acknowledge(1, 1) == NO_SHIFT, "another Envoy may be on its way"
+    assert acknowledgements.next_wakeup() == 101.0
+    assert acknowledgements.advance(101.0) == Shift(routable=(C,))
+    assert acknowledgements.publish(2, [A], now=102.0) == NO_SHIFT
+    assert acknowledgements.publish(3, [A, B], now=102.0) == Shift(awaited=(B,)), "as ever"
+
+
+def test_after_a_takeover_who_subscribed_is_waited_for_beyond_the_time_of_the_others() -> None:
+    """C came late, and the Envoy that has subscribed has not acknowledged it."""
+    acknowledgements = Acknowledgements(grace_s=1.0)
+    acknowledgements.expect([A])
+    acknowledgements.may_subscribe(0.0)
+    acknowledgements.connect(1)
+    acknowledgements.publish(0, [A, C], now=0.5)
+    assert acknowledgements.advance(1.0) == NO_SHIFT
+    assert acknowledgements.next_wakeup() == 1.5
+    assert acknowledgements.acknowledge(1, 0) == Shift(routable=(C,))
+
+
 class AgainstTheDefinition(RuleBasedStateMachine):
     """Random life of a fleet and its Envoys, held against the definition worked out naively.
 

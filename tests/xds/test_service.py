@@ -220,6 +220,26 @@ async def test_without_an_envoy_all_is_routable(served: Served) -> None:
     await served.fleet.becomes(A, True)
 
 
+async def test_a_process_that_takes_over_waits_for_envoys_to_know_what_is_new() -> None:
+    """Envoy was told of A by the process before, and subscribes again after a while."""
+    subject = Served(grace_s=0.05)
+    subject.discovery.open()
+    subject.discovery.expect(())
+    await subject.server.start()
+    subject.set(A, B)
+    await eventually(lambda: subject.fleet.told == [(A, False), (B, False)])
+    subject.discovery.expect([A])
+    assert subject.fleet.routable == {A: True, B: False}
+    async with DiscoveryClient(subject.port) as envoy:
+        envoy.ask("llama")
+        await envoy.read_and_acknowledge()
+        assert subject.fleet.routable == {A: True, B: False}, "there may be other Envoys"
+        subject.discovery.may_subscribe()
+        await subject.fleet.becomes(B, True)
+    subject.discovery.close()
+    await subject.server.stop(0.0)
+
+
 async def test_a_lost_envoy_is_waited_for_no_more(served: Served) -> None:
     """It is cancelled while an endpoint waits for it."""
     async with DiscoveryClient(served.port) as envoy:

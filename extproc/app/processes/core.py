@@ -94,7 +94,7 @@ class Core:
         self._intents = OperatorIntents(
             self._service.dispatcher, self._service.added, time.monotonic
         )
-        self._service.on_members = self._intents.members_changed
+        self._service.on_members = self._members_changed
         self._entries: dict[str, str] = {}
         """What operators asked for, as the engine has it."""
         self._is_warm = False
@@ -264,6 +264,8 @@ class Core:
             self._standby = None
         epoch = int(self._members_port.term.get("epoch", 0))
         dispatcher.hold(epoch << EPOCH_SHIFT)
+        if since is not None:
+            service.discovery.expect(())
         await service.start(self._memory.key_names)
         hello_s = HELLO_S if self._permission is None else MEMBERS_HELLO_S
         await self._until(lambda: fronts <= calls.greeted(), hello_s)
@@ -271,6 +273,8 @@ class Core:
         self._is_warm = bool(fleet)
         for _, _, added in fleet.values():
             await self._intents.add(added)
+        if since is not None:
+            service.discovery.expect(map(Address.parse, fleet))
         wanted = {Address.parse(each) for each in leased | fleet.keys()}
         await self._until(lambda: all(each in dispatcher.fleet for each in wanted), FLEET_S)
         for address, intent, _ in fleet.values():
@@ -283,6 +287,7 @@ class Core:
             adopted_at = time.monotonic()
             service.scrape_all()
             await self._until(lambda: self._is_observed_since(adopted_at), SCRAPE_S)
+        service.discovery.may_subscribe()
         placed = calls.open()
         if self._permission is not None:
             self._report_intents(is_all=True)
@@ -341,6 +346,12 @@ class Core:
         self._calls.publish_fleet(tuple(self._intents.fleet()))
         if self._permission is not None:
             self._report_intents()
+
+    def _members_changed(self) -> None:
+        """Endpoints came or went: what is gone, Envoy is about to forget."""
+        self._intents.members_changed()
+        if self._calls is not None and self._calls.is_open:
+            self._calls.publish_fleet(tuple(self._intents.fleet()))
 
     def _describe(self) -> Processes:
         return read_report(self._report or {}, self._takeover)

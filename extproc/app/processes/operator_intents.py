@@ -92,7 +92,8 @@ class OperatorIntents:
         added = {each.address: plain_of(each) for each in self._added.present()}
         for endpoint in self._dispatcher.fleet:
             is_kept = endpoint.intent is not Intent.ACTIVE or endpoint.address in added
-            if not endpoint.is_removed and (endpoint.is_serving or is_kept):
+            is_known = endpoint.is_serving and endpoint.is_routable
+            if not endpoint.is_removed and (is_known or is_kept):
                 plain = added.get(endpoint.address)
                 yield str(endpoint.address), endpoint.intent.value, plain
 

@@ -142,3 +142,14 @@ async def test_what_cannot_be_read_harms_nothing_else() -> None:
     await picker.intents.restore(entries, is_warm=False)
     assert picker.intent(address) is Intent.DISABLED
     assert list(picker.reported()) == [str(address)]
+
+
+async def test_the_next_core_hears_of_what_envoy_knows() -> None:
+    """Of one that Envoy was not told yet only if an operator asked something of it."""
+    picker = Picker(1, 1, 1)
+    known, disabled, new = picker.small.addresses
+    for address in (disabled, new):
+        picker.dispatcher.set_routable(address, False, picker.small.now)
+    picker.disable(disabled)
+    fleet = {address: intent for address, intent, _ in picker.intents.fleet()}
+    assert fleet == {str(known): "active", str(disabled): "disabled"}

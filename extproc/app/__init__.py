@@ -1,5 +1,5 @@
-"""Builds a running endpoint picker from the settings."""
+"""Builds a running endpoint picker from the settings.
 
-from extproc.app.ports import ListenError
-from extproc.app.serve import serve
-from extproc.app.service import Service
+It imports nothing: `coxswain agent`, `keeper` and `config envoy` need few of its modules, and all
+of them take as long to load as a picker.
+"""

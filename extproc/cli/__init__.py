@@ -4,6 +4,7 @@ import sys
 from errno import ENOSPC
 
 from extproc.cli.interrupt import end_at_once
+from extproc.cli.loading import collector_at_rest
 
 
 def main() -> None:
@@ -11,7 +12,8 @@ def main() -> None:
     when Ctrl-C ended it. The process is the command's: Ctrl-C stays what `end_at_once` made it."""
     end_at_once()
     try:
-        from extproc.cli.root import root
+        with collector_at_rest():
+            from extproc.cli.root import root
 
         root(prog_name="coxswain")
     except KeyboardInterrupt:

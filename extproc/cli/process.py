@@ -12,15 +12,18 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import uvloop
+from extproc.cli.loading import collector_at_rest
 
-from extproc.app import ListenError
-from extproc.app.logs import set_up_logging
-from extproc.app.processes.child import Identity, tie_to_supervisor
-from extproc.app.processes.core import run_core
-from extproc.app.processes.front import run_front
-from extproc.cli.options import settings_from
-from extproc.settings import CONFIG_VARIABLE, SettingsError
+with collector_at_rest():
+    import uvloop
+
+    from extproc.app.logs import set_up_logging
+    from extproc.app.ports import ListenError
+    from extproc.app.processes.child import Identity, tie_to_supervisor
+    from extproc.app.processes.core import run_core
+    from extproc.app.processes.front import run_front
+    from extproc.cli.options import settings_from
+    from extproc.settings import CONFIG_VARIABLE, SettingsError
 
 if TYPE_CHECKING:
     from extproc.settings import Settings

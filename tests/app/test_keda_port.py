@@ -8,7 +8,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from extproc.app import ListenError, Service
+from extproc.app.ports import ListenError
+from extproc.app.service import Service
 from extproc.pb import externalscaler_pb2 as pb
 from extproc.pb.externalscaler_pb2_grpc import ExternalScalerStub
 from extproc.settings import Settings

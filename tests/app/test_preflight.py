@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from extproc.app import serve
 from extproc.app.preflight import (
     awaits_file,
     envoy_problems,
     followed_problems,
     startup_problems,
 )
+from extproc.app.serve import serve
 from extproc.settings import Settings, SettingsError
 
 GONE = "/no/such/file"

@@ -10,7 +10,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from extproc.app import ListenError, Service
+from extproc.app.ports import ListenError
+from extproc.app.service import Service
 from extproc.core.address import Address
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub

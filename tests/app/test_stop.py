@@ -12,7 +12,7 @@ import httpx
 import pytest
 from grpc_health.v1 import health_pb2
 
-from extproc.app import Service
+from extproc.app.service import Service
 from extproc.pb import external_processor_pb2 as pb
 from extproc.settings import Settings
 from extproc.stream.servicer import PROCESS

@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx
 
-from extproc.app import Service
 from extproc.app.envoy import envoy_options
+from extproc.app.service import Service
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.fleet.health import SERVING

@@ -11,8 +11,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from extproc.app import Service
 from extproc.app.agent import AgentPlan, plan_agent
+from extproc.app.service import Service
 from extproc.core.fleet.endpoint import Intent
 from extproc.envoy_config.options import EnvoyOptions
 from extproc.envoy_config.snippet import snippet

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from extproc.cli.loading import collector_at_rest
 from extproc.cli.options import (
     ConfigOption,
     EndpointOption,
@@ -45,13 +46,14 @@ def serve(
       coxswain serve --endpoint 10.0.0.5:8080 --endpoint 10.0.0.6:8080
       coxswain serve --config coxswain.yaml --set log.format=json
     """
-    import uvloop
+    with collector_at_rest():
+        import uvloop
 
-    from extproc.app import ListenError
-    from extproc.app import serve as run
-    from extproc.app.logs import set_up_logging
-    from extproc.demo.own_module import own_module
-    from extproc.settings import CONFIG_VARIABLE
+        from extproc.app.logs import set_up_logging
+        from extproc.app.ports import ListenError
+        from extproc.app.serve import serve as run
+        from extproc.demo.own_module import own_module
+        from extproc.settings import CONFIG_VARIABLE
 
     if statsd_addr is not None:
         assignment = [*(assignment or ()), f"statsd.addr={statsd_addr}"]

@@ -12,8 +12,8 @@ import grpc
 import httpx
 import pytest
 
-from extproc.app import Service
 from extproc.app.security.exposure import pages_token
+from extproc.app.service import Service
 from extproc.pb.coxswain.v1 import keeper_pb2 as kept
 from extproc.pb.coxswain.v1.keeper_pb2_grpc import KeepersStub
 from extproc.settings import Settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from extproc.app import Service
+from extproc.app.service import Service
 from extproc.settings import Settings
 from tests.fakes.processes import some_processes
 

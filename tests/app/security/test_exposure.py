@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 import pytest
 
-from extproc.app import Service
 from extproc.app.security import exposure
+from extproc.app.service import Service
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from extproc.settings import Settings, SettingsError

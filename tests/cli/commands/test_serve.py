@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from typer.testing import CliRunner
 
-import extproc.app
+import extproc.app.serve
 from extproc.cli.root import root
 from extproc.settings import Settings, SettingsError
 
@@ -33,7 +33,7 @@ def test_what_is_said_is_in_the_settings_it_runs_with(monkeypatch: pytest.Monkey
         assert json.loads(process[-1])["endpoints"] == ["10.0.0.5:8080"]
         seen.extend((settings, load()))
 
-    monkeypatch.setattr(extproc.app, "serve", run)
+    monkeypatch.setattr(extproc.app.serve, "serve", run)
     words = ["serve", *OPEN, "--insecure", "--endpoint", "10.0.0.5:8080"]
     ended = CliRunner().invoke(root, [*words, "--statsd-addr", "127.0.0.1:9125"])
     assert ended.exit_code == 0, ended.output

@@ -14,6 +14,7 @@ from tests.e2e.stack import Stack
 from tests.scheduling import group_of
 
 QUICK = {"scraper": {"slow_interval_s": 0.5}}
+POOL = pytest.StashKey[StackPool]()
 LIMIT_BYTES = 20_000
 """How much of a body the picker reads before `one_simulator`."""
 
@@ -26,6 +27,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item: first.setdefault(group_of(item.nodeid), number) for number, item in enumerate(items)
     }
     items.sort(key=order.__getitem__)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Nobody borrows the stacks of a group after its last test."""
+    if pool := item.config.stash.get(POOL, None):
+        following = nextitem and group_of(nextitem.nodeid)
+        pool.is_last_loan = following != group_of(item.nodeid)
 
 
 @pytest.fixture
@@ -47,9 +56,11 @@ def read_body(request: pytest.FixtureRequest) -> str:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def stacks(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[StackPool]:
+async def stacks(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> AsyncIterator[StackPool]:
     """The stacks that tests borrow."""
-    pool = StackPool(tmp_path_factory.mktemp("stacks"))
+    pool = pytestconfig.stash[POOL] = StackPool(tmp_path_factory.mktemp("stacks"))
     yield pool
     await pool.close()
 

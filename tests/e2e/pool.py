@@ -21,7 +21,7 @@ import pytest
 from tests.e2e.stack import Stack, until
 
 LIMIT = 2
-"""How many stacks run beside the one that is lent."""
+"""How many stacks run beside the one that is lent, while tests of its group follow."""
 
 
 def shares(fleet: str) -> list[pytest.MarkDecorator]:
@@ -39,9 +39,13 @@ class _Running:
 
 
 class StackPool:
-    """The stacks by what they are made of. Its loop must outlive the tests that borrow."""
+    """The stacks by what they are made of. Its loop must outlive the tests that borrow.
+
+    With `is_last_loan` a stack ends with its loan: one that idles takes processor time for nothing.
+    """
 
     def __init__(self, folder: Path) -> None:
+        self.is_last_loan = False
         self._folder = folder
         self._idle: dict[str, _Running] = {}
         self._booted = 0
@@ -72,7 +76,7 @@ class StackPool:
             await running.exits.aclose()
             raise
         self._idle[key] = running
-        while len(self._idle) > LIMIT:
+        while len(self._idle) > (0 if self.is_last_loan else LIMIT):
             oldest = self._idle.pop(next(iter(self._idle)))
             await oldest.exits.aclose()
 

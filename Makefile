@@ -31,7 +31,7 @@ export PYTHONFAULTHANDLER := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help venv up check test test-compiled bench format proto docs lock wheels clean static generated \
-	fast-tests llama chaos fuzz soak image-test nightly coverage
+	fast-tests test-sources compile-meanwhile llama chaos fuzz soak image-test nightly coverage
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,8 +69,15 @@ fast-tests: venv
 	@$(RUN) $(PYTEST) -q -m "not e2e and not llama" $(TESTS)
 
 test: venv llama ## Run all tests: unit, properties, end to end over real Envoy and real llama-servers
-	@$(RUN) $(PYTEST) -ra --durations=30 $(TESTS)
+	@$(MAKE) --no-print-directory -j2 test-sources $(if $(subst tests,,$(TESTS)),,compile-meanwhile)
 	@if [ "$(TESTS)" = tests ]; then $(MAKE) --no-print-directory test-compiled; fi
+
+test-sources:
+	@$(RUN) $(PYTEST) -ra --durations=30 $(TESTS)
+
+# Most tests wait for other processes, and the compiler takes what they leave of the processors.
+compile-meanwhile:
+	@if $(CAN_COMPILE); then nice -n 10 $(MAKE) --no-print-directory $(COMPILED)/made; fi
 
 nightly: venv llama ## Run the long forms: more seeds, 100,000 steps and requests
 	@LONG_RUN=1 $(RUN) $(PYTEST) -ra --durations=10 tests/properties tests/bench \

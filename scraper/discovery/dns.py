@@ -20,8 +20,16 @@ from scraper.discovery.discovered_endpoint import (
     Publish,
     discover,
 )
-from scraper.discovery.dns_cache import DnsCache, Failed, Found, Nothing, Pace
-from scraper.discovery.resolver import Hosts, Service, Services
+from scraper.discovery.dns_cache import (
+    DnsCache,
+    Failed,
+    Found,
+    Hosts,
+    Nothing,
+    Pace,
+    Service,
+    Services,
+)
 
 SOURCE = "dns"
 MAX_BACKOFF_S = 30.0

@@ -8,7 +8,7 @@ meanwhile, because its scrapes fail.
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar, assert_never
+from typing import Generic, NamedTuple, TypeAlias, TypeVar, assert_never
 
 EMPTY_ANSWERS = 3
 MAX_ANSWERS = 1000
@@ -35,6 +35,17 @@ class Failed:
     """The lookup failed; `reason` is for operators."""
 
     reason: str
+
+
+class Service(NamedTuple):
+    """One SRV record. Priority and weight are left out: free slots decide."""
+
+    host: str
+    port: int
+
+
+Hosts: TypeAlias = Found[str] | Nothing | Failed
+Services: TypeAlias = Found[Service] | Nothing | Failed
 
 
 class DnsCache(Generic[T]):

@@ -6,7 +6,7 @@ TTLs and SRV records, uses TCP if an answer was cut, and reads no hosts file.
 
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import dns.asyncresolver
 import dns.exception
@@ -15,24 +15,13 @@ import dns.rdatatype
 import dns.resolver
 
 from extproc.core.address import Address
-from scraper.discovery.dns_cache import Failed, Found, Nothing
+from scraper.discovery.dns_cache import Failed, Found, Hosts, Nothing, Service, Services
 from scraper.discovery.dns_sockets import DnsSockets
 
 TRY_S = 1.0
 LIFETIME_S = 3.0
 
 T = TypeVar("T", bound=Hashable)
-
-
-class Service(NamedTuple):
-    """One SRV record. Priority and weight are left out: free slots decide."""
-
-    host: str
-    port: int
-
-
-Hosts: TypeAlias = "Found[str] | Nothing | Failed"
-Services: TypeAlias = "Found[Service] | Nothing | Failed"
 
 
 class Resolver:

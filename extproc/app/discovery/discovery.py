@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from extproc.app.discovery.entries import (
     entries_of,
@@ -26,9 +26,11 @@ from scraper.discovery.dns import SOURCE as DNS
 from scraper.discovery.dns import DnsEndpoints
 from scraper.discovery.dns_cache import Pace
 from scraper.discovery.file import EndpointsFile
-from scraper.discovery.resolver import Resolver
 from scraper.discovery.static import StaticEndpoints
 from scraper.target import EndpointTarget
+
+if TYPE_CHECKING:
+    from scraper.discovery.resolver import Resolver
 
 SETTINGS: Final = "settings"
 FILE: Final = "file"
@@ -245,6 +247,8 @@ class Discovery:
 
 
 def _lookups(discovery: DiscoverySettings) -> tuple[Resolver, Pace]:
+    from scraper.discovery.resolver import Resolver  # takes long to load, and few need it
+
     servers = [Address.parse(server) for server in discovery.nameservers]
     return Resolver(servers), Pace(min_s=discovery.dns_min_s, max_s=discovery.dns_max_s)
 

@@ -10,8 +10,8 @@ import pytest
 
 from scraper.discovery.discovered_endpoint import EndpointEntry
 from scraper.discovery.dns import MAX_BACKOFF_S, DnsEndpoints, DnsName
-from scraper.discovery.dns_cache import Found, Nothing, Pace
-from scraper.discovery.resolver import Hosts, Resolver, Services
+from scraper.discovery.dns_cache import Found, Hosts, Nothing, Pace, Services
+from scraper.discovery.resolver import Resolver
 from tests.fakes.dns_server import FakeDnsServer
 from tests.fakes.patience import PATIENCE_S
 from tests.fakes.publications import Publications

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from scraper.discovery.dns_cache import Failed, Found, Nothing
-from scraper.discovery.resolver import Resolver, Service
+from scraper.discovery.dns_cache import Failed, Found, Nothing, Service
+from scraper.discovery.resolver import Resolver
 from tests.fakes.dns_server import FakeDnsServer
 from tests.fakes.patience import PATIENCE_S
 

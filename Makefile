@@ -72,8 +72,10 @@ test: venv llama ## Run all tests: unit, properties, end to end over real Envoy 
 	@$(MAKE) --no-print-directory -j2 test-sources $(if $(subst tests,,$(TESTS)),,compile-meanwhile)
 	@if [ "$(TESTS)" = tests ]; then $(MAKE) --no-print-directory test-compiled; fi
 
+# The compiled code plays the simulations, in less than half the time.
 test-sources:
-	@$(RUN) $(PYTEST) -ra --durations=30 $(TESTS)
+	@$(RUN) $(PYTEST) -ra --durations=30 $(TESTS) \
+		$(if $(subst tests,,$(TESTS)),,$$($(CAN_COMPILE) && echo --ignore=tests/bench))
 
 # Most tests wait for other processes, and the compiler takes what they leave of the processors.
 compile-meanwhile:
@@ -92,7 +94,7 @@ coverage: venv ## Measure which branches the unit and property tests reach
 test-compiled: venv ## Run properties, message-level tests and some over real Envoy on compiled code
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made && \
 		EXPECT_COMPILED=1 $(RUN_COMPILED) $(PYTEST) -o pythonpath= -ra tests/test_compiled.py \
-		tests/properties tests/stream tests/rigs/test_fuzz.py tests/e2e/test_bodies.py \
+		tests/properties tests/bench tests/stream tests/rigs/test_fuzz.py tests/e2e/test_bodies.py \
 		tests/app/pages/test_forecasts.py tests/tools/test_wheel.py; \
 	else echo "test: left out the compiled code: it takes a C compiler and Python's headers"; fi
 

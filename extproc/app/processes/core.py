@@ -78,7 +78,8 @@ class Core:
         self._settings = settings
         self._calls: CoreCalls | None = None
         self._port = 0
-        self._permission: Permission | None = None
+        self._permission = Permission() if settings.cluster.name else None
+        """In a cluster: there is none before the supervisor gives it, whatever else comes first."""
         self._links: list[Link] = []
         self._standby: Standby | None = None
         self._report: Message | None = None
@@ -226,8 +227,7 @@ class Core:
         return 200, PROMETHEUS_TEXT, prometheus_text(reading)
 
     def _permit(self, permission: dict[str, Any]) -> None:
-        if self._permission is None:
-            self._permission = Permission()
+        assert self._permission is not None, "only a cluster gives one"
         self._permission.renew(
             permission["until"], permission["followed_until"], frozenset(permission["fronts"])
         )

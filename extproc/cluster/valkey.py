@@ -1,13 +1,15 @@
 """The engine in Valkey or Redis: one script for each call, so that each is one step.
 
 All keys have one hash tag, so they are on one node of a cluster. Times to live are measured by the
-server's clock alone.
+server's clock alone. A beat says until when by that clock its member waits for the answer: one that
+a server reads later, because it stood still, has no effect.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -34,6 +36,9 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local id, record, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local is_candidate, is_leading, known = ARGV[4] == '1', ARGV[5] == '1', tonumber(ARGV[6])
+if now > tonumber(ARGV[7]) then
+  return {}
+end
 redis.call('ZADD', KEYS[3], now + lease, id)
 redis.call('HSET', KEYS[4], id, record)
 for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now)) do
@@ -67,7 +72,7 @@ elseif known > epoch then
 end
 place = redis.call('HMGET', KEYS[2], 'epoch', 'record', 'clean')
 return {place[1] or '0', place[2] or '', place[3] or '0', redis.call('EXISTS', KEYS[1]),
-        redis.call('HVALS', KEYS[4])}
+        redis.call('HVALS', KEYS[4]), now}
 """
 
 RESIGN: Final = """
@@ -116,6 +121,8 @@ class ValkeyEngine:
         self.eager_s = EAGER_S
         self._lease_ms = round(lease_s * 1000)
         self._timeout_s = lease_s / 4
+        self._ahead_s: float | None = None
+        """By how much the server's clock is ahead of ours, at least; None while it is unknown."""
         self._keys = [
             f"{{coxswain:{name}}}:{part}"
             for part in ("lead", "leader", "alive", "members", "intents")
@@ -161,9 +168,13 @@ class ValkeyEngine:
         record = json.dumps(asdict(beat.member))
         flags = [int(beat.is_candidate), int(beat.is_leading), beat.epoch]
         arguments: list[str | int] = [beat.member.id, record, self._lease_ms, *flags]
-        answer = await self._bounded(self._beat(keys=self._keys, args=arguments))
+        ahead_s, self._ahead_s = self._ahead_s, None
+        answer = await self._bounded(self._beat_in_time(arguments, ahead_s))
+        if not answer:
+            raise EngineError("it read a beat too late")
         try:
-            epoch, place, clean, is_held, members = answer
+            epoch, place, clean, is_held, members, now_ms = answer
+            self._ahead_s = int(now_ms) / 1000 - time.monotonic()
             leader = None
             if place:
                 who = member_of(json.loads(place))
@@ -183,6 +194,14 @@ class ValkeyEngine:
             )
         except (KeyError, TypeError, ValueError):
             raise EngineError("its keys hold something else: choose another cluster.name") from None
+
+    async def _beat_in_time(self, arguments: list[str | int], ahead_s: float | None) -> Any:
+        until = time.monotonic() + self._timeout_s
+        if ahead_s is None:
+            seconds, microseconds = await self._client.time()
+            ahead_s = seconds + microseconds / 1e6 - time.monotonic()
+        until_ms = int((until + ahead_s) * 1000)
+        return await self._beat(keys=self._keys, args=[*arguments, until_ms])
 
     async def intents(self) -> Mapping[str, str]:
         read = self._client.hgetall(self._keys[4])

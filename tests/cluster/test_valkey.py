@@ -46,6 +46,28 @@ async def test_an_engine_that_hangs_is_given_up(valkey: Valkey, engine: ValkeyEn
         valkey.strike(signal.SIGCONT)
 
 
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_what_a_server_that_stood_still_reads_late_has_no_effect(
+    valkey: Valkey, engine: ValkeyEngine, is_known: bool
+) -> None:
+    """Else a member that has given up would lead, which knows nothing of that."""
+    if is_known:
+        await engine.beat(beat("a", wants=False))
+    other = ValkeyEngine("test", [valkey.url], LEASE_S)
+    assert (await other.beat(beat("b", wants=False))).leader is None
+    valkey.strike(signal.SIGSTOP)
+    try:
+        with pytest.raises(EngineError):
+            await engine.beat(beat("a"))
+    finally:
+        valkey.strike(signal.SIGCONT)
+    for _ in range(5):
+        assert (await other.beat(beat("b", wants=False))).leader is None
+    view = await engine.beat(beat("a"))
+    assert view.leader is not None and view.leader.name == "a"
+    await other.aclose()
+
+
 async def test_keys_that_hold_something_else_are_named(
     valkey: Valkey, engine: ValkeyEngine
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from extproc.app.processes.child import Identity
@@ -20,38 +22,36 @@ def permission(until: float) -> dict[str, Any]:
     return {"do": "permit", "permission": {"until": until, "followed_until": 0.0, "fronts": []}}
 
 
-async def core_with_a_front(settings: Settings) -> tuple[Core, list[socket.socket]]:
+@asynccontextmanager
+async def core_with_a_front(settings: Settings) -> AsyncIterator[Core]:
     """A core to which the supervisor has said of a front, and nothing else yet."""
     ours, theirs = channel()
     core = Core(settings, lambda: settings, "", Identity("core-1", os.getpid(), theirs.detach()))
     end, front = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     core._hear({"do": "link", "front": "front-1"}, [end])
     await eventually(lambda: core._calls is not None)
-    return core, [ours, front]
-
-
-def end_quietly(core: Core, ends: list[socket.socket]) -> None:
-    """A core whose supervisor is gone would end this process."""
-    core._child._control.close()
-    core._calls_now().close()
-    for end in ends:
-        end.close()
+    try:
+        yield core
+    finally:
+        core._child._control.close()  # without a supervisor it would end this process
+        core._calls_now().close()
+        ours.close()
+        front.close()
 
 
 async def test_a_core_of_a_cluster_decides_nothing_before_it_is_permitted() -> None:
     """The order to lead may come later than the first front, as the supervisor sends them one by
     one."""
-    core, ends = await core_with_a_front(Settings.model_validate({"cluster": CLUSTER, "fronts": 1}))
-    calls = core._calls_now()
-    assert not calls.may_decide()
-    core._hear(permission(time.monotonic() + 60.0), [])
-    assert calls.may_decide()
-    core._hear(permission(time.monotonic() - 0.1), [])
-    assert not calls.may_decide()
-    end_quietly(core, ends)
+    settings = Settings.model_validate({"cluster": CLUSTER, "fronts": 1})
+    async with core_with_a_front(settings) as core:
+        calls = core._calls_now()
+        assert not calls.may_decide()
+        core._hear(permission(time.monotonic() + 60.0), [])
+        assert calls.may_decide()
+        core._hear(permission(time.monotonic() - 0.1), [])
+        assert not calls.may_decide()
 
 
 async def test_without_a_cluster_it_needs_no_permission() -> None:
-    core, ends = await core_with_a_front(Settings.model_validate({"fronts": 1}))
-    assert core._calls_now().may_decide()
-    end_quietly(core, ends)
+    async with core_with_a_front(Settings.model_validate({"fronts": 1})) as core:
+        assert core._calls_now().may_decide()

@@ -91,7 +91,7 @@ coverage: venv ## Measure which branches the unit and property tests reach
 		--cov-report=html:build/coverage tests
 	@echo "line by line: build/coverage/index.html"
 
-test-compiled: venv ## Run properties, message-level tests and some over real Envoy on compiled code
+test-compiled: venv ## Run properties, simulations, message-level and some end-to-end tests, compiled
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made && \
 		EXPECT_COMPILED=1 $(RUN_COMPILED) $(PYTEST) -o pythonpath= -ra tests/test_compiled.py \
 		tests/properties tests/bench tests/stream tests/rigs/test_fuzz.py tests/e2e/test_bodies.py \

@@ -41,7 +41,10 @@ async def h2spec() -> Path:
             stderr=asyncio.subprocess.STDOUT,
         )
         output, _ = await build.communicate()
-        assert build.returncode == 0, output.decode()
+        text = output.decode()
+        if build.returncode and "dial tcp" in text:
+            pytest.skip(f"h2spec is not built, and Go reaches no module proxy: {text[-200:]}")
+        assert build.returncode == 0, text
     return program
 
 

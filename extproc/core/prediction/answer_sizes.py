@@ -33,9 +33,11 @@ from extproc.core.prediction.decaying_histogram import DecayingHistogram
 from extproc.core.prediction.residual_shape import ResidualShape
 from extproc.core.prediction.size_features import (
     BEGINNING,
+    DEPTHS,
     KINDS,
     FeatureKey,
     FlowName,
+    SimilarKey,
     SizeFeatures,
 )
 from extproc.core.prediction.statistics import DecayingMean
@@ -47,6 +49,7 @@ MAX_EFFECTS: Final = 16_384
 MAX_GROUPS: Final = 512
 MAX_MODELS: Final = 128
 MAX_FLOWS: Final = 1024
+MAX_SIMILAR: Final = 1024
 """Bounds of the memory, of which the least recently learned are forgotten: about 5 MB together."""
 MIN_SAMPLES: Final = 50.0
 """With fewer samples of a model, or of a group, nothing is known of it."""
@@ -108,6 +111,21 @@ class ModelSizes:
         self.shares[kind] = max(0.0, min(1.0, self._gains[kind] / self._squares[kind]))
 
 
+class Similar:
+    """What is known of the requests that share all general features; a cache of look-ups."""
+
+    __slots__ = ("effects", "model", "residuals")
+
+    def __init__(
+        self, model: ModelSizes, effects: list[tuple[int, Effect]], residuals: ResidualShape | None
+    ) -> None:
+        self.model = model
+        self.effects = effects
+        """With their kinds."""
+        self.residuals = residuals
+        """Of their group."""
+
+
 class AnswerSizes:
     """The lengths of answers. `expected_tokens` and `learn` are O(features), at most 12."""
 
@@ -116,6 +134,8 @@ class AnswerSizes:
         self._effects: OrderedDict[FeatureKey, Effect] = OrderedDict()
         self._groups: OrderedDict[FeatureKey, ResidualShape] = OrderedDict()
         self._excess: OrderedDict[FlowName, DecayingMean] = OrderedDict()
+        self._similar: dict[SimilarKey, Similar] = {}
+        """Forgotten as soon as there is anything that was not found."""
         self._learned = 0
         self._learned_since = -inf
 
@@ -132,27 +152,56 @@ class AnswerSizes:
 
     def expected_tokens(self, features: SizeFeatures) -> float | None:
         """The expected length of each answer, in tokens; None while too little is known."""
-        model = self._models.get(features.model)
-        if model is None or model.residuals.weight < MIN_SAMPLES:
+        similar = self._similar.get(features.similar)
+        if similar is None:
+            similar = self._find_similar(features)
+            if similar is None:
+                return None
+        model = similar.model
+        residuals = model.residuals
+        if residuals.weight < MIN_SAMPLES:
             return None
-        center = model.center.value(0.0)
-        shares, effects = model.shares, self._effects
-        for kind, key in features.keys:
-            effect = effects.get(key)
-            if effect is not None:
-                center += shares[kind] * effect.value
-            elif kind >= BEGINNING:
-                break  # deeper ones are not known either
-        residuals = self._groups.get(features.group)
-        if residuals is None or residuals.weight < MIN_SAMPLES:
-            residuals = model.residuals
+        center, shares = model.center.value(0.0), model.shares
+        for kind, effect in similar.effects:
+            center += shares[kind] * effect.value
+        center += self._effect_of_beginning(features, shares)
+        of_group = similar.residuals
+        if of_group is not None and of_group.weight >= MIN_SAMPLES:
+            residuals = of_group
         return residuals.mean(exp(center), OFFSET, self._limit(features))
+
+    def _find_similar(self, features: SizeFeatures) -> Similar | None:
+        """What is known of such requests, None if nothing is known of their model."""
+        model = self._models.get(features.model)
+        if model is None:
+            return None
+        found = ((kind, self._effects.get(key)) for kind, key in features.general_keys)
+        effects = [(kind, effect) for kind, effect in found if effect is not None]
+        if len(self._similar) >= MAX_SIMILAR:
+            self._similar.clear()
+        similar = Similar(model, effects, self._groups.get(features.group))
+        self._similar[features.similar] = similar
+        return similar
+
+    def _effect_of_beginning(self, features: SizeFeatures, shares: list[float]) -> float:
+        """The effects of the prompt's beginnings together."""
+        blocks, traits, effects = features.blocks, features.traits, self._effects
+        total, kind = 0.0, BEGINNING
+        for depth in DEPTHS:
+            if depth > len(blocks):
+                break
+            effect = effects.get((blocks[depth - 1], traits))
+            if effect is None:
+                break  # deeper ones are not known either
+            total += shares[kind] * effect.value
+            kind += 1
+        return total
 
     def learn(self, features: SizeFeatures, tokens: float) -> None:
         """An answer ended that took its slot for this number of tokens."""
         tokens = max(0.0, tokens)
         self._check_bound(features, tokens)
-        model = remember(self._models, features.model, ModelSizes, MAX_MODELS)
+        model = remember(self._models, features.model, self._new_model, MAX_MODELS)
         size = log(OFFSET + tokens)
         residual = size - model.center.value(size)
         model.center.add(size)
@@ -172,10 +221,19 @@ class AnswerSizes:
             model.score(kind, predicted, residual)
             residual -= model.shares[kind] * predicted
         if is_new:
+            self._similar.clear()
             return  # what its features will explain is no residual
         model.residuals.add(residual)
-        group = remember(self._groups, features.group, _group, MAX_GROUPS)
+        group = remember(self._groups, features.group, self._new_group, MAX_GROUPS)
         group.add(residual)
+
+    def _new_model(self) -> ModelSizes:
+        self._similar.clear()
+        return ModelSizes()
+
+    def _new_group(self) -> ResidualShape:
+        self._similar.clear()
+        return ResidualShape(ModelSizes.DECAY)
 
     def record_error(self, model: str, expected_s: float, used_s: float) -> None:
         """A request for that model used its slots for a time that was expected to be another."""
@@ -211,7 +269,3 @@ class AnswerSizes:
                 return
             excess = remember(self._excess, features.flow, DecayingMean, MAX_FLOWS)
         excess.add(1.0 if is_kept else tokens / bound)
-
-
-def _group() -> ResidualShape:
-    return ResidualShape(ModelSizes.DECAY)

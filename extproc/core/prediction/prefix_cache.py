@@ -195,13 +195,7 @@ class PrefixIndex:
 
         Starts at the deepest block that any endpoint remembers, and goes towards the beginning.
         """
-        low, high = 0, len(chain)
-        while low < high:
-            middle = (low + high + 1) // 2
-            if chain[middle - 1] in self._holders:
-                low = middle
-            else:
-                high = middle - 1
+        low = self._depth(chain)
         found: dict[Address, None] = {}
         while low and len(found) < limit:
             holders = self._holders[chain[low - 1]]
@@ -211,6 +205,27 @@ class PrefixIndex:
                 found[holders] = None
             low = low * 3 // 4
         return list(islice(found, limit))
+
+    def longest_hit(self, chain: Sequence[int]) -> int:
+        """How many leading blocks of the chain are expected in the cache of one of the endpoints
+        that remember most of it."""
+        depth = self._depth(chain)
+        if not depth:
+            return 0
+        holders = self._holders[chain[depth - 1]]
+        address = next(iter(holders)) if isinstance(holders, dict) else holders
+        return self._memories[address].expected_hit(chain, depth)
+
+    def _depth(self, chain: Sequence[int]) -> int:
+        """The number of leading blocks of the chain that any endpoint remembers."""
+        low, high = 0, len(chain)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if chain[middle - 1] in self._holders:
+                low = middle
+            else:
+                high = middle - 1
+        return low
 
     def _hold(self, block: int, address: Address) -> None:
         holders = self._holders.get(block)

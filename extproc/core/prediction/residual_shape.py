@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from itertools import accumulate
-from math import exp
+from math import exp, inf
 from typing import Final
 
 from extproc.core.prediction.decaying_histogram import DecayingHistogram
@@ -44,6 +44,8 @@ class ResidualShape:
             self._refresh()
         factors, shares, moments = self._factors, self._shares, self._moments
         low = bisect_left(factors, offset / scale)
+        if limit == inf:
+            return scale * (moments[-1] - moments[low]) - offset * (shares[-1] - shares[low])
         high = bisect_left(factors, (limit + offset) / scale)
         inner = scale * (moments[high] - moments[low]) - offset * (shares[high] - shares[low])
         beyond = shares[-1] - shares[high]

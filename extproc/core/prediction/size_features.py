@@ -6,7 +6,7 @@ depths that double. The hashes of the prefix index identify beginnings: they hol
 adapters, but no text.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from extproc.core.request import Request
 
@@ -15,45 +15,92 @@ PATH, OBJECTIVE, FLOW, BOUND, LENGTH, BEGINNING = range(6)
 DEPTHS: Final = (1, 2, 4, 8, 16, 32, 64)
 """After how many blocks of the prompt's beginning a feature is taken."""
 KINDS: Final = BEGINNING + len(DEPTHS)
+UNKNOWN: Final = -1
+"""The magnitude of a number that a request does not have."""
 
 FlowName = tuple[str, str, str]
 """The objective, the tenant and its name for a part of its requests."""
 FeatureKey = tuple[object, ...]
 """Equal for requests that share the feature, and for no other feature."""
+SimilarKey = tuple[str, str, str, str, str, int, int]
+"""Model, traits, objective, tenant, its name for a part of its requests, and the magnitudes of
+`max_tokens` and of the prompt's length: equal for requests that share all general features."""
 
 
-class SizeFeatures(NamedTuple):
-    """The features of one request with their kinds, general ones first. `group` has the requests
-    whose lengths spread alike; `max_tokens` is the client's bound for each answer, None without
-    one."""
+class SizeFeatures:
+    """The features of one request. `blocks` are its prompt's beginning, `max_tokens` is the
+    client's bound for each answer, None without one."""
 
-    model: str
-    group: FeatureKey
-    flow: FlowName
-    keys: tuple[tuple[int, FeatureKey], ...]
-    max_tokens: int | None
+    __slots__ = ("blocks", "max_tokens", "similar")
+
+    def __init__(
+        self, similar: SimilarKey, blocks: tuple[int, ...], max_tokens: int | None
+    ) -> None:
+        self.similar = similar
+        self.blocks = blocks
+        self.max_tokens = max_tokens
+
+    @property
+    def model(self) -> str:
+        return self.similar[0]
+
+    @property
+    def traits(self) -> str:
+        return self.similar[1]
+
+    @property
+    def flow(self) -> FlowName:
+        _, _, objective, tenant, fairness_id, _, _ = self.similar
+        return (objective, tenant, fairness_id)
+
+    @property
+    def group(self) -> FeatureKey:
+        """Equal for the requests whose lengths spread alike."""
+        model, traits, objective, _, _, _, _ = self.similar
+        return (OBJECTIVE, model, traits, objective)
+
+    @property
+    def keys(self) -> list[tuple[int, FeatureKey]]:
+        """All features with their kinds, general ones first. O(depths)."""
+        return [*self.general_keys, *self.beginnings]
+
+    @property
+    def general_keys(self) -> list[tuple[int, FeatureKey]]:
+        """The features that requests with an equal `similar` share, with their kinds."""
+        model, traits, objective, tenant, fairness_id, bound, length = self.similar
+        flow = (FLOW, model, traits, objective, tenant, fairness_id)
+        keys: list[tuple[int, FeatureKey]] = [
+            (PATH, (PATH, model, traits)),
+            (OBJECTIVE, self.group),
+            (FLOW, flow),
+        ]
+        if bound != UNKNOWN:
+            keys.append((BOUND, (BOUND, *flow, bound)))
+        if length != UNKNOWN:
+            keys.append((LENGTH, (LENGTH, model, traits, objective, length)))
+        return keys
+
+    @property
+    def beginnings(self) -> list[tuple[int, FeatureKey]]:
+        """The prompt's beginnings at each depth that it has, with their kinds."""
+        blocks, traits = self.blocks, self.traits
+        return [
+            (BEGINNING + number, (blocks[depth - 1], traits))
+            for number, depth in enumerate(DEPTHS)
+            if depth <= len(blocks)
+        ]
 
 
 def features_of(request: Request, model: str | None, objective: str) -> SizeFeatures:
-    """The features of a request for that model, of that objective. O(depths)."""
-    name = model or ""
-    flow = (objective, request.tenant, request.fairness_id)
-    traits = request.traits or request.kind.value
-    group = (OBJECTIVE, name, traits, objective)
-    keys: list[tuple[int, FeatureKey]] = [
-        (PATH, (PATH, name, traits)),
-        (OBJECTIVE, group),
-        (FLOW, (FLOW, name, traits, flow)),
-    ]
-    max_tokens = request.max_tokens
-    if max_tokens is not None:
-        keys.append((BOUND, (BOUND, name, traits, flow, max_tokens.bit_length())))
-    prompt_tokens = request.prompt_tokens
-    if prompt_tokens is not None:
-        keys.append((LENGTH, (LENGTH, name, traits, objective, prompt_tokens.bit_length())))
-    blocks = request.prompt_blocks
-    for number, depth in enumerate(DEPTHS):
-        if depth > len(blocks):
-            break
-        keys.append((BEGINNING + number, (blocks[depth - 1], traits)))
-    return SizeFeatures(name, group, flow, tuple(keys), max_tokens)
+    """The features of a request for that model, of that objective. O(1)."""
+    max_tokens, prompt_tokens = request.max_tokens, request.prompt_tokens
+    similar = (
+        model or "",
+        request.traits or request.kind.value,
+        objective,
+        request.tenant,
+        request.fairness_id,
+        UNKNOWN if max_tokens is None else max_tokens.bit_length(),
+        UNKNOWN if prompt_tokens is None else prompt_tokens.bit_length(),
+    )
+    return SizeFeatures(similar, request.prompt_blocks, max_tokens)

@@ -21,10 +21,7 @@ def expected_size(
     state: State, sizes: RequestSizes, resolved: ResolvedRequest, request: Request, now: float
 ) -> ExpectedSize:
     """The size of a request that finds no free slot; unknown while too little was learned."""
-    cached_tokens = 0.0
-    holders = state.prefix_caches.holders(request.prompt_blocks, 1)
-    if holders:
-        cached_tokens = state.costs.cached_tokens(request, holders[0])
+    cached_tokens = state.costs.most_cached_tokens(request)
     uncached_tokens = max(0.0, request.likely_tokens - cached_tokens)
     features = features_of(request, resolved.constraints.model, resolved.objective.name)
     return sizes.classify(_slot_s(state, sizes, features, request, uncached_tokens, now))

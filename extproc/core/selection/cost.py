@@ -84,6 +84,14 @@ class CostModel:
             expected = self._sessions.tokens_at(request.session_id, address)
         return min(expected, max(0.0, request.likely_tokens - 1.0))
 
+    def most_cached_tokens(self, request: Request) -> float:
+        """The prompt tokens that are expected in the cache of an endpoint that remembers most of
+        the prompt; 0 if none remembers any."""
+        if request.kind is not Kind.GENERATION or not request.prompt_blocks:
+            return 0.0
+        hit_tokens = float(self._prefixes.longest_hit(request.prompt_blocks) * BLOCK_TOKENS)
+        return min(hit_tokens, max(0.0, request.likely_tokens - 1.0))
+
     def first_token(self, request: Request, address: Address, now: float) -> tuple[float, float]:
         """Seconds to the first token there if a slot were free now, and the prompt tokens in its
         cache by the optimistic estimate."""

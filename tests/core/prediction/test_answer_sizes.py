@@ -107,6 +107,22 @@ def test_features_without_a_signal_add_no_noise() -> None:
     assert near >= 490, "all but a few are in one class"
 
 
+def test_a_feature_counts_as_soon_as_it_was_learned() -> None:
+    """Also where an estimate was asked for before: what was not found then is looked up again."""
+
+    def draw(random: Random) -> tuple[SizeFeatures, float]:
+        is_long = random.random() < 0.5
+        request = replace(BARE, tenant="long" if is_long else "short")
+        return features(request), lognormal(random, 1000.0 if is_long else 50.0, 0.5)
+
+    sizes, late = taught(draw), features(replace(BARE, tenant="late"))
+    before = expected(sizes, late)
+    for _ in range(20):
+        sizes.learn(late, 1000.0)
+        expected(sizes, late)
+    assert expected(sizes, late) > 2.0 * before
+
+
 def test_a_change_of_the_workload_is_followed() -> None:
     sizes = taught(lambda random: (features(), lognormal(random, 50.0, 0.5)), 1000)
     random = Random(3)
@@ -144,7 +160,7 @@ def test_a_bound_that_is_not_kept_buys_nothing() -> None:
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Names and prompts that nobody repeats are forgotten; what is repeated is kept."""
-    for bound in ("MAX_EFFECTS", "MAX_GROUPS", "MAX_MODELS", "MAX_FLOWS"):
+    for bound in ("MAX_EFFECTS", "MAX_GROUPS", "MAX_MODELS", "MAX_FLOWS", "MAX_SIMILAR"):
         monkeypatch.setattr(answer_sizes, bound, 50)
     sizes = AnswerSizes()
     for number in range(2000):
@@ -157,8 +173,11 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         sizes.learn(features_of(request, f"m{number}", f"o{number}"), 5000.0)
         sizes.learn(features(), 100.0)
+        sizes.expected_tokens(features())
+    for number in range(200):
+        sizes.expected_tokens(features(replace(BARE, tenant=f"t{number}")))
     assert len(sizes) <= 50
-    for store in (sizes._models, sizes._groups, sizes._excess):
+    for store in (sizes._models, sizes._groups, sizes._excess, sizes._similar):
         assert len(store) <= 50
     assert expected(sizes, features()) == pytest.approx(100.0, rel=0.15)
 

@@ -53,6 +53,18 @@ def test_a_restart_forgets_all() -> None:
     assert len(index) == 0
 
 
+def test_the_longest_hit_is_that_of_the_endpoint_that_remembers_most() -> None:
+    index = PrefixIndex()
+    index.learn(A, (1, 2, 3), 100)
+    index.learn(B, (1,), 100)
+    assert index.longest_hit((1, 2, 9)) == 2
+    assert index.longest_hit((9, 1)) == index.longest_hit(()) == 0
+    index.learn(B, tuple(range(100, 160)), 50)
+    assert index.longest_hit((1, 2, 3)) == 3, "other prompts at another endpoint age nothing here"
+    index.learn(A, tuple(range(200, 320)), 100)
+    assert index.longest_hit((1, 2, 3)) == 0, "remembered, but older than the capacity"
+
+
 @given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 5), min_size=1, max_size=6))))
 @settings(deadline=None)
 def test_a_remembered_block_has_all_before_it(reads: list[tuple[bool, list[int]]]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from extproc.core.address import Address
@@ -71,6 +73,18 @@ def test_a_prompt_of_unknown_length_is_as_long_as_its_read_part() -> None:
     here, there = (scorer.cost(request, at, 0, fleet.now) for at in (address, stranger))
     assert there.first_token_s == DEFAULT_ESTIMATE.first_token_s(len(CHAIN) * BLOCK_TOKENS)
     assert here.first_token_s + here.saved_s == pytest.approx(there.first_token_s)
+
+
+def test_the_most_cached_tokens_are_those_where_most_is_remembered() -> None:
+    fleet, _ = remembering(100)
+    fleet.add(1)
+    costs = fleet.dispatcher.state.costs
+    request = Request(id="r", timeout_s=0.0, prompt_blocks=CHAIN, prompt_tokens=26_000)
+    assert costs.most_cached_tokens(request) == len(CHAIN) * BLOCK_TOKENS
+    assert costs.most_cached_tokens(replace(request, prompt_tokens=1000)) == 999
+    assert costs.most_cached_tokens(replace(request, kind=Kind.EMBEDDING)) == 0
+    assert costs.most_cached_tokens(replace(request, prompt_blocks=(-1,))) == 0
+    assert costs.most_cached_tokens(replace(request, prompt_blocks=())) == 0
 
 
 def test_an_embedding_finds_no_cache() -> None:

@@ -6,9 +6,10 @@ The center, the effects and the residuals are decaying means. An effect is the m
 the more general features leave at the requests with this feature, shrunk towards 0 while there are
 few of them. A kind of feature that predicts nothing must not add noise: each effect counts by the
 share of its kind, which is the regression of the residuals on the effects that were predicted
-before these were known (about 0 without a signal, 1 with a clear one). The residuals of a group of
-requests are its distribution around the estimate, so the estimate is a distribution:
-`expected_tokens` is its mean, cut at `max_tokens`.
+before these were known, and 0 unless that exceeds `CHANCE` standard errors (see
+`ModelSizes.score`). So without a signal all estimates agree, and with a clear one the share is
+about 1. The residuals of a group of requests are its distribution around the estimate, so the
+estimate is a distribution: `expected_tokens` is its mean, cut at `max_tokens`.
 
 "Tokens" are what a request held its slot for beyond its expected prefill, in tokens at its server's
 rate. That is known of every request from its lease, whether its tokens were counted or not, and
@@ -22,7 +23,8 @@ Sources: shortest expected processing time minimises the mean wait of jobs that 
 begins is one over its mean (Gittins 1979; Aalto, Ayesta, Righter 2009), so the mean is the index.
 Learned orders for language models: Fu et al. 2024, "Efficient LLM Scheduling by Learning to Rank";
 Qiu et al. 2024, "Efficient Interactive LLM Serving with Proxy Model-based Sequence Length
-Prediction". Random-effects models fitted online: Zhang et al. 2016, "GLMix".
+Prediction". Random-effects models fitted online: Zhang et al. 2016, "GLMix". The share of a kind:
+Breiman 1995, "Better Subset Regression Using the Nonnegative Garrote".
 """
 
 from collections import OrderedDict
@@ -63,6 +65,8 @@ EXCESS = 2.0
 EXCESS_TOKENS = 64.0
 """An answer that is longer than its bound by both this factor and this number was not bounded:
 rates are estimates, but not that bad."""
+CHANCE: Final = 3.0
+"""How many of its standard errors a regression must exceed before effects count."""
 
 
 class Effect:
@@ -86,7 +90,7 @@ class Effect:
 class ModelSizes:
     """What is common to all requests for one model."""
 
-    __slots__ = ("_gains", "_squares", "center", "errors", "residuals", "shares")
+    __slots__ = ("_gains", "_squares", "_variances", "center", "errors", "residuals", "shares")
 
     DECAY: Final = 0.998
     TRUST = 0.5
@@ -99,16 +103,31 @@ class ModelSizes:
         """Factors between estimates and outcomes, as logarithms in steps of `ERROR_STEP`."""
         self._gains = [self.TRUST] * KINDS
         self._squares = [self.TRUST] * KINDS
-        self.shares = [1.0] * KINDS
+        self._variances = [DecayingMean(self.DECAY) for _ in range(KINDS)]
+        """Of the residuals that each kind was to predict."""
+        self.shares = [0.0] * KINDS
         """By which share effects of each kind count, from 0 to 1."""
 
     def score(self, kind: int, effect: float, residual: float) -> None:
-        """An effect was predicted where this residual came out."""
-        self._gains[kind] += (1.0 - self.DECAY) * (self.TRUST - self._gains[kind])
-        self._squares[kind] += (1.0 - self.DECAY) * (self.TRUST - self._squares[kind])
-        self._gains[kind] += effect * residual
-        self._squares[kind] += effect * effect
-        self.shares[kind] = max(0.0, min(1.0, self._gains[kind] / self._squares[kind]))
+        """An effect was predicted where this residual came out.
+
+        The share is `slope * (1 - (CHANCE * error / slope)^2)`, at least 0 (nonnegative garrote),
+        with the standard error that the slope has if the effects of this kind predict nothing:
+        `sqrt(variance / (2 * squares))` for sums that decay, as their squares decay twice as fast.
+        With fewer samples it is up to 1.4 times as much, so that a signal counts soon.
+        """
+        forgotten = 1.0 - self.DECAY
+        gain, square = self._gains[kind], self._squares[kind]
+        gain += forgotten * (self.TRUST - gain) + effect * residual
+        square += forgotten * (self.TRUST - square) + effect * effect
+        self._gains[kind], self._squares[kind] = gain, square
+        variance = self._variances[kind]
+        variance.add(residual * residual)
+        share = 0.0
+        if gain > 0.0:
+            slope, error2 = gain / square, variance.value(0.0) / (2.0 * square)
+            share = min(1.0, slope) * (1.0 - CHANCE * CHANCE * error2 / (slope * slope))
+        self.shares[kind] = max(0.0, share)
 
 
 class Similar:

@@ -11,7 +11,7 @@ import pytest
 
 from extproc.core.prediction import answer_sizes
 from extproc.core.prediction.answer_sizes import AnswerSizes
-from extproc.core.prediction.size_features import SizeFeatures, features_of
+from extproc.core.prediction.size_features import PATH, SizeFeatures, features_of
 from extproc.core.request import Request
 
 BARE = Request(id="r", timeout_s=1.0, traits="/v1/chat/completions")
@@ -105,6 +105,51 @@ def test_features_without_a_signal_add_no_noise() -> None:
     center = sorted(estimates)[250]
     near = sum(center / math.sqrt(2) < one < center * math.sqrt(2) for one in estimates)
     assert near >= 490, "all but a few are in one class"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_chance_explains_does_not_count(seed: int) -> None:
+    """At any time after the first samples, requests whose features say nothing are expected to be
+    equally long, to a factor that is far less than that of a class of sizes."""
+    random, sizes = Random(seed), AnswerSizes()
+
+    def whatever() -> SizeFeatures:
+        system = random.randrange(8)
+        request = replace(
+            BARE,
+            traits=random.choice(("/a", "/b", "/c")),
+            tenant=str(random.randrange(5)),
+            prompt_tokens=random.choice((10, 100, 1000)),
+            prompt_blocks=(system, system + 100, random.getrandbits(60)),
+        )
+        return features(request)
+
+    for number in range(3000):
+        sizes.learn(whatever(), lognormal(random, 200.0, 1.5))
+        if number >= 300 and number % 20 == 0:
+            model = sizes._models["m"]
+            assert max(model.shares) < 0.5
+            assert sum(share > 0.0 for share in model.shares) <= 4
+    estimates = sorted(expected(sizes, whatever()) for _ in range(200))
+    assert estimates[-1] / estimates[0] < math.sqrt(2)
+
+
+def test_a_clear_signal_counts_in_full() -> None:
+    """Within some tens of samples, and then to the end."""
+
+    def draw(random: Random) -> tuple[SizeFeatures, float]:
+        is_long = random.random() < 0.5
+        request = replace(BARE, traits="/long" if is_long else "/short")
+        return features(request), lognormal(random, 1000.0 if is_long else 50.0, 0.8)
+
+    random, sizes = Random(1), AnswerSizes()
+    shares = []
+    for _ in range(2000):
+        sizes.learn(*draw(random))
+        shares.append(sizes._models["m"].shares[PATH])
+    assert shares[0] == 0.0
+    assert min(shares[60:]) > 0.5
+    assert min(shares[500:]) > 0.8
 
 
 def test_a_feature_counts_as_soon_as_it_was_learned() -> None:

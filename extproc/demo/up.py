@@ -288,6 +288,7 @@ class _Run:
         """Report whether one of the user's own servers answers, and takes the key that it is to be
         shown; if not, that is no reason to end."""
         address = endpoint.address
+        shown = f"{endpoint.name} ({address})" if endpoint.name else address
         url = address if "://" in address else f"http://{address}"
         key = read_api_key(endpoint)
         headers = {} if key is None else {"authorization": authorization_of(key)}
@@ -296,11 +297,11 @@ class _Run:
                 await until(health_probe(self.client, f"{url}/health"), every_s=0.2)
                 answer = await self.client.get(f"{url}/props", headers=headers)  # /health is open
                 if answer.status_code in REJECTIONS:
-                    self.report.waiting(address, unauthorized(key is not None).message)
+                    self.report.waiting(shown, unauthorized(key is not None).message)
                 else:
-                    self.report.ready(address, "")
+                    self.report.ready(shown, "")
                 return
-        self.report.waiting(address, "does not answer /health yet; Coxswain keeps scraping it")
+        self.report.waiting(shown, "does not answer /health yet; Coxswain keeps scraping it")
 
 
 def _clients_headers(settings: Settings) -> dict[str, str] | None:

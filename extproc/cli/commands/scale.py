@@ -65,7 +65,7 @@ def _show(answer: pb.ListScaleResponse) -> None:
         table.add_column(title, justify="left" if is_text else "right", overflow="fold")
     for one in answer.models:
         table.add_row(
-            Text(printable(one.model) or "(none named)"),
+            Text(printable(one.model) or "(none known)"),
             Text(str(one.wanted)),
             Text(str(one.servers)),
             Text(str(one.queued_slots)),

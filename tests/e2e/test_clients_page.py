@@ -31,6 +31,8 @@ pytestmark = [*shares("clients"), pytest.mark.llama, pytest.mark.timeout(600)]
 
 OFFLINE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 """LiteLLM loads its table of prices from GitHub otherwise."""
+READY_S = 150.0
+"""LiteLLM loads for half a minute on a machine that does nothing else."""
 MASTER_KEY = {"authorization": "Bearer sk-choose-one"}
 ON_THE_PAGE = "127.0.0.1:10000"
 OPENAI = "openai==3.54.0"
@@ -77,7 +79,7 @@ async def serving(url: str, *words: str | Path, ca: Path | None = None) -> Async
                 except httpx.TransportError:
                     return False
 
-            await until(is_ready)
+            await until(is_ready, READY_S)
         yield
     finally:
         if process.returncode is None:
@@ -85,13 +87,15 @@ async def serving(url: str, *words: str | Path, ca: Path | None = None) -> Async
         await process.wait()
 
 
-def with_package(package: str, *words: str | Path) -> list[str | Path]:
-    """A command in an environment with one package, which uv brings."""
+async def with_package(package: str, *words: str | Path) -> list[str | Path]:
+    """A command in an environment with one package, which uv has brought: that may take minutes."""
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if uv is None:
         pytest.skip("no uv")
     need_index(uv)
-    return [uv, "run", "--no-project", "--quiet", "--python", "3.11", "--with", package, *words]
+    words_before = [uv, "run", "--no-project", "--quiet", "--python", "3.11", "--with", package]
+    await run(*words_before, "python", "-c", "pass")
+    return [*words_before, *words]
 
 
 def program(name: str) -> str:
@@ -120,13 +124,13 @@ async def test_curl(stack: Stack) -> None:
 async def test_openais_sdk(stack: Stack) -> None:
     """Also the header with the endpoint, a stream, and the list of models."""
     code = block("OpenAI's Python SDK", stack)
-    out = await run(*with_package(OPENAI, "python", "-c", code))
+    out = await run(*await with_package(OPENAI, "python", "-c", code))
     assert out.split()[0] in {server.address for server in stack.servers}
 
 
 async def test_anthropics_sdk(stack: Stack) -> None:
     code = block("Anthropic's Python SDK", stack)
-    out = await run(*with_package(ANTHROPIC, "python", "-c", code))
+    out = await run(*await with_package(ANTHROPIC, "python", "-c", code))
     assert out.split()[0] in {"max_tokens", "end_turn"}
 
 
@@ -136,7 +140,7 @@ async def test_litellm_in_front(stack: Stack, tmp_path: Path) -> None:
     config.write_text(block("LiteLLM", stack), encoding="utf-8")
     port = free_port()
     url = f"http://{LOOPBACK}:{port}"
-    words = with_package(LITELLM, "litellm", "--config", config, "--port", str(port))
+    words = await with_package(LITELLM, "litellm", "--config", config, "--port", str(port))
     async with (
         serving(f"{url}/health/liveliness", *words),
         httpx.AsyncClient(timeout=60, headers=MASTER_KEY) as client,

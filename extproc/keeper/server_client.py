@@ -38,14 +38,15 @@ class ServerClient:
         """Wait until it says that it has loaded its model."""
         async with self._session() as session:
             while True:
-                with suppress(httpx.HTTPError):
+                # anyio raises AttributeError for a connection that was reset as it was made.
+                with suppress(httpx.HTTPError, AttributeError):
                     if (await session.get("/health")).status_code == httpx.codes.OK:
                         return
                 await asyncio.sleep(READY_POLL_S)
 
     async def until_idle(self, limit_s: float) -> None:
         """Wait until its own word is that no slot is busy, at most `limit_s`."""
-        with suppress(TimeoutError, httpx.HTTPError, ValueError):
+        with suppress(TimeoutError, httpx.HTTPError, ValueError, AttributeError):
             async with asyncio.timeout(limit_s), self._session() as session:
                 while True:
                     answer = await session.get("/slots")

@@ -1,4 +1,4 @@
-"""The network backend of the scraper, which limits interim responses.
+"""The network backend of the scraper, which limits interim responses and survives early resets.
 
 HTTP allows any number of interim answers (100 to 199) before the real one, and the library below
 reads them all, as fast as they come. A server that sends nothing else keeps half a core busy
@@ -88,7 +88,10 @@ class InterimLimitStream(httpcore.AsyncNetworkStream):
         return InterimLimitStream(inner)
 
     def get_extra_info(self, info: str) -> Any:
-        return self._inner.get_extra_info(info)
+        try:
+            return self._inner.get_extra_info(info)
+        except AttributeError:  # anyio's, of a socket that was reset before anybody asked
+            return None
 
     def _check(self, came: bytes) -> None:
         self._has_final = _FINAL.search(self._end + came) is not None

@@ -242,10 +242,23 @@ def _full(index: _Index) -> Iterator[Suspect]:
         known = [one for one in present if is_known(one, arrival.at)]
         in_use, slots = sum(map(weight, known)), index.books.slots[arrival.server]
         if in_use + weight(arrival) > slots and index.is_first_try(arrival):
-            text = f"{arrival.server} had {in_use} of {slots} slots in use"
+            users = ", ".join(_use(one, arrival.at, index.calls.get(one.id)) for one in known)
+            text = f"{arrival.server} had {in_use} of {slots} slots in use, {users}"
             finding = Finding(rule="full", id=arrival.id, text=text)
             waiting = (one.at for one in known if not 0 < one.first_byte_at < arrival.at)
             yield finding, min([arrival.at, *waiting]), arrival.at, {arrival.server}
+
+
+def _use(one: Arrival, at: float, call: Call | None) -> str:
+    """How a request uses its slot at that time, for people."""
+    text = f"by {one.id} for {at - one.at:.3f} s"
+    if 0 < one.first_byte_at < at:
+        text += f", answered for {at - one.first_byte_at:.3f} s"
+    if call is not None and call.has_left and call.ended_at < at:
+        text += f", left {at - call.ended_at:.3f} s before"
+    if one.closed_at:
+        text += f", closed {one.closed_at - at:+.3f} s"
+    return text
 
 
 def _closed(index: _Index) -> Iterator[Suspect]:

@@ -9,7 +9,7 @@ from random import Random
 
 from extproc.demo.process import Children
 from rigs.chaos.accounting import Verdict, judge
-from rigs.chaos.calm import CORRECTIONS, calm_down, footprint
+from rigs.chaos.calm import CORRECTIONS, calm_down, end_all, footprint
 from rigs.chaos.director import Director
 from rigs.chaos.load import Clients
 from rigs.chaos.logs import PREFIX, access_lines, request_ends, troubles
@@ -61,6 +61,7 @@ async def attack(folder: Path, script: Script, say: Callable[[str], None]) -> Ou
             settings=SETTINGS,
             tokens_per_s=TOKENS_PER_S,
             fronts=script.fronts,
+            is_cluster=script.is_cluster,
         )
         try:
             return await _attack(stage, script, say)
@@ -72,21 +73,23 @@ async def _attack(stage: Stage, script: Script, say: Callable[[str], None]) -> O
     for one in script.fleet:
         await stage.add_server(one.slots, kind=one.kind, has_agent=one.has_agent)
     stage.list_servers()
-    await stage.start_picker()
+    await stage.start_pickers()
     for server in stage.servers:
         if server.has_agent:
             await stage.start_agent(server)
-    await stage.start_envoy()
+    await stage.start_envoys()
     await stage.until_ready()
     director, watch = Director(stage, say), Watch(stage)
     before = await footprint(stage)
-    clients = Clients(stage.envoy_port, CLIENT_KEY if stage.security else "")
+    clients = Clients(
+        [one.envoy_port for one in stage.members], CLIENT_KEY if stage.security else ""
+    )
     watching = asyncio.create_task(watch.run())
-    loading = asyncio.create_task(_load(clients, stage, script))
+    is_over = asyncio.Event()
+    loading = asyncio.create_task(_load(clients, stage, script, is_over))
     try:
         async with asyncio.TaskGroup() as acts:
-            for action in script.actions:
-                acts.create_task(_later(director, action))
+            acts.create_task(_act(director, script, is_over))
             acts.create_task(_until(loading))
         say(f"the script is over; {clients.open} requests are open")
         await clients.join()
@@ -95,19 +98,19 @@ async def _attack(stage: Stage, script: Script, say: Callable[[str], None]) -> O
         for task in (watching, loading):
             task.cancel()
         await asyncio.gather(watching, loading, return_exceptions=True)
-    await stage.stop()
+    left += await end_all(stage)
     corrected = sum(watch.corrections.values())
     if corrected:
         left.append(Leftover(what=f"{CORRECTIONS} of all pickers", value=corrected))
     left += [
         Leftover(what="error in the picker's log", value=text)
-        for text in troubles(stage.picker_logs)
+        for text in troubles(stage.picker_logs())
     ]
     books = Books(
         calls=clients.calls,
         arrivals=[one for one in stage.journal if one.id.startswith(PREFIX)],
-        lines=access_lines(stage.envoy_logs),
-        ended=request_ends(stage.picker_logs),
+        lines=access_lines(stage.envoy_logs()),
+        ended=request_ends(stage.picker_logs()),
         slots={server.address: server.slots for server in stage.servers},
         windows=director.windows,
         closed=watch.closed(),
@@ -115,6 +118,13 @@ async def _attack(stage: Stage, script: Script, say: Callable[[str], None]) -> O
     )
     keep(books, stage.folder)
     return Outcome(verdict=judge(books), done=director.done)
+
+
+async def _act(director: Director, script: Script, is_over: asyncio.Event) -> None:
+    async with asyncio.TaskGroup() as acts:
+        for action in script.actions:
+            acts.create_task(_later(director, action))
+    is_over.set()
 
 
 async def _later(director: Director, action: Action) -> None:
@@ -127,13 +137,13 @@ async def _until(task: asyncio.Task[None]) -> None:
     task.result()
 
 
-async def _load(clients: Clients, stage: Stage, script: Script) -> None:
-    """Poisson arrivals, now more than the fleet can do, now less."""
+async def _load(clients: Clients, stage: Stage, script: Script, is_over: asyncio.Event) -> None:
+    """Poisson arrivals, now more than the fleet can do, now less, until all is done."""
     source = Random(script.seed)
     slots = sum(one.slots for one in script.fleet)
     loop = asyncio.get_running_loop()
     began_at, due_s = loop.time(), 0.0
-    while due_s < script.seconds:
+    while due_s < script.seconds or not is_over.is_set():
         rate = LOADS[int(due_s / TURN_S) % len(LOADS)] * slots / MEAN_S
         due_s += source.expovariate(rate)
         await asyncio.sleep(max(0.0, began_at + due_s - loop.time()))

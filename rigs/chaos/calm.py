@@ -1,16 +1,15 @@
 """What must be gone when no request is: asked of the picker, of Envoy and of the servers."""
 
 import asyncio
-import os
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
-from pathlib import Path
 
 import httpx
 
 from rigs.books import open_books
 from rigs.chaos.launch import TASK
+from rigs.chaos.processes import descriptors, resident_mib
 from rigs.chaos.records import Leftover
 from rigs.chaos.stage import Stage
 
@@ -26,7 +25,8 @@ SPARE_CONNECTIONS = 8
 next requests. No request is on them."""
 SPARE_TASKS = 12
 SPARE_OBJECTS = 24
-"""Ended leases that a server's next observation is still compared with."""
+"""Ended leases that a server's next observation is still compared with, and the calls of a front
+by which Envoys learn of the fleet."""
 SPARE_MIB = 64
 KEPT = "cluster.llama.upstream_cx_active"
 OF_ENVOY = frozenset(
@@ -41,22 +41,23 @@ OF_ENVOY = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """What the picker's process uses."""
+    """What the pickers' processes use: by role, the most that one of this role does."""
 
-    descriptors: int
-    resident_mib: float
+    descriptors: dict[str, int]
+    resident_mib: dict[str, float]
     tasks: Counter[str]
 
 
 async def footprint(stage: Stage) -> Footprint:
-    pid = await stage.core_pid()
-    return Footprint(
-        descriptors=descriptors(pid),
-        resident_mib=resident_mib(pid),
-        tasks=Counter(
-            {name: n for name, n in (await stage.census()).items() if name.startswith(TASK)}
-        ),
-    )
+    found: defaultdict[str, int] = defaultdict(int)
+    memory: defaultdict[str, float] = defaultdict(float)
+    processes = await stage.processes()
+    for pid, role in processes.items():
+        found[role] = max(found[role], descriptors(pid))
+        memory[role] = max(memory[role], resident_mib(pid))
+    census = await stage.census(await stage.core_pid())
+    tasks = Counter({name: n for name, n in census.items() if name.startswith(TASK)})
+    return Footprint(descriptors=found, resident_mib=memory, tasks=tasks)
 
 
 async def calm_down(stage: Stage, before: Footprint | None) -> list[Leftover]:
@@ -75,6 +76,11 @@ async def calm_down(stage: Stage, before: Footprint | None) -> list[Leftover]:
     return left
 
 
+async def end_all(stage: Stage) -> list[Leftover]:
+    """End Envoys and pickers in peace; the processes of pickers that are left then."""
+    return [Leftover(what="process of a picker", value=pid) for pid in await stage.stop()]
+
+
 async def _left(stage: Stage) -> list[Leftover]:
     numbers = open_books(await stage.status())
     for server in stage.servers:
@@ -90,34 +96,24 @@ async def _left(stage: Stage) -> list[Leftover]:
     }
     numbers |= {f"requests at {one.name}'s front": one.front.open_requests for one in stage.servers}
     if not any(numbers.values()):
-        census = await stage.census()
-        for name, count in census.items():
-            if not name.startswith(TASK) and count > SPARE_OBJECTS:
-                numbers[f"objects {name}"] = count
+        for pid, role in (await stage.processes()).items():
+            for name, count in (await stage.census(pid)).items():
+                if not name.startswith(TASK) and count > SPARE_OBJECTS:
+                    numbers[f"objects {name} of a {role}"] = count
     return [Leftover(what=what, value=value) for what, value in numbers.items() if value]
 
 
 def _grown(before: Footprint, after: Footprint) -> list[Leftover]:
     left = []
-    if after.descriptors > before.descriptors + SPARE_DESCRIPTORS:
-        text = f"{after.descriptors}, {before.descriptors} before"
-        left.append(Leftover(what="descriptors of the picker", value=text))
+    for role in before.descriptors.keys() & after.descriptors.keys():
+        had, has = before.descriptors[role], after.descriptors[role]
+        if has > had + SPARE_DESCRIPTORS:
+            left.append(Leftover(what=f"descriptors of a {role}", value=f"{has}, {had} before"))
+        had_mib, has_mib = before.resident_mib[role], after.resident_mib[role]
+        if has_mib > had_mib + SPARE_MIB:
+            text = f"{has_mib:.0f} MiB, {had_mib:.0f} before"
+            left.append(Leftover(what=f"memory of a {role}", value=text))
     if after.tasks.total() > before.tasks.total() + SPARE_TASKS:
         more = dict(after.tasks - before.tasks)
-        left.append(Leftover(what="more tasks of the picker", value=more))
-    if after.resident_mib > before.resident_mib + SPARE_MIB:
-        text = f"{after.resident_mib:.0f} MiB, {before.resident_mib:.0f} before"
-        left.append(Leftover(what="memory of the picker", value=text))
+        left.append(Leftover(what="more tasks of the core", value=more))
     return left
-
-
-def descriptors(pid: int) -> int:
-    """How many files and sockets the process has open."""
-    return len(os.listdir(f"/proc/{pid}/fd"))
-
-
-def resident_mib(pid: int) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    raise ValueError(f"process {pid} reports no VmRSS")

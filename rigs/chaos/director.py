@@ -1,24 +1,23 @@
 """Does what the script says, and writes down in which times nobody could know better."""
 
 import asyncio
-import os
-import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import grpc
 
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
+from rigs.chaos.everybody import STOP_GRACE_S, Everybody
+from rigs.chaos.fleet import Server, freeze, thaw
 from rigs.chaos.front import Fault
 from rigs.chaos.records import Window
-from rigs.chaos.script import OF_PROCESSES, Action, Kind
-from rigs.chaos.stage import Server, Stage, freeze, thaw
+from rigs.chaos.script import Action, Kind
+from rigs.chaos.stage import Stage
 from rigs.chaos.windows import window
 
-STOP_GRACE_S = 10.0
 ACTIVATE_S = 60.0
 
 FAULTS = {
@@ -32,18 +31,6 @@ FAULTS = {
 }
 
 
-PROCESSES = {
-    Kind.KILL_CORE: ("core", signal.SIGKILL),
-    Kind.FREEZE_CORE: ("core", signal.SIGSTOP),
-    Kind.RESTART_CORE: ("core", signal.SIGTERM),
-    Kind.KILL_SPARE: ("spare", signal.SIGKILL),
-    Kind.FREEZE_SPARE: ("spare", signal.SIGSTOP),
-    Kind.KILL_FRONT: ("front", signal.SIGKILL),
-    Kind.FREEZE_FRONT: ("front", signal.SIGSTOP),
-    Kind.RESTART_FRONT: ("front", signal.SIGTERM),
-}
-
-
 class Director:
     """`windows` and `done` are what it reports."""
 
@@ -54,20 +41,13 @@ class Director:
         self._say = say
         self._engaged: set[Server] = set()
         self._unlisted: set[Server] = set()
-        self._everybody = asyncio.Lock()
         self._acts: dict[Kind, Callable[[Action], Awaitable[bool]]] = {
             Kind.ADD_SERVER: self._add,
             Kind.KILL_AGENT: self._agent,
             Kind.RESTART_AGENT: self._agent,
             Kind.FREEZE_AGENT: self._agent,
             Kind.AGENT_CLOCK: self._agent,
-            Kind.KILL_PICKER: self._picker,
-            Kind.FREEZE_PICKER: self._picker,
-            Kind.RESTART_PICKER: self._picker,
-            Kind.PICKER_CLOCK: self._picker,
-            **dict.fromkeys(OF_PROCESSES, self._process),
-            Kind.KILL_ENVOY: self._envoy,
-            Kind.RESTART_ENVOY: self._envoy,
+            **Everybody(stage, say, self._note).acts,
         }
 
     async def perform(self, action: Action) -> None:
@@ -135,7 +115,7 @@ class Director:
         return True
 
     async def _take_out(self, server: Server, action: Action) -> None:
-        channel, admin = self._stage.admin_stub()
+        channel, admin = self._stage.admin_stub(int(100 * action.target))
         try:
             if action.kind is Kind.DISABLE_SERVER:
                 await admin.Disable(pb.DisableRequest(address=server.address))
@@ -200,70 +180,6 @@ class Director:
                 self._stage.move_clock(server.agent.pid, action.seconds)
                 await asyncio.sleep(action.lasts_s)
                 self._stage.move_clock(server.agent.pid, 0.0)
-        return True
-
-    # The picker and Envoy, one after the other
-
-    async def _picker(self, action: Action) -> bool:
-        async with self._everybody:
-            self._say(str(action))
-            stage, began_at = self._stage, time.monotonic()
-            assert stage.picker is not None
-            if action.kind is Kind.PICKER_CLOCK:
-                stage.move_clock(await stage.core_pid(), action.seconds)
-                return True
-            if action.kind is Kind.FREEZE_PICKER:
-                freeze(stage.picker)
-                await asyncio.sleep(action.lasts_s)
-                thaw(stage.picker)
-            else:
-                if action.kind is Kind.KILL_PICKER:
-                    stage.picker.kill()
-                    await stage.picker.wait()
-                else:
-                    await stage.picker.stop(STOP_GRACE_S)
-                await asyncio.sleep(action.lasts_s)
-                await stage.start_picker()
-            await stage.until_known()
-            self._say(f"        the picker is back after {time.monotonic() - began_at:.1f} s")
-            self._note(action, began_at)
-        return True
-
-    async def _process(self, action: Action) -> bool:
-        """One of the picker's processes. A stopped one goes on, unless it was replaced by then."""
-        role, number = PROCESSES[action.kind]
-        async with self._everybody:
-            stage, began_at = self._stage, time.monotonic()
-            found = await stage.pids(role)
-            if not found:
-                return False
-            pid = found[int(action.target * len(found))]
-            self._say(f"{action} (process {pid})")
-            os.kill(pid, number)
-            if number is signal.SIGSTOP:
-                await asyncio.sleep(action.lasts_s)
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
-            await stage.until_complete(0 if number is signal.SIGSTOP else pid)
-            self._say(f"        all are there after {time.monotonic() - began_at:.1f} s")
-            self._note(action, began_at)
-        return True
-
-    async def _envoy(self, action: Action) -> bool:
-        async with self._everybody:
-            self._say(str(action))
-            stage, began_at = self._stage, time.monotonic()
-            assert stage.envoy is not None
-            if action.kind is Kind.KILL_ENVOY:
-                stage.envoy.kill()
-                await stage.envoy.wait()
-            else:
-                os.kill(stage.envoy.pid, signal.SIGTERM)
-                await stage.envoy.wait()
-            await asyncio.sleep(action.lasts_s)
-            await stage.start_envoy()
-            self._say(f"        Envoy is back after {time.monotonic() - began_at:.1f} s")
-            self._note(action, began_at)
         return True
 
     def _note(self, action: Action, began_at: float, server: str = "") -> None:

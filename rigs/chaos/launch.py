@@ -25,7 +25,7 @@ CENSUS = "CHAOS_CENSUS"
 TASK = "task "
 PROCESS = "process"
 """The first argument of the processes of `fronts`, which are started like the picker."""
-COUNTED = frozenset({"Exchange", "Lease", "Ticket"})
+COUNTED = frozenset({"Exchange", "Lease", "Ticket", "HeldCall", "CoreCall"})
 """Classes of the product of which none may live on when no request does."""
 
 _seconds, _nanoseconds = time.time, time.time_ns

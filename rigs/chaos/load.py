@@ -1,8 +1,10 @@
 """Clients over plain sockets: each sends one request and records what came of it."""
 
 import asyncio
+import itertools
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import h11
@@ -27,11 +29,13 @@ class _Answer:
 
 
 class Clients:
-    """Sends wishes to one port; `calls` are the records of those that ended."""
+    """Sends wishes to these ports in turn; `calls` are the records of those that ended."""
 
-    def __init__(self, port: int, key: str = "", no_answer_s: float = NO_ANSWER_S) -> None:
+    def __init__(
+        self, ports: Sequence[int], key: str = "", no_answer_s: float = NO_ANSWER_S
+    ) -> None:
         self.calls: list[Call] = []
-        self._port = port
+        self._ports = itertools.cycle(ports)
         self._key = key
         self._no_answer_s = no_answer_s
         self._tasks: set[asyncio.Task[None]] = set()
@@ -89,7 +93,7 @@ class Clients:
         )
 
     async def _exchange(self, wish: Wish, answer: _Answer) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", next(self._ports))
         try:
             protocol = h11.Connection(h11.CLIENT)
             body = wish.body

@@ -7,7 +7,8 @@ from typing import Any
 
 from rigs.chaos.records import Ended, Line
 
-SUPERVISOR = "coxswain.processes"
+SUPERVISORS = frozenset({"coxswain.processes", "coxswain.cluster"})
+"""They say that a process was killed, or kill it, and that the engine is lost."""
 PREFIX = "chaos-"
 """What the ids of our requests begin with."""
 
@@ -53,8 +54,8 @@ def troubles(logs: Iterable[Path]) -> list[str]:
             if line is None:
                 if "Traceback" in text or "Error" in text:
                     found.append(text)
-            elif line.get("logger") == SUPERVISOR and "exception" not in line:
-                continue  # it says that a process was killed, or killed it
+            elif line.get("logger") in SUPERVISORS and "exception" not in line:
+                continue
             elif line.get("level") in ("error", "critical") or "exception" in line:
                 found.append(f"{line.get('logger')}: {line.get('message')}")
     return found

@@ -13,7 +13,7 @@ from random import Random
 
 from extproc.demo.process import Children
 from rigs.chaos.accounting import Verdict, judge
-from rigs.chaos.calm import calm_down, footprint
+from rigs.chaos.calm import calm_down, end_all, footprint
 from rigs.chaos.load import Clients
 from rigs.chaos.logs import PREFIX, access_lines, request_ends
 from rigs.chaos.records import Books, Leftover, keep
@@ -62,11 +62,11 @@ async def _attack(
     for slots in SLOTS:
         await stage.add_server(slots, flags=("--service-time", str(SERVICE_S)))
     stage.list_servers()
-    await stage.start_picker()
-    await stage.start_envoy()
+    await stage.start_pickers()
+    await stage.start_envoys()
     await stage.until_ready()
     before = await footprint(stage)
-    clients = Clients(stage.envoy_port, no_answer_s=FORGOTTEN_S)
+    clients = Clients([stage.members[0].envoy_port], no_answer_s=FORGOTTEN_S)
     parts = [
         ("60 requests/s, patience 2 s", _steady(clients, source, 60, 2000, sizes.steady_s)),
         ("20 requests/s, patience 5 s", _steady(clients, source, 20, 5000, sizes.steady_s)),
@@ -89,12 +89,12 @@ async def _attack(
         text = "; ".join(f"{one.what}: {one.value}" for one in rest) or "nothing"
         say(f"{what}: {len(clients.calls) - begun} requests, left over: {text}")
     left += [one for one in await calm_down(stage, before) if one not in left]
-    await stage.stop()  # and have the ends of their logs written
+    left += await end_all(stage)
     books = Books(
         calls=clients.calls,
         arrivals=[one for one in stage.journal if one.id.startswith(PREFIX)],
-        lines=access_lines(stage.envoy_logs),
-        ended=request_ends(stage.picker_logs),
+        lines=access_lines(stage.envoy_logs()),
+        ended=request_ends(stage.picker_logs()),
         slots={server.address: server.slots for server in stage.servers},
         leftovers=left,
     )

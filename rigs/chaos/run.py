@@ -17,7 +17,8 @@ from extproc.demo.process import ChildError
 from rigs.chaos import overload, report
 from rigs.chaos.accounting import Verdict
 from rigs.chaos.attack import attack
-from rigs.chaos.script import MODES, draw_script
+from rigs.chaos.script import FORMS, MODES, draw_script
+from tests.fakes.valkey import PROGRAM
 
 LONG_S = 60.0
 """Of load; a run takes about half as long again to begin and to come to rest."""
@@ -69,7 +70,12 @@ async def _run(given: argparse.Namespace, seed: int, folder: Path, total: report
     seconds = given.seconds or (SHORT_S if given.short else LONG_S)
     has_llama = find_llama_server() is not None and not given.simulators
     script = draw_script(
-        seed, seconds, mode=given.mode, has_llama=has_llama, has_fronts=given.fronts
+        seed,
+        seconds,
+        mode=given.mode,
+        has_llama=has_llama,
+        form=given.form,
+        has_engine=PROGRAM is not None,
     )
     print(script, flush=True)
     outcome = await attack(folder, script, _say)
@@ -105,11 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seeds", type=int, help=f"how many runs, each with the next seed (default {LONG_SEEDS})")
     add("--seconds", type=float, help=f"of load in each run (default {LONG_S:g})")
     add("--mode", choices=MODES, help="of Envoy's configuration; by default the seed chooses")
-    add(
-        "--fronts",
-        action=argparse.BooleanOptionalAction,
-        help="several processes of the picker, or one; by default the seed chooses",
-    )
+    add("--form", choices=FORMS, help="of the picker; by default the seed chooses")
     add("--short", action="store_true", help=f"one run, {SHORT_S:g} s of load, smaller storms")
     add("--windows", action="store_true", help="print the windows and what they excuse")
     add("--simulators", action="store_true", help="no real llama-servers")

@@ -43,6 +43,17 @@ class Kind(Enum):
     KILL_FRONT = "kill a front"
     FREEZE_FRONT = "stop a front (SIGSTOP)"
     RESTART_FRONT = "restart a front (SIGTERM)"
+    KILL_LEADER = "kill the leading member"
+    FREEZE_LEADER = "stop the leading member (SIGSTOP)"
+    RESTART_LEADER = "restart the leading member (SIGTERM)"
+    FREEZE_SUPERVISOR = "stop the leading member's supervisor (SIGSTOP)"
+    KILL_STANDBY = "kill a standby member"
+    FREEZE_STANDBY = "stop a standby member (SIGSTOP)"
+    RESTART_STANDBY = "restart a standby member (SIGTERM)"
+    KILL_ENGINE = "kill the engine"
+    FREEZE_ENGINE = "stop the engine (SIGSTOP)"
+    RESTART_ENGINE = "restart the engine (SIGTERM)"
+    LOSE_BOTH = "kill the engine, then the leading member"
     KILL_ENVOY = "kill Envoy"
     RESTART_ENVOY = "restart Envoy (SIGTERM)"
 
@@ -51,10 +62,14 @@ OF_SERVERS = tuple(Kind)[: tuple(Kind).index(Kind.KILL_AGENT)]
 OF_AGENTS = (Kind.KILL_AGENT, Kind.RESTART_AGENT, Kind.FREEZE_AGENT)
 CLOCKS = (Kind.AGENT_CLOCK, Kind.PICKER_CLOCK)
 OF_PICKER = (Kind.KILL_PICKER, Kind.FREEZE_PICKER, Kind.RESTART_PICKER)
-OF_PROCESSES = tuple(Kind)[tuple(Kind).index(Kind.KILL_CORE) : tuple(Kind).index(Kind.KILL_ENVOY)]
+OF_PROCESSES = tuple(Kind)[tuple(Kind).index(Kind.KILL_CORE) : tuple(Kind).index(Kind.KILL_LEADER)]
 """With fronts; then the picker is their supervisor."""
+OF_MEMBERS = tuple(Kind)[tuple(Kind).index(Kind.KILL_LEADER) : tuple(Kind).index(Kind.KILL_ENVOY)]
+"""In a cluster, in place of `OF_PICKER`."""
+FORMS = ("fronts", "one process", "cluster")
+"""What the picker is: a supervisor with its processes, a process, or two members of a cluster."""
 OF_ENVOY = (Kind.KILL_ENVOY, Kind.RESTART_ENVOY)
-GLOBAL = frozenset({*OF_PICKER, *OF_PROCESSES, *OF_ENVOY})
+GLOBAL = frozenset({*OF_PICKER, *OF_PROCESSES, *OF_MEMBERS, *OF_ENVOY})
 """After which everybody has to find together again: nothing else happens meanwhile."""
 
 
@@ -90,6 +105,7 @@ class Script:
     mode: str
     is_secure: bool
     fronts: int
+    is_cluster: bool
     fleet: tuple[Stand, ...]
     actions: tuple[Action, ...]
     seconds: float
@@ -100,6 +116,8 @@ class Script:
             f"{one.kind} of {one.slots}{' with an agent' * one.has_agent}" for one in self.fleet
         )
         processes = f", {self.fronts} fronts" if self.fronts else ""
+        if self.is_cluster:
+            processes = f", two members with {self.fronts} fronts each"
         head = f"seed {self.seed}: {self.mode}, {text}{processes}, {self.seconds:g} s; {fleet}"
         return "\n".join([head, *map(str, self.actions)])
 
@@ -110,13 +128,16 @@ def draw_script(
     *,
     mode: str | None = None,
     has_llama: bool = True,
-    has_fronts: bool | None = None,
+    form: str | None = None,
+    has_engine: bool = True,
 ) -> Script:
-    """The script of a seed. Twenty seeds in a row run each mode with and without TLS and keys, and
-    with and without fronts, and do each kind of thing several times."""
+    """The script of a seed. Twenty seeds in a row run each mode with and without TLS and keys, as
+    one process, with fronts and as a cluster, and do each kind of thing several times. Without an
+    engine there are fronts in place of a cluster."""
     source = Random(seed)
-    if has_fronts is None:
-        has_fronts = seed // (2 * len(MODES)) % 2 == 0
+    form = form or FORMS[seed // (2 * len(MODES)) % len(FORMS)]
+    if form == "cluster" and not has_engine:
+        form = "fronts"
     real = "llama" if has_llama else "simulator"
     fleet = (
         *(Stand(kind=real, slots=2) for _ in range(source.choice((1, 2)))),
@@ -128,24 +149,29 @@ def draw_script(
         seed=seed,
         mode=mode or MODES[seed % len(MODES)],
         is_secure=seed // len(MODES) % 2 == 0,
-        fronts=2 if has_fronts else 0,
+        fronts=0 if form == "one process" else 2,
+        is_cluster=form == "cluster",
         fleet=fleet,
-        actions=tuple(_actions(source, seconds, OF_PROCESSES if has_fronts else ())),
+        actions=tuple(_actions(source, seconds, form, seed)),
         seconds=seconds,
     )
 
 
-def _actions(source: Random, seconds: float, of_processes: Sequence[Kind]) -> list[Action]:
+def _actions(source: Random, seconds: float, form: str, seed: int) -> list[Action]:
     share = seconds / 60
     kinds = [
         *_some(source, OF_SERVERS, max(1, round(12 * share))),
         *_some(source, OF_AGENTS, max(1, round(1.5 * share))),
         *_some(source, CLOCKS, max(1, round(share))),
-        *_some(source, OF_PICKER, max(1, round(share))),
         *_some(source, OF_ENVOY, max(1, round(share))),
     ]
-    if of_processes:
-        kinds += _some(source, of_processes, max(2, round(4 * share)))
+    if form == "cluster":
+        kinds += _in_turn(seed, OF_MEMBERS, max(2, round(6 * share)))
+        kinds += _in_turn(seed, OF_PROCESSES, max(1, round(2 * share)))
+    else:
+        kinds += _in_turn(seed, OF_PICKER, max(1, round(share)))
+    if form == "fronts":
+        kinds += _in_turn(seed, OF_PROCESSES, max(2, round(4 * share)))
     source.shuffle(kinds)
     # A start without trouble, and no trouble begins so late that its end is not seen.
     times = _times(source, kinds, 2.0, seconds - 6.0)
@@ -154,10 +180,10 @@ def _actions(source: Random, seconds: float, of_processes: Sequence[Kind]) -> li
             at_s=at_s,
             kind=kind,
             target=source.random(),
-            lasts_s=_lasts_s(source, kind),
+            lasts_s=_lasts_s(source, kind, next_s - at_s),
             seconds=source.choice((-3600.0, -5.0, 5.0, 86_400.0)) if kind in CLOCKS else 0.0,
         )
-        for at_s, kind in zip(times, kinds, strict=True)
+        for at_s, next_s, kind in zip(times, [*times[1:], seconds], kinds, strict=True)
     ]
 
 
@@ -167,6 +193,11 @@ def _some(source: Random, kinds: Sequence[Kind], count: int) -> list[Kind]:
     while len(drawn) < count:
         drawn += source.sample(kinds, min(len(kinds), count - len(drawn)))
     return drawn
+
+
+def _in_turn(seed: int, kinds: Sequence[Kind], count: int) -> list[Kind]:
+    """`count` of them: those of a seed go on where those of the seed before ended."""
+    return [kinds[(seed * count + number) % len(kinds)] for number in range(count)]
 
 
 def _times(source: Random, kinds: list[Kind], first_s: float, last_s: float) -> list[float]:
@@ -180,9 +211,11 @@ def _times(source: Random, kinds: list[Kind], first_s: float, last_s: float) -> 
     return times
 
 
-def _lasts_s(source: Random, kind: Kind) -> float:
+def _lasts_s(source: Random, kind: Kind, room_s: float) -> float:
+    """`room_s` is the time until the next action."""
     if kind in GLOBAL:
-        return round(source.uniform(0.2, 2.0), 1)
+        longest_s = 5.0 if kind in OF_MEMBERS else 2.0
+        return round(min(source.uniform(0.2, longest_s), 0.8 * room_s), 1)
     if kind in OF_AGENTS:
         return round(source.uniform(2.0, 6.0), 1)
     return round(source.uniform(1.0, 6.0), 1)

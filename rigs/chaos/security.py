@@ -13,6 +13,7 @@ CLIENT_KEY = "sk-of-the-clients"
 SERVER_KEY = "sk-of-the-servers"
 OPERATORS = "token-of-the-operators"
 AGENTS = "token-of-the-agents"
+MEMBERS = "token-of-the-members"
 
 
 class Security:
@@ -26,6 +27,8 @@ class Security:
         self._picker = authority.issue("picker")
         self._envoy = authority.issue("envoy")
         self._server = authority.issue("server")
+        self._member = authority.issue("member")
+        self._members_token = self._write(folder / "members", MEMBERS)
         self.operators = self._write(folder / "operators", OPERATORS)
         self.agents = self._write(folder / "agents", AGENTS)
         self.server_key = self._write(folder / "server-key", SERVER_KEY)
@@ -40,6 +43,15 @@ class Security:
             "admin": {"token_file": str(self.operators)},
             "agents": {"token_file": str(self.agents)},
             "clients": {"keys_file": str(self._clients)},
+        }
+
+    def member_settings(self) -> dict[str, Any]:
+        """How members of a cluster know each other."""
+        return {
+            "token_file": str(self._members_token),
+            "cert_file": str(self._member.cert),
+            "key_file": str(self._member.key),
+            "ca_file": str(self.ca),
         }
 
     def envoy_settings(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,22 +36,23 @@ class Watch:
 
     async def run(self) -> None:
         while True:
-            picker = self._stage.picker
+            picker = self._stage.members[0].picker
             asked_at = time.monotonic()
-            try:
+            with suppress(httpx.HTTPError, ValueError):  # it is being restarted, or stopped
                 status = await self._stage.status()
-                corrections = await self._stage.metric(CORRECTIONS)
-            except (httpx.HTTPError, ValueError):
-                status, corrections = None, None  # it is being restarted, or stopped
-            pid = None if status is None or picker is None else _decider(status, picker.pid)
-            if status is not None and pid is not None and picker is self._stage.picker:
+                if picker is None or picker is not self._stage.members[0].picker:
+                    continue
+                pid = _decider(status, picker.pid)
                 out = {
                     address: why
                     for address, endpoint in status["endpoints"].items()
                     if (why := _why(endpoint))
                 }
                 self.samples.append(Sample(asked_at, time.monotonic(), pid, out))
-                self.corrections[pid] = corrections or 0.0
+                for member in self._stage.members:
+                    with suppress(httpx.HTTPError):
+                        found = await member.metric(CORRECTIONS) or 0.0
+                        self.corrections[pid] = max(self.corrections.get(pid, 0.0), found)
             await asyncio.sleep(INTERVAL_S)
 
     def closed(self) -> list[Closed]:

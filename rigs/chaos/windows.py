@@ -52,6 +52,13 @@ _FRONT = Allowance(
     after_s=4.0,
 )
 
+_MEMBER = Allowance(
+    excuses=frozenset({"picker-lost", "picker", "unexplained"}),
+    why="its fronts are lost with it: where Envoy fails closed (full duplex, ORIGINAL_DST, keys), "
+    "their requests are refused or cut off; of others no core sees how they end",
+    before_s=0.25,
+)
+
 ALLOWANCES = {
     Kind.KILL_CORE: _CORE,
     Kind.FREEZE_CORE: _CORE,
@@ -59,6 +66,14 @@ ALLOWANCES = {
     Kind.KILL_FRONT: _FRONT,
     Kind.FREEZE_FRONT: _FRONT,
     Kind.RESTART_FRONT: _FRONT,
+    Kind.KILL_LEADER: _MEMBER,
+    Kind.FREEZE_LEADER: _MEMBER,
+    Kind.RESTART_LEADER: _MEMBER,
+    Kind.KILL_STANDBY: _MEMBER,
+    Kind.FREEZE_STANDBY: _MEMBER,
+    Kind.RESTART_STANDBY: _MEMBER,
+    Kind.FREEZE_SUPERVISOR: _CORE,
+    Kind.LOSE_BOTH: _MEMBER,
     Kind.KILL_SERVER: _SERVER,
     Kind.RESTART_SERVER: _SERVER,
     Kind.KILL_PICKER: _PICKER,

@@ -28,7 +28,7 @@ class Place:
         self.front = front
         self.issue_log = issue_log
         self.port = port
-        self.clients = Clients(port, no_answer_s=30)
+        self.clients = Clients([port], no_answer_s=30)
 
     async def ask(self, *, is_streamed: bool = False, leaves_after_s: float | None = None) -> None:
         await self.clients.send(

@@ -1,0 +1,59 @@
+"""The engine of a cluster: a real Valkey or Redis without persistence: it forgets when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from extproc.demo.port import free_ports
+from extproc.demo.process import Child
+from tests.fakes.valkey import PROGRAM
+
+READY_S = 60.0
+HOST = "127.0.0.1"
+
+
+class Engine:
+    """One server on a port of its own."""
+
+    def __init__(
+        self, folder: Path, start: Callable[[str, Sequence[str | Path]], Awaitable[Child]]
+    ) -> None:
+        [self._port] = free_ports(1)
+        self._folder = folder
+        self._start = start
+        self.child: Child | None = None
+
+    @property
+    def url(self) -> str:
+        """What members name it by."""
+        return f"redis://{HOST}:{self._port}"
+
+    async def start(self) -> None:
+        """Start it, empty, and wait until it accepts connections."""
+        assert PROGRAM is not None, "the caller has checked that there is one"
+        self.child = await self._start(
+            "engine",
+            [
+                *(PROGRAM, "--port", str(self._port), "--bind", HOST, "--save", ""),
+                *("--appendonly", "no", "--dir", self._folder),
+            ],
+        )
+        await self.child.wait_ready(self._listens, timeout_s=READY_S)
+
+    async def end(self, number: signal.Signals) -> None:
+        """SIGKILL or SIGTERM; returns when it is gone."""
+        assert self.child is not None
+        os.kill(self.child.pid, number)
+        await self.child.wait()
+
+    async def _listens(self) -> bool:
+        try:
+            _, writer = await asyncio.open_connection(HOST, self._port)
+        except OSError:
+            return False
+        writer.close()
+        return True

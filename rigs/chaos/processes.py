@@ -1,0 +1,53 @@
+"""Processes as the kernel shows them: those of a picker that cannot be asked, and their sizes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+LAUNCHED = "rigs.chaos.launch"
+SERVING = frozenset({"serve", "process"})
+
+
+def descriptors(pid: int) -> int:
+    """How many files and sockets the process has open."""
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def resident_mib(pid: int) -> float:
+    """Its memory. Raises `OSError` if it has ended."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise ProcessLookupError(f"process {pid} reports no VmRSS")
+
+
+def family(supervisor: int) -> dict[int, str]:
+    """The cores and fronts of a supervisor: "core" or "front" by process id. A spare is a core."""
+    return {
+        pid: command[-3]
+        for pid, command in _commands()
+        if len(command) > 4 and command[-4] == str(supervisor) and LAUNCHED in command
+    }
+
+
+def of_pickers(folder: Path) -> list[int]:
+    """The pickers that were started with files in `folder`, and their processes."""
+    return [
+        pid
+        for pid, command in _commands()
+        if LAUNCHED in command
+        and SERVING & set(command)
+        and any(str(folder) in each for each in command)
+    ]
+
+
+def _commands() -> Iterator[tuple[int, list[str]]]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                text = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue  # it has ended
+            yield int(entry.name), text.decode(errors="replace").split("\0")[:-1]

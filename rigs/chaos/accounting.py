@@ -228,7 +228,8 @@ def _full(index: _Index) -> Iterator[Suspect]:
         call = index.calls.get(one.id)
         if one.is_whole or not one.closed_at or call is None or not call.has_left:
             return one.ended_at or inf
-        return max(call.ended_at, one.closed_at - IN_FLIGHT_S)
+        # The rig may hear of a client's end late (TLS is closed in peace), of the server's at once.
+        return min(one.closed_at, max(call.ended_at, one.closed_at - IN_FLIGHT_S))
 
     def is_known(one: Arrival, at: float) -> bool:
         return index.is_first_try(one) or 0 < one.first_byte_at < at - IN_FLIGHT_S

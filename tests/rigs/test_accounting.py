@@ -170,6 +170,17 @@ def test_a_leaving_may_reach_the_server_late() -> None:
     assert "full" in broken(left)
 
 
+def test_a_slot_is_free_when_its_connection_is_closed_though_the_client_ends_later() -> None:
+    """The end of a client over TLS takes its time; its server knows before."""
+    left = two(10.7)
+    left.calls[0] = call(has_left=True, ended_at=10.9, status=0, is_whole=False, body_bytes=0)
+    left.arrivals[0].is_whole = False
+    left.arrivals[0].closed_at = 10.6
+    assert "full" not in broken(left)
+    left.arrivals[0].closed_at = 10.8
+    assert "full" in broken(left)
+
+
 def test_a_request_for_two_slots_takes_two() -> None:
     assert broken(two(10.95, weight=2)) == ["full"]
     assert broken(replace(two(10.95, weight=2), slots={ONE: 2})) == []

@@ -65,7 +65,7 @@ EXCESS = 2.0
 EXCESS_TOKENS = 64.0
 """An answer that is longer than its bound by both this factor and this number was not bounded:
 rates are estimates, but not that bad."""
-CHANCE: Final = 3.0
+CHANCE: Final = 2.0
 """How many of its standard errors a regression must exceed before effects count."""
 
 

@@ -124,12 +124,15 @@ def test_what_chance_explains_does_not_count(seed: int) -> None:
         )
         return features(request)
 
+    far, asked = 0, 0
     for number in range(3000):
         sizes.learn(whatever(), lognormal(random, 200.0, 1.5))
         if number >= 300 and number % 20 == 0:
-            model = sizes._models["m"]
-            assert max(model.shares) < 0.5
-            assert sum(share > 0.0 for share in model.shares) <= 4
+            estimates = sorted(expected(sizes, whatever()) for _ in range(21))
+            ratios = [one / estimates[10] for one in estimates]
+            far += sum(not 1 / math.sqrt(2) < ratio < math.sqrt(2) for ratio in ratios)
+            asked += len(ratios)
+    assert far <= asked / 100, "one in a hundred is in another class"
     estimates = sorted(expected(sizes, whatever()) for _ in range(200))
     assert estimates[-1] / estimates[0] < math.sqrt(2)
 

@@ -32,6 +32,7 @@ class Scraper:
     the scrape priority of an endpoint; it is called before and after each scrape. An exception of
     either, or of a scrape, is logged when it begins and affects no other endpoint. `lost_s` returns
     for how many seconds since a moment this process was blocked: no server is blamed for those.
+    `wants_counters` is called before a scrape of an endpoint, whether to read its counters too.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Scraper:
         random: Callable[[], float] = random_numbers.random,
         lost_s: Callable[[float], float] = never_blocked,
         name_of: Callable[[Address], str] = str,
+        wants_counters: Callable[[Address], bool] = lambda _: False,
     ) -> None:
         self._sink = sink
         self._priority = priority
@@ -52,6 +54,7 @@ class Scraper:
         self._random = random
         self._lost_s = lost_s
         self._name_of = name_of
+        self._wants_counters = wants_counters
         self._watches: dict[Address, _Watch] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -73,7 +76,13 @@ class Scraper:
         known = self._watches.get(target.address)
         if known is not None and known.target == target:
             return
-        probe = EndpointProbe(target, self._options, self._clock, lost_s=self._lost_s)
+        probe = EndpointProbe(
+            target,
+            self._options,
+            self._clock,
+            lost_s=self._lost_s,
+            wants_counters=lambda: self._wants_counters(target.address),
+        )
         self.forget(target.address)
         watch = _Watch(target=target, probe=probe)
         self._watches[target.address] = watch

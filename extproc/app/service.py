@@ -107,10 +107,13 @@ class Service:
             options=options.scraper_options(settings),
             lost_s=self._lag.lost_s,
             name_of=self.dispatcher.fleet.full_name_of,
+            wants_counters=self._wants_counters,
         )
         self._registry = ExchangeRegistry()
         self._limits = ClientLimits(options.client_limits(settings))
-        self._usage = _usage(settings, self.dispatcher, self._registry, self._limits)
+        self._usage = _usage(
+            settings, self.dispatcher, self._registry, self._limits, self._scraper.scrape_now
+        )
         self._auditor = Auditor(
             self.dispatcher,
             self._registry,
@@ -484,6 +487,9 @@ class Service:
         if self._usage is not None:
             self._usage.observe(observation)
 
+    def _wants_counters(self, address: Address) -> bool:
+        return self._usage is not None and self._usage.wants_counters(address)
+
     def _attention(self, address: Address) -> ScrapePriority:
         if self.dispatcher.needs_frequent_scrapes(address):
             return ScrapePriority.HIGH
@@ -547,12 +553,21 @@ def _usage(
     dispatcher: Dispatcher,
     registry: ExchangeRegistry,
     limits: ClientLimits,
+    scrape: Callable[[Address], None],
 ) -> Usage | None:
     """The count of usage, if it is wanted."""
-    if settings.usage.path is None:
+    usage = settings.usage
+    if usage.path is None:
         return None
-    path = Path(settings.usage.path).expanduser()
-    return Usage(path, settings.usage.keep_days, dispatcher, registry, limits)
+    path = Path(usage.path).expanduser()
+    return Usage(
+        path,
+        usage.keep_days,
+        dispatcher,
+        registry,
+        limits,
+        scrape if usage.read_counters else None,
+    )
 
 
 def _scale_command(settings: Settings, dispatcher: Dispatcher) -> ScaleCommand | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from extproc.core.exchange_record import ExchangeRecord
+from extproc.core.scheduler.exchange_registry import ExchangeState
 from extproc.settings import Problem, SettingsError
 from extproc.telemetry.endpoint_counts import model_of
 from extproc.usage.answer_tail import AnswerTail, TokenUsage
@@ -19,12 +20,14 @@ from extproc.usage.store import UsageError, UsageRow, UsageStore
 from extproc.usage.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
+    from extproc.core.address import Address
     from extproc.core.client_limits import ClientLimits
     from extproc.core.observation import Observation
     from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.core.scheduler.exchange_registry import ExchangeRegistry
+    from extproc.core.slots.ledger import Ledger
     from extproc.fronts.held_responses import ReadResponse
     from extproc.transport.call import ServeCall
     from extproc.usage.counts import UsageCounts, UsageKey
@@ -36,8 +39,39 @@ DAY_S: Final = 86_400
 UNREAD: Final = 10
 """This number of served requests without a response is no accident."""
 STOP_S: Final = 2.0
+HAVE_SLOT: Final = frozenset({ExchangeState.RUNNING, ExchangeState.RESPONDING})
 
 log = logging.getLogger("coxswain.usage")
+
+
+class OpenLeases:
+    """The running requests, as the ledger and the registry know them."""
+
+    def __init__(self, ledger: Ledger, registry: ExchangeRegistry) -> None:
+        self._ledger = ledger
+        self._registry = registry
+
+    def is_foreign(self, address: Address) -> bool:
+        """Whether somebody else uses the server."""
+        return self._ledger.endpoint_slots(address).foreign_slots > 0
+
+    def is_draining(self, address: Address) -> bool:
+        """Whether the server may still work for a client that left."""
+        return self._ledger.endpoint_slots(address).has_draining
+
+    def running(self, address: Address, since: float) -> int | None:
+        """How many requests ran there from that time until now. O(requests)."""
+        leases = self._ledger.endpoint_slots(address).leases
+        for lease in leases.values():
+            if lease.left_at is not None or lease.asked_slots != 1 or lease.opened_at >= since:
+                return None
+        now = time.monotonic()
+        for exchange in self._registry:
+            if exchange.lease is None and exchange.ticket is None:
+                snapshot = exchange.snapshot(now)
+                if snapshot.endpoint == address and snapshot.state in HAVE_SLOT:
+                    return None  # its server is done, and its response on its way
+        return len(leases)
 
 
 class Usage:
@@ -50,8 +84,10 @@ class Usage:
         dispatcher: Dispatcher,
         registry: ExchangeRegistry,
         limits: ClientLimits,
+        scrape: Callable[[Address], None] | None = None,
     ) -> None:
-        """`limits` hear of the tokens of each client."""
+        """`limits` hear of the tokens of each client. With `scrape`, which requests a scrape now,
+        counts are reconciled with the servers' counters."""
         self._path = path
         self._keep_s = keep_days * DAY_S
         self._fleet = dispatcher.fleet
@@ -59,8 +95,14 @@ class Usage:
         self._registry = registry
         self._tally = Tally()
         self._limits = limits
+        self._scrape = scrape
         self.meter = UsageMeter(
-            self._tally, time.monotonic, time.time, self._model_of, self._counted
+            self._tally,
+            time.monotonic,
+            time.time,
+            self._model_of,
+            self._counted,
+            None if scrape is None else OpenLeases(dispatcher.ledger, registry),
         )
         self._store: UsageStore | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="usage")
@@ -115,9 +157,14 @@ class Usage:
     def observe(self, observation: Observation) -> None:
         """An endpoint was scraped. Never raises."""
         try:
-            self.meter.observe(observation)
+            if self.meter.observe(observation) and self._scrape is not None:
+                self._scrape(observation.address)
         except Exception:
             log.exception("counting by the slots of %s failed", observation.address)
+
+    def wants_counters(self, address: Address) -> bool:
+        """Whether the scrape that begins now reads the server's counters."""
+        return self.meter.wants_counters(address)
 
     def since_start(self) -> Mapping[UsageKey, UsageCounts]:
         """The sums since the start, for metrics."""
@@ -152,6 +199,9 @@ class Usage:
             try:
                 self.meter.advance()
                 self.meter.keep_servers(frozenset(each.address for each in self._fleet))
+                if self._scrape is not None:
+                    for address in self.meter.to_scrape():
+                        self._scrape(address)
                 await self._save()
                 if time.monotonic() > pruned_at + PRUNE_S:
                     pruned_at = time.monotonic()

@@ -31,8 +31,9 @@ class ExchangeRecord(NamedTuple):
     pass the picker.
     `client` is the name of the client whose key Envoy checked, empty without; `objective` is that
     of the settings. `opened_at` is when it got its slots (monotonic), None if it got none; it held
-    them for `slot_s` slot-seconds until its server or its client was done. `is_response_read`: the
-    response passed the picker, so its counts are those of the record.
+    them for `slot_s` slot-seconds until its server or its client was done, and was up to `tasks`
+    tasks there. `is_response_read`: the response passed the picker, so its counts are those of the
+    record.
     """
 
     exchange_id: str
@@ -62,3 +63,4 @@ class ExchangeRecord(NamedTuple):
     opened_at: float | None = None
     slot_s: float = 0.0
     is_response_read: bool = False
+    tasks: int = 1

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from extproc.core.address import Address
 
@@ -118,6 +119,26 @@ class EndedTask:
     model: str = ""
 
 
+class Counter(NamedTuple):
+    """A sum since the server's start. It is off by at most `rounding`: large ones are shown with
+    six digits."""
+
+    value: int
+    rounding: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenCounters:
+    """What a server has counted over all its tasks: tokens of prompts that it processed, and that
+    it found in its cache, both as they come, and the generated ones of tasks that have ended. It
+    was asked at `began_at` and answered before its slots were requested."""
+
+    began_at: float
+    processed: Counter
+    cached: Counter
+    generated: Counter
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterReading:
     """One LoRA adapter of a server: its number there, and its file's stem as its name."""
@@ -138,7 +159,8 @@ class Observation:
     slots as far as they were reported, `ended_tasks` the last ones of idle slots. `context_tokens`
     is the capacity of one slot (the largest of a router's); `adapters` is None if they were
     not reported, and `awaits_adapters` then says that the next scrapes will request them again.
-    `router` is that of a server in router mode, as far as it was reported.
+    `router` is that of a server in router mode, as far as it was reported. `counters` are the
+    server's own, if they were wanted.
 
     Raises `ObservationError` for impossible numbers.
     """
@@ -158,6 +180,7 @@ class Observation:
     adapters: tuple[AdapterReading, ...] | None = None
     awaits_adapters: bool = False
     router: RouterReading | None = None
+    counters: TokenCounters | None = None
 
     def __post_init__(self) -> None:
         if not self.began_at <= self.answered_at:

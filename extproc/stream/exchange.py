@@ -368,6 +368,7 @@ class Exchange:
             opened_at=self._slot.opened_at,
             slot_s=self._slot.slot_s(now),
             is_response_read=self._tail is not _NO_TAIL,
+            tasks=self._slot.asked_slots,
         )
 
     def _status(self) -> int:

@@ -52,6 +52,11 @@ class HeldSlot:
         """When the slot was taken; None if it never was."""
         return None if self._opened is None else self._opened.opened_at
 
+    @property
+    def asked_slots(self) -> int:
+        """The slots that its request could use; 1 if it never had one."""
+        return 1 if self._opened is None else self._opened.asked_slots
+
     def slot_s(self, now: float) -> float:
         """Slot-seconds until now, or until it was finished."""
         if self._opened is None:

@@ -21,7 +21,8 @@ something to say to anybody. So a task may go on to its end.
 Pure: time is an argument, in monotonic seconds.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 from extproc.core.observation import Observation, SlotReading
@@ -126,11 +127,15 @@ class Left:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """What a server did for a request, in tokens. Cached ones of a prompt that no scrape saw count
-    as not cached."""
+    as not cached. `is_prompt_certain`: the first two are the server's own counts;
+    `is_generated_certain`: the third is. At least `least_generated_tokens` were seen."""
 
     prompt_tokens: int
     cached_tokens: int
     generated_tokens: int
+    is_prompt_certain: bool = field(default=False, compare=False, repr=False)
+    is_generated_certain: bool = field(default=False, compare=False, repr=False)
+    least_generated_tokens: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,6 +197,15 @@ class EndedTasks:
         while len(self._tasks) > MAX_TASKS:
             del self._tasks[next(iter(self._tasks))]
 
+    def have_generated(self, readings: Iterable[SlotReading], since: float) -> bool:
+        """Whether all these busy slots were shown generating at that time or before."""
+        for reading in readings:
+            task = self._tasks.get((reading.model, reading.task_id))
+            first = None if task is None else task.first_decoded
+            if first is None or first[0] > since:
+                return False
+        return True
+
     def served(self, opened_at: float, ended_at: float, prompt: int, generated: int) -> None:
         """A request got a whole response with these counts: its task is nobody else's."""
         self._served.append(_Served(opened_at, ended_at, prompt, generated))
@@ -202,9 +216,12 @@ class EndedTasks:
         """The client of this request left. `settle` returns what was done for it, later."""
         self._waiting.append(request)
 
-    def settle(self, now: float, *, is_last: bool = False) -> list[tuple[Left, Work | None]]:
+    def settle(
+        self, now: float, *, is_last: bool = False, patience_s: float = PATIENCE_S
+    ) -> list[tuple[Left, Work | None]]:
         """The requests that are decided by now, with what was done for them; None if nothing is
-        known. `is_last`: all of them, by what is known."""
+        known. `is_last`: all of them, by what is known. After `patience_s` the best of several
+        tasks is taken."""
         if not self._waiting:
             return []
         self._served = [one for one in self._served if one.ended_at > now - FORGET_S]
@@ -224,7 +241,7 @@ class EndedTasks:
             task = found[0]
             must_decide = is_last or waited_s > LONGEST_S or not has_room
             may_decide = _is_settled(task, now) and (
-                waited_s > PATIENCE_S or self._is_certain(found, now)
+                waited_s > patience_s or self._is_certain(found, now)
             )
             if must_decide or may_decide:
                 task.is_taken = True
@@ -349,6 +366,9 @@ def _work(task: _Task, request: Left) -> Work | None:
         prompt_tokens=prompt,
         cached_tokens=min(max(task.cached, request.cached_tokens or 0), prompt),
         generated_tokens=generated,
+        is_prompt_certain=task.prompt is not None,
+        is_generated_certain=task.prompt is not None and task.held is not None,
+        least_generated_tokens=min(generated, max(task.decoded, request.events // 2)),
     )
 
 
@@ -360,4 +380,5 @@ def _by_events(request: Left) -> Work | None:
         prompt_tokens=request.prompt_tokens,
         cached_tokens=request.cached_tokens or 0,
         generated_tokens=request.events,
+        least_generated_tokens=request.events // 2,
     )

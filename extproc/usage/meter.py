@@ -5,11 +5,14 @@
     record broken                    what the server did until it noticed: `ended_tasks`
     record rejected                  counted as rejected
 
+Where servers' counters are read, requests whose tokens are not known for certain wait until the
+counters have said what they used together: `reconciliation`.
+
 Belongs to one event loop, and never raises to the request path.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from extproc.core.address import Address
@@ -17,7 +20,9 @@ from extproc.core.exchange_record import ExchangeRecord, Outcome
 from extproc.core.observation import Observation
 from extproc.usage.answer_tail import AnswerTail, TokenUsage
 from extproc.usage.counts import UsageCounts, UsageKey
-from extproc.usage.ended_tasks import EndedTasks, Left, Work
+from extproc.usage.ended_tasks import Left, Work
+from extproc.usage.reconciliation import Held, Tokens
+from extproc.usage.server_books import Leases, ServerBooks
 from extproc.usage.tally import Tally
 
 WAIT_S: Final = 2.0
@@ -50,23 +55,27 @@ class UsageMeter:
         unix_clock: Callable[[], float],
         model_of: Callable[[ExchangeRecord], str],
         counted: Callable[[ExchangeRecord, UsageCounts], None] = lambda *_: None,
+        leases: Leases | None = None,
     ) -> None:
         """`clock` is the core's, `unix_clock` that of the calendar. `model_of` returns the fleet's
-        name of the model. `counted` hears of each request once its tokens are known."""
+        name of the model. `counted` hears of each request once its tokens are known. With `leases`
+        the counts are reconciled with the servers' counters."""
         self._tally = tally
         self._clock = clock
         self._unix_clock = unix_clock
         self._model_of = model_of
         self._counted = counted
+        self._leases = leases
         self._responses: dict[str, Response] = {}
-        self._servers: dict[Address, EndedTasks] = {}
+        self._servers: dict[Address, ServerBooks] = {}
         self._left: dict[int, tuple[Left, ExchangeRecord]] = {}
+        self._held: dict[int, tuple[Held, ExchangeRecord]] = {}
         self.unread = 0
         """Requests that were served, and of whose responses nothing came."""
 
     def __len__(self) -> int:
         """The number of requests that are not counted yet."""
-        return len(self._responses) + len(self._left)
+        return len(self._responses) + len(self._left) + len(self._held)
 
     # Responses
 
@@ -105,6 +114,8 @@ class UsageMeter:
 
     def record(self, record: ExchangeRecord) -> None:
         """An exchange ended."""
+        if record.endpoint is not None and record.opened_at is not None:
+            self._server(record.endpoint).ended(record, self._clock())
         if record.outcome not in HAD_SLOT:
             self._responses.pop(record.exchange_id, None)
             if record.outcome is Outcome.REJECTED:
@@ -149,19 +160,45 @@ class UsageMeter:
             cached_tokens=usage.cached_tokens,
         )
         self._left[id(left)] = left, record
-        self._server(record.endpoint).left(left)
+        self._server(record.endpoint).tasks.left(left)
 
-    def _server(self, address: Address) -> EndedTasks:
+    def _server(self, address: Address) -> ServerBooks:
         server = self._servers.get(address)
         if server is None:
-            server = self._servers[address] = EndedTasks()
+            server = self._servers[address] = ServerBooks(address, self._leases)
         return server
 
     # Scrapes and time
 
-    def observe(self, observation: Observation) -> None:
-        """A scrape shows what the tasks of clients that left have done."""
-        self._server(observation.address).observe(observation)
+    def observe(self, observation: Observation) -> bool:
+        """A scrape shows what the tasks of clients that left have done. Returns whether to scrape
+        the server again at once."""
+        server = self._server(observation.address)
+        return server.observe(observation, self._pending, self._clock())
+
+    def wants_counters(self, address: Address) -> bool:
+        """Whether the scrape that begins now reads the server's counters."""
+        server = self._servers.get(address)
+        return server is not None and server.takes_counters()
+
+    def to_scrape(self) -> list[Address]:
+        """The servers to scrape now, for a reading of their counters."""
+        if self._leases is None:
+            return []
+        now = self._clock()
+        return [one for one, server in self._servers.items() if server.wants_scrape(now)]
+
+    def _pending(self, address: Address) -> set[str]:
+        """The exchanges that have ended, and that are neither counted nor held."""
+        found = {
+            response.exchange_id
+            for response in self._responses.values()
+            if response.record is not None and response.record.endpoint == address
+        }
+        found.update(
+            record.exchange_id for _, record in self._left.values() if record.endpoint == address
+        )
+        return found
 
     def advance(self, *, is_last: bool = False) -> None:
         """Count what is decided by now; `is_last`: everything, by what is known."""
@@ -174,6 +211,9 @@ class UsageMeter:
             for left, work in server.settle(now, is_last=is_last):
                 _, record = self._left.pop(id(left))
                 self._count_work(record, work)
+            for held in server.books.settle(now, is_last=is_last):
+                _, record = self._held.pop(id(held))
+                self._count_held(record, held)
 
     def keep_servers(self, addresses: Mapping[Address, object] | frozenset[Address]) -> None:
         """Forget servers that left the fleet, unless requests wait for them."""
@@ -189,6 +229,8 @@ class UsageMeter:
             self._count(response.record, response.tail.usage())
 
     def _count_work(self, record: ExchangeRecord, work: Work | None) -> None:
+        if self._hold(record, work):
+            return
         if work is None:
             self._count(record, TokenUsage())
             return
@@ -197,24 +239,51 @@ class UsageMeter:
             TokenUsage(work.prompt_tokens, work.generated_tokens, work.cached_tokens),
         )
 
+    def _count_held(self, record: ExchangeRecord, held: Held) -> None:
+        tokens = held.tokens
+        prompt = tokens.processed + tokens.cached
+        is_known = held.work is not None or held.is_compared
+        usage = TokenUsage(prompt, tokens.generated, tokens.cached) if is_known else TokenUsage()
+        self._add(record, _counts(record, usage))
+
+    def _hold(self, record: ExchangeRecord, work: Work | None) -> bool:
+        """Let the request wait for the server's counters, if it shows them."""
+        now = self._clock()
+        if record.endpoint is None or record.opened_at is None:
+            return False
+        server = self._server(record.endpoint)
+        if not server.books.is_active:
+            return False
+        if work is not None and record.tasks > 1:  # nothing shows which tasks are its
+            work = replace(work, is_prompt_certain=False, is_generated_certain=False)
+        held = Held(record.exchange_id, work, now)
+        self._held[id(held)] = held, record
+        server.books.hold(held)
+        return True
+
     def _count(self, record: ExchangeRecord, usage: TokenUsage) -> None:
-        is_known = usage.input_tokens is not None or usage.output_tokens is not None
-        counts = UsageCounts(
-            requests=1,
-            uncounted=0 if is_known else 1,
-            prompt_tokens=usage.input_tokens or 0,
-            cached_tokens=usage.cached_tokens or 0,
-            generated_tokens=usage.output_tokens or 0,
-            slot_s=record.slot_s,
-        )
-        if record.endpoint is not None and record.outcome is Outcome.SERVED and is_known:
-            self._exclude(record, usage)
+        counts = _counts(record, usage)
+        is_exact = record.tasks <= 1 and not counts.uncounted
+        if record.endpoint is not None and record.outcome is Outcome.SERVED:
+            if not counts.uncounted:
+                self._exclude(record, usage)
+            if not is_exact and self._hold(record, _first_task(usage)):
+                return
+        if record.endpoint is not None and record.opened_at is not None:
+            self._server(record.endpoint).books.book(
+                record.exchange_id,
+                Tokens(
+                    counts.prompt_tokens - counts.cached_tokens,
+                    counts.cached_tokens,
+                    counts.generated_tokens,
+                ),
+            )
         self._add(record, counts)
 
     def _exclude(self, record: ExchangeRecord, usage: TokenUsage) -> None:
         assert record.endpoint is not None
         if record.opened_at is not None and usage.input_tokens is not None:
-            self._server(record.endpoint).served(
+            self._server(record.endpoint).tasks.served(
                 record.opened_at,
                 record.began_at + record.duration_s,
                 usage.input_tokens,
@@ -225,6 +294,31 @@ class UsageMeter:
         key = UsageKey(record.client, record.objective, self._model_of(record))
         self._tally.add(key, counts, self._unix_clock())
         self._counted(record, counts)
+
+
+def _counts(record: ExchangeRecord, usage: TokenUsage) -> UsageCounts:
+    is_known = usage.input_tokens is not None or usage.output_tokens is not None
+    return UsageCounts(
+        requests=1,
+        uncounted=0 if is_known else 1,
+        prompt_tokens=usage.input_tokens or 0,
+        cached_tokens=usage.cached_tokens or 0,
+        generated_tokens=usage.output_tokens or 0,
+        slot_s=record.slot_s,
+    )
+
+
+def _first_task(usage: TokenUsage) -> Work | None:
+    """What the response of a request of several tasks says: the counts of the first one."""
+    if usage.input_tokens is None and usage.output_tokens is None:
+        return None
+    generated = usage.output_tokens or 0
+    return Work(
+        prompt_tokens=usage.input_tokens or 0,
+        cached_tokens=usage.cached_tokens or 0,
+        generated_tokens=generated,
+        least_generated_tokens=generated,
+    )
 
 
 def _is_failure(record: ExchangeRecord) -> bool:

@@ -75,6 +75,7 @@ class PropsReading:
     is_router: bool
     total_slots: int | None
     shows_slots: bool
+    shows_counters: bool
     is_asleep: bool | None
     model: str | None
     autoloads: bool
@@ -193,6 +194,7 @@ def parse_props(body: bytes) -> PropsReading:
         is_router=is_router,
         total_slots=total,
         shows_slots=props.get("endpoint_slots") is not False,
+        shows_counters=props.get("endpoint_metrics") is True,
         is_asleep=is_asleep,
         model=_name(props.get("model_alias")),
         autoloads=props.get("models_autoload") is True,

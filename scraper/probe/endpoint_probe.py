@@ -13,7 +13,8 @@
     failed or loading at the last scrape | /props, then as above
 
 A new connection, another slot count, or task numbers that went backwards hint at another process.
-/metrics is never requested, because each request resets its gauges.
+/metrics is requested only if somebody wants the counters, because each request resets its gauges:
+of a plain server that has it, immediately before /slots.
 """
 
 import asyncio
@@ -21,7 +22,13 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
 
-from extproc.core.observation import AdapterReading, Issue, Observation, ScrapeStatus
+from extproc.core.observation import (
+    AdapterReading,
+    Issue,
+    Observation,
+    ScrapeStatus,
+    TokenCounters,
+)
 from scraper.llama.client import (
     LOST_S,
     Answer,
@@ -30,6 +37,8 @@ from scraper.llama.client import (
     LlamaClient,
     never_blocked,
 )
+from scraper.llama.counters import PATH as COUNTERS_PATH
+from scraper.llama.counters import parse_counters
 from scraper.llama.parse import (
     ModelEntry,
     ParseError,
@@ -57,6 +66,13 @@ from scraper.target import EndpointTarget
 SlotsOutcome = SlotCounts | Answer | Failure
 UNAUTHORIZED = frozenset({401, 403})
 NO_SUCH_PATH = frozenset({404, 405, 501})
+COUNTERS_S = 0.5
+"""A server that does not answer within this time reads a long prompt: /slots is more urgent."""
+
+
+def unwanted() -> bool:
+    """Nobody wants the counters."""
+    return False
 
 
 class EndpointProbe:
@@ -72,12 +88,16 @@ class EndpointProbe:
         clock: Callable[[], float],
         client: LlamaClient | None = None,
         lost_s: Callable[[float], float] = never_blocked,
+        wants_counters: Callable[[], bool] = unwanted,
     ) -> None:
-        """`lost_s` says for how many seconds since a moment this process was blocked."""
+        """`lost_s` says for how many seconds since a moment this process was blocked.
+        `wants_counters` is called before each request for /slots of a plain server."""
         self._target = target
         self._options = options
         self._clock = clock
         self._lost_s = lost_s
+        self._wants_counters = wants_counters
+        self._counters: TokenCounters | None = None
         self._client = client or LlamaClient(target, options.timeouts, clock, lost_s)
         self._identity = ServerIdentity()
         self._sleep = IdleSleepTracker(options.sleep_trial, target.may_sleep)
@@ -118,6 +138,7 @@ class EndpointProbe:
             return await self._scrape_health(response)
         if not self._sleep.may_request_slots(self._clock(), priority) and response is not None:
             return self._report.observe(response, ScrapeStatus.READY)
+        self._counters = await self._request_counters() if self._wants_counters() else None
         self._open(request_slots(self._client))
         return await self._await_slots()
 
@@ -193,6 +214,21 @@ class EndpointProbe:
                     adapters = parse_adapters(answer.body)
         self._identity.set_adapters(adapters)
 
+    async def _request_counters(self) -> TokenCounters | None:
+        """What the server counted, None if it does not show that, or not in time."""
+        props = self._identity.props
+        if props is None or not props.shows_counters:
+            return None
+        try:
+            async with asyncio.timeout(COUNTERS_S):
+                answer = await self._client.ask(COUNTERS_PATH)
+        except TimeoutError:
+            return None
+        if isinstance(answer, Answer) and answer.status == 200:
+            with suppress(ParseError):
+                return parse_counters(answer.body, answer.began_at)
+        return None
+
     # How many of its slots are busy
 
     def _open(self, asking: Coroutine[None, None, SlotsOutcome]) -> None:
@@ -250,7 +286,10 @@ class EndpointProbe:
                 return identified
             self._identity.count(counts)
         self._sleep.on_slots(counts.began_at, counts.busy_slots)
-        return self._report.observe(counts, ScrapeStatus.READY, busy_slots=counts.busy_slots)
+        observation = self._report.observe(counts, ScrapeStatus.READY, busy_slots=counts.busy_slots)
+        if self._counters is None:
+            return observation
+        return replace(observation, counters=self._counters)
 
     async def _report_slow(self) -> Observation:
         """Observe a slow /slots: no failure if /health answers. Busy slots stay as known.

@@ -67,6 +67,7 @@ class FakeLlamaServer:
         self.is_sleeping: bool | None = None
         self.api_key: str | None = None
         self.shows_slots = True
+        self.shows_counters = False
         self.router_models: dict[str, str] | None = None
         """Name to status ("loaded", "unloaded", ...), which makes it a router."""
         self.autoloads = True
@@ -186,6 +187,7 @@ class FakeLlamaServer:
             "model_path": "fake.gguf",
             "build_info": "b1",
             "endpoint_slots": self.shows_slots,
+            "endpoint_metrics": self.shows_counters,
         }
         if self.marker is not None:
             props["media_marker"] = self.marker

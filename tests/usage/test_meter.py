@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from extproc.core.address import Address
 from extproc.core.exchange_record import ExchangeRecord, Outcome
-from extproc.core.observation import EndedTask, Observation, ScrapeStatus
+from extproc.core.observation import (
+    Counter,
+    EndedTask,
+    Observation,
+    ScrapeStatus,
+    TokenCounters,
+)
 from extproc.core.rejection import Reason
 from extproc.usage import meter as module
 from extproc.usage.counts import UsageCounts, UsageKey
@@ -212,3 +220,96 @@ def test_a_response_that_is_read_again_counts_once(metered: Metered) -> None:
     metered.meter.open("e1")
     metered.meter.close(response, is_whole=True)
     assert metered.counts() == before
+
+
+class Idle:
+    """The ledger of a picker none of whose requests run."""
+
+    def is_foreign(self, address: Address) -> bool:
+        return False
+
+    def is_draining(self, address: Address) -> bool:
+        return False
+
+    def running(self, address: Address, since: float) -> int | None:
+        return 0
+
+
+class Reconciled(Metered):
+    """A meter that reads the counters of one server, which has processed 40 tokens by now."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.processed, self.cached, self.generated = 40, 0, 30
+        self.meter = UsageMeter(
+            self.tally,
+            lambda: self.now,
+            lambda: 7200.0,
+            lambda _: "tiny",
+            lambda _, counts: self.heard.append(counts),
+            Idle(),
+        )
+        self.meter.observe(scrape(self.now))
+        self.read()
+
+    def read(self) -> None:
+        self.now += 40.0
+        assert self.meter.to_scrape() == [ADDRESS]
+        assert not self.meter.wants_counters(ADDRESS)
+        assert self.meter.observe(scrape(self.now))
+        assert self.meter.wants_counters(ADDRESS)
+        self.now += 0.1
+        counters = TokenCounters(
+            began_at=self.now - 0.05,
+            processed=Counter(self.processed),
+            cached=Counter(self.cached),
+            generated=Counter(self.generated),
+        )
+        assert not self.meter.observe(replace(scrape(self.now), counters=counters))
+        self.meter.advance()
+
+
+def test_an_uncounted_request_has_what_the_server_counted() -> None:
+    """Its client left before a scrape saw its task; a whole response is counted as it is."""
+    metered = Reconciled()
+    metered.ended(outcome=Outcome.BROKEN)
+    metered.respond(TAIL, id_="e2")
+    metered.ended(exchange_id="e2")
+    assert metered.counts() == COUNTED
+    metered.processed += 7 + 100
+    metered.cached += 5 + 20
+    metered.generated += 34 + 3
+    metered.now += UNSHOWN_S
+    metered.meter.advance()
+    assert metered.counts() == COUNTED
+    assert len(metered.meter) == 1
+    metered.meter.observe(scrape(metered.now))  # its slot is seen to be free
+    metered.read()
+    assert metered.counts() == UsageCounts(
+        requests=2, prompt_tokens=132, cached_tokens=25, generated_tokens=37, slot_s=3.0
+    )
+    assert len(metered.meter) == 0
+
+
+def test_several_tasks_of_one_request_have_what_the_server_counted() -> None:
+    """Its own response counts the first one."""
+    metered = Reconciled()
+    metered.respond(TAIL)
+    metered.ended(tasks=3)
+    assert metered.counts() is None
+    metered.processed += 7
+    metered.cached += 5
+    metered.generated += 3 * 34
+    metered.read()
+    assert metered.counts() == UsageCounts(
+        requests=1, prompt_tokens=12, cached_tokens=5, generated_tokens=102, slot_s=1.5
+    )
+
+
+def test_what_the_counters_do_not_say_stays_uncounted() -> None:
+    """As when the picker stops before it has read them."""
+    metered = Reconciled()
+    metered.ended(outcome=Outcome.BROKEN)
+    metered.meter.advance(is_last=True)
+    assert metered.counts() == UsageCounts(requests=1, uncounted=1, slot_s=1.5)
+    assert len(metered.meter) == 0

@@ -15,7 +15,7 @@ import pytest
 
 from extproc.core.observation import MAX_ENTRIES, Observation, ScrapeStatus
 from scraper.options import ScraperOptions
-from scraper.probe.endpoint_probe import EndpointProbe
+from scraper.probe.endpoint_probe import EndpointProbe, unwanted
 from scraper.probe.server_identity import MAX_ADAPTER_FAILURES
 from scraper.schedule import ScrapePriority
 from scraper.target import EndpointTarget
@@ -40,9 +40,16 @@ Open = Callable[..., EndpointProbe]
 async def open_probe(fake: FakeLlamaServer) -> AsyncIterator[Open]:
     async with AsyncExitStack() as stack:
 
-        def open_one(options: ScraperOptions = PATIENT_SCRAPES, **target: Any) -> EndpointProbe:
+        def open_one(
+            options: ScraperOptions = PATIENT_SCRAPES,
+            wants_counters: Callable[[], bool] = unwanted,
+            **target: Any,
+        ) -> EndpointProbe:
             probe = EndpointProbe(
-                EndpointTarget(address=fake.address, **target), options, time.monotonic
+                EndpointTarget(address=fake.address, **target),
+                options,
+                time.monotonic,
+                wants_counters=wants_counters,
             )
             stack.push_async_callback(probe.aclose)
             return probe
@@ -530,3 +537,58 @@ async def test_a_routers_list_is_read_while_one_of_its_models_answers_late(
     left = await scrape(probe)
     assert left.router is not None and not left.router.is_counting
     assert fake.count("/slots") == asked and left.busy_slots is None
+
+
+# The server's own counters
+
+METRICS = (RECORDED / "metrics_busy.txt").read_bytes()
+
+
+def always() -> bool:
+    return True
+
+
+async def test_counters_are_read_before_the_slots_if_wanted(
+    fake: FakeLlamaServer, open_probe: Open
+) -> None:
+    fake.shows_counters = True
+    fake.replies["/metrics"] = Reply(body=METRICS)
+    wants = [False, True, False]
+    probe = open_probe(wants_counters=lambda: wants.pop(0))
+    assert (await scrape(probe)).counters is None
+    observation = await scrape(probe)
+    counters = observation.counters
+    assert counters is not None
+    assert (counters.processed.value, counters.generated.value) == (20, 0)
+    assert counters.began_at <= observation.began_at
+    assert fake.paths()[-2:] == ["/metrics", "/slots"]
+    assert (await scrape(probe)).counters is None
+
+
+@pytest.mark.parametrize("status", [None, 200, 500])
+async def test_a_server_without_counters_is_scraped_as_ever(
+    fake: FakeLlamaServer, open_probe: Open, status: int | None
+) -> None:
+    """It is asked for them only if it says that it has them."""
+    fake.shows_counters = status is not None
+    fake.replies["/metrics"] = Reply.of({}, status or 404)
+    observation = await scrape(open_probe(wants_counters=always))
+    assert (observation.counters, observation.busy_slots, observation.issues) == (None, 1, ())
+    assert fake.count("/metrics") == (status is not None)
+
+
+async def test_counters_that_do_not_come_hold_up_no_scrape_for_long(
+    fake: FakeLlamaServer, open_probe: Open
+) -> None:
+    fake.shows_counters = True
+    fake.replies["/metrics"] = Reply(gate=asyncio.Event())
+    observation = await scrape(open_probe(wants_counters=always))
+    assert (observation.counters, observation.busy_slots) == (None, 1)
+
+
+async def test_counters_of_a_router_are_not_read(fake: FakeLlamaServer, open_probe: Open) -> None:
+    """Its /metrics are those of one of its models."""
+    fake.router_models = {"a": "loaded"}
+    observation = await scrape(open_probe(wants_counters=always))
+    assert (observation.counters, observation.busy_slots) == (None, 1)
+    assert fake.count("/metrics") == 0

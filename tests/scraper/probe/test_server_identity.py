@@ -12,6 +12,7 @@ def props(process: str = "p", is_unique: bool = True, total: int = 2) -> PropsRe
         is_router=False,
         total_slots=total,
         shows_slots=True,
+        shows_counters=False,
         is_asleep=False,
         model="m",
         autoloads=False,

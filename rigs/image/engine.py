@@ -109,7 +109,8 @@ def _unpack(packages: Path, root: Path) -> None:
     packages.mkdir(parents=True, exist_ok=True)
     _apt("update")
     _apt(
-        *("install", "--yes", "--download-only", "--no-install-recommends"),
+        # Also what is installed, as the engine is started from the folder.
+        *("install", "--reinstall", "--yes", "--download-only", "--no-install-recommends"),
         *("-o", f"Dir::Cache::archives={packages}", *PACKAGES),
     )
     for package in packages.glob("*.deb"):

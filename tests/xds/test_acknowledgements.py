@@ -117,7 +117,7 @@ def test_versions_only_grow() -> None:
 
 
 def test_after_a_takeover_only_what_envoys_know_is_routable_at_once() -> None:
-    """A was told by the process before; B is new, and nobody has subscribed yet."""
+    """The process before sent A; B is new, and nobody has subscribed yet."""
     acknowledgements = Acknowledgements(grace_s=1.0)
     assert acknowledgements.expect([]) == NO_SHIFT
     assert acknowledgements.publish(0, [A], now=0.0) == Shift(awaited=(A,))

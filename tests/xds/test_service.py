@@ -221,7 +221,7 @@ async def test_without_an_envoy_all_is_routable(served: Served) -> None:
 
 
 async def test_a_process_that_takes_over_waits_for_envoys_to_know_what_is_new() -> None:
-    """Envoy was told of A by the process before, and subscribes again after a while."""
+    """Envoy knows A from the process before, and subscribes again after a while."""
     subject = Served(grace_s=0.05)
     subject.discovery.open()
     subject.discovery.expect(())

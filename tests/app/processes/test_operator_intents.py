@@ -145,7 +145,7 @@ async def test_what_cannot_be_read_harms_nothing_else() -> None:
 
 
 async def test_the_next_core_hears_of_what_envoy_knows() -> None:
-    """Of one that Envoy was not told yet only if an operator asked something of it."""
+    """One that Envoy does not know yet is named only if an operator asked something of it."""
     picker = Picker(1, 1, 1)
     known, disabled, new = picker.small.addresses
     for address in (disabled, new):

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from extproc.core.observation import Observation
     from extproc.core.scheduler.dispatcher import Dispatcher
     from extproc.core.scheduler.exchange_registry import ExchangeRegistry
-    from extproc.core.slots.ledger import Ledger
     from extproc.fronts.held_responses import ReadResponse
     from extproc.transport.call import ServeCall
     from extproc.usage.counts import UsageCounts, UsageKey
@@ -45,23 +44,23 @@ log = logging.getLogger("coxswain.usage")
 
 
 class OpenLeases:
-    """The running requests, as the ledger and the registry know them."""
+    """The running requests, as the dispatcher and the registry know them."""
 
-    def __init__(self, ledger: Ledger, registry: ExchangeRegistry) -> None:
-        self._ledger = ledger
+    def __init__(self, dispatcher: Dispatcher, registry: ExchangeRegistry) -> None:
+        self._dispatcher = dispatcher
         self._registry = registry
 
     def is_foreign(self, address: Address) -> bool:
         """Whether somebody else uses the server."""
-        return self._ledger.endpoint_slots(address).foreign_slots > 0
+        return self._dispatcher.slots_at(address).foreign_slots > 0
 
     def is_draining(self, address: Address) -> bool:
         """Whether the server may still work for a client that left."""
-        return self._ledger.endpoint_slots(address).has_draining
+        return self._dispatcher.slots_at(address).has_draining
 
     def running(self, address: Address, since: float) -> int | None:
         """How many requests ran there from that time until now. O(requests)."""
-        leases = self._ledger.endpoint_slots(address).leases
+        leases = self._dispatcher.slots_at(address).leases
         for lease in leases.values():
             if lease.left_at is not None or lease.asked_slots != 1 or lease.opened_at >= since:
                 return None
@@ -102,7 +101,7 @@ class Usage:
             time.time,
             self._model_of,
             self._counted,
-            None if scrape is None else OpenLeases(dispatcher.ledger, registry),
+            None if scrape is None else OpenLeases(dispatcher, registry),
         )
         self._store: UsageStore | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="usage")

@@ -75,11 +75,13 @@ def there_and_back(observation: Observation) -> Observation:
 
 OF_THE_PICKER = {
     (Observation, "router"),
+    (Observation, "counters"),
     (ModelReading, "is_closed"),
     (ModelReading, "context_tokens"),
 }
 """A router behind an agent is left alone: the picker may not reach it, and has no key of it. Models
-that are not loaded are reported by keepers."""
+that are not loaded are reported by keepers. Counters are read of servers that the picker scrapes:
+a reading is compared with its leases at the same moment (decision 0114)."""
 
 
 def test_the_full_observation_leaves_no_field_at_its_default() -> None:

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.llama, pytest.mark.timeout(600)]
 REQUESTS = 80
 CLIENTS = 4
 """Fewer than slots: servers take the slot that is idle for longest, and scrapes see the others."""
-EXACT, ESTIMATED = 0.001, 0.02
+EXACT, ESTIMATED = 0.001, 0.05
 """How far off the sums may be: of whole responses, and of all where the servers' counters are read;
 and with clients that leave where they are not, so that for some the last scrape before their slot
 is used again decides."""

@@ -1,5 +1,6 @@
 """Keeps the served cluster of the llama-servers consistent with their CAs."""
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -12,6 +13,9 @@ from extproc.xds.clusters import WriteCluster
 MAX_WRITTEN: Final = 8
 """Kinds of cluster that are kept as they were written: one, unless Envoys differ in what they
 take."""
+ONE_AT_A_TIME: Final = threading.Lock()
+"""Streams write in threads. betterproto2 prepares each of Envoy's types with its first message, and
+a second thread finds it half prepared."""
 
 
 class ServedCluster:
@@ -54,11 +58,12 @@ class ServedCluster:
             from extproc.app.envoy import served_cluster
 
             kind = has_keys and KEYS in abilities, trusts
-            known = written.get(kind)
-            if known is None:
-                if len(written) >= MAX_WRITTEN:
-                    written.clear()
-                known = written[kind] = served_cluster(self._settings, trusts, kind[0])
+            with ONE_AT_A_TIME:
+                known = written.get(kind)
+                if known is None:
+                    if len(written) >= MAX_WRITTEN:
+                        written.clear()
+                    known = written[kind] = served_cluster(self._settings, trusts, kind[0])
             return known
 
         self._publish(self._held, write)

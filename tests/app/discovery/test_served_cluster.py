@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from extproc.app.discovery.served_cluster import ServedCluster
+import pytest
+
+from extproc.app.discovery.served_cluster import ONE_AT_A_TIME, ServedCluster
 from extproc.core.address import Address
 from extproc.core.fleet.membership import Member
 from extproc.security.trust import Trust
@@ -48,6 +50,20 @@ def test_there_is_one_from_the_start() -> None:
     published = Published()
     assert published.written() == Published().written()
     assert b"transport_sockets" not in published.written()
+
+
+def test_envoys_that_ask_at_once_are_served_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They ask from threads, which find Envoy's types half prepared otherwise."""
+
+    def written(*_: object) -> bytes:
+        assert ONE_AT_A_TIME.locked()
+        return b"written"
+
+    monkeypatch.setattr("extproc.app.envoy.served_cluster", written)
+    assert Published().written() == b"written"
+    assert not ONE_AT_A_TIME.locked()
 
 
 def test_new_cas_and_new_content_are_news_and_others_are_not() -> None:

@@ -23,6 +23,7 @@ class CoreCall:
 
     __slots__ = (
         "_backlog",
+        "_muted",
         "exchange_id",
         "front",
         "handler",
@@ -52,6 +53,7 @@ class CoreCall:
         self.replies: list[bytes] = []
         self.is_muted = False
         """Whether what is sent was sent before, by another core."""
+        self._muted: list[bytes] = []
         self.is_closed = False
         self.is_over = False
         self.is_paused = False
@@ -62,7 +64,9 @@ class CoreCall:
     # What the service calls
 
     def send(self, message: bytes) -> None:
-        if not self.is_over and not self.is_muted:
+        if self.is_muted:
+            self._muted.append(message)
+        elif not self.is_over:
             self.replies.append(message)
             self.front.changed(self)
 
@@ -95,14 +99,19 @@ class CoreCall:
         self.is_closed = True
         self.deliver()
 
-    def repeat(self, message: bytes) -> None:
-        """A message that another core has answered: its replies are not sent again."""
+    def repeat(self, message: bytes, is_decided: Callable[[], bool]) -> None:
+        """A message that another core has answered: its replies are not sent again. But a decision
+        that comes with it is news: that core had queued the request, or not yet decided."""
+        was_decided = is_decided()
         self.is_muted = True
         try:
             self.heard += 1
             self._run(message)
         finally:
             self.is_muted = False
+            muted, self._muted = self._muted, []
+        if not was_decided and is_decided():
+            self.replies += muted
 
     def deliver(self) -> None:
         """Hand over what came, as far as the handler wants it."""

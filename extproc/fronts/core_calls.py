@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from extproc.fronts.link import Link
     from extproc.fronts.meanwhile import Said
     from extproc.fronts.permission import Permission
-    from extproc.transport.call import ServiceTable
+    from extproc.transport.call import CallHandler, ServiceTable
 
 POLL_S: Final = 0.01
 PING_S: Final = 0.25
@@ -313,10 +313,14 @@ class CoreCalls:
             assert held.state is not None
             continuer.place(handler, held.state)
         for message in known:
-            call.repeat(message)
+            call.repeat(message, lambda: self._is_decided(handler))
         call.heard = held.heard
         front.changed(call)
         return call
+
+    def _is_decided(self, handler: CallHandler) -> bool:
+        state = self.continuer.state_of(handler)
+        return state is not None and self.continuer.is_final(state)
 
     def _hear_news(self, held: FrontCall, call: CoreCall) -> None:
         if call.is_over:

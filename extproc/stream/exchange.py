@@ -222,6 +222,11 @@ class Exchange:
         """Add to the time that the decision took."""
         self._pick_s += pick_s
 
+    @property
+    def has_replies(self) -> bool:
+        """Whether `take_reply` has one."""
+        return self._replies != ()
+
     def take_reply(self) -> pb.ProcessingResponse | None:
         """The next reply; it counts as sent from now on."""
         if not self._replies:

@@ -36,7 +36,8 @@ def held_state(exchange: Exchange) -> HeldState | None:
         return None if held is None else (LEASED, *_plain(held))
     if stage is Stage.PASSING:
         return (PASSING,)
-    return (OVER,) if stage in REPLIED else None
+    # A front ends the call of an exchange that is over: not before its reply is there.
+    return (OVER,) if stage in REPLIED and not exchange.has_replies else None
 
 
 def place_of(state: HeldState) -> Place:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from random import Random
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from extproc.core.exchange_record import Outcome
+from extproc.core.rejection import Reason
 from extproc.core.slots.lease import LeaseState
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.servicer import PROCESS
@@ -16,9 +18,21 @@ from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandCall, eventually
 from tests.fakes.fronts import OTHER, FakeCore, FakeFront, sent_to, settle
 
+if TYPE_CHECKING:
+    from extproc.fronts.core_call import CoreCall
+
 
 def is_held(call: HandCall) -> bool:
     return any(reply.HasField("override_message_timeout") for reply in call.sent)
+
+
+def is_queued(core: FakeCore, call: CoreCall) -> bool:
+    return call.handler is not None and core.continuer.place_of(state_at(core, call)) is not None
+
+
+def state_at(core: FakeCore, call: CoreCall) -> tuple[Any, ...] | None:
+    assert call.handler is not None
+    return core.continuer.state_of(call.handler)
 
 
 async def one_running(request_id: str) -> tuple[FakeFront, FakeCore, HandCall]:
@@ -344,6 +358,41 @@ async def test_slots_wait_for_those_that_come_back_from_a_lost_front() -> None:
     await eventually(lambda: sent_to(first))
     assert sent_to(second) is None and sent_to(new) is None
     assert not core.dispatcher.faults(core.rig.fleet.now)
+
+
+async def test_a_rejection_that_no_front_heard_is_not_taken_for_given() -> None:
+    """Else the call ends without a reply, and Envoy sends the request on without its body."""
+    front, first, running = await one_running("running")
+    call = front.ask("a")
+    await eventually(lambda: is_held(call))
+    [ticket] = first.dispatcher.queue
+    [link] = first.calls.fronts.values()
+    [queued] = [each for each in link.calls.values() if is_queued(first, each)]
+    first.dispatcher.cancel(ticket, first.rig.fleet.now, Reason.CANCELLED)
+    link.changed(queued)
+    link._report()
+    first.die()  # before the turn of the loop in which it replies
+    await settle()
+    assert call.status is None
+    second = FakeCore(1)
+    await front.follow(second)
+    second.lead()
+    assert second.queued() == ["a"]
+    assert sent_to(running)
+
+
+async def test_who_is_rejected_at_a_takeover_hears_of_it() -> None:
+    """By a core that cannot queue it any more, as no endpoint has its model or it ends."""
+    front, first, _ = await one_running("running")
+    call = front.ask("a")
+    await eventually(lambda: is_held(call))
+    first.die()
+    await settle()
+    second = FakeCore(1)
+    await front.follow(second)
+    second.dispatcher.close(second.rig.fleet.now)
+    second.lead()
+    await eventually(lambda: [reply for reply in call.sent if reply.HasField("immediate_response")])
 
 
 async def test_what_runs_at_a_lost_front_drains() -> None:

@@ -78,6 +78,7 @@ class Exchange:
         "_is_broken",
         "_is_cancelled",
         "_is_half_closed",
+        "_is_lost",
         "_limited",
         "_options",
         "_pick_s",
@@ -122,6 +123,7 @@ class Exchange:
         self._is_broken = False
         self._is_cancelled = False
         self._is_half_closed = False
+        self._is_lost = False
         self._limited: LimitedRequest | None = None
         """If its client has limits."""
         self._replies: tuple[pb.ProcessingResponse, ...] = ()
@@ -317,8 +319,9 @@ class Exchange:
 
     def lose_stream(self) -> None:
         """Its stream was lost with the front that held it: the request may be on its way to its
-        server, as with a gateway that ends the stream with our reply."""
-        self._is_half_closed = True
+        server, as with a gateway that ends the stream with our reply, or its response still
+        flows."""
+        self._is_half_closed = self._is_lost = True
 
     def break_off(self, *, is_servers_fault: bool = False) -> None:
         """Mark the exchange as cut off, as Envoy reported."""
@@ -394,7 +397,7 @@ class Exchange:
             if is_held:
                 end = response_feedback.lease_end(
                     self._response,
-                    is_cut=self._is_cut(),
+                    is_cut=self._is_cut() or self._is_lost,
                     is_unsent=self._is_unsent(),
                     is_handed_over=self._is_handed_over(),
                 )

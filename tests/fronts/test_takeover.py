@@ -395,6 +395,39 @@ async def test_who_is_rejected_at_a_takeover_hears_of_it() -> None:
     await eventually(lambda: [reply for reply in call.sent if reply.HasField("immediate_response")])
 
 
+async def test_a_response_that_flows_through_a_lost_front_keeps_its_slot() -> None:
+    """Until a scrape shows the slot free: Envoy passes the response on without the picker."""
+    front, core, call = await one_running("a")
+    address = sent_to(call)
+    assert address is not None
+    call.say(envoy.response_headers(content_type="text/event-stream", served=str(address)))
+    await eventually(lambda: all(each.answered_at for each in core.dispatcher.leases()))
+    front.die()
+    await eventually(lambda: core.rig.records)
+    [lease] = core.dispatcher.leases()
+    assert lease.state is LeaseState.DRAINING
+    assert core.rig.records[0].outcome is Outcome.SERVED
+    fleet = core.rig.fleet
+    fleet.now += 1.0
+    fleet.scrape(address, busy=1)
+    assert core.leased() == [1]
+    fleet.now += 1.0
+    fleet.scrape(address, busy=0)
+    assert core.leased() == [0]
+
+
+async def test_what_runs_at_a_front_that_stops_drains_too() -> None:
+    """Its drain timeout is over: it leaves its core before it ends what is left."""
+    front, core, call = await one_running("a")
+    call.say(envoy.response_headers(content_type="text/event-stream", served=str(sent_to(call))))
+    await eventually(lambda: all(each.answered_at for each in core.dispatcher.leases()))
+    front.calls.stop()
+    call.reset()
+    await eventually(lambda: core.rig.records)
+    [lease] = core.dispatcher.leases()
+    assert lease.state is LeaseState.DRAINING
+
+
 async def test_what_runs_at_a_lost_front_drains() -> None:
     front, core = FakeFront(), FakeCore(1)
     await front.follow(core)

@@ -129,8 +129,8 @@ class Front:
             async with asyncio.timeout(self._settings.drain_timeout_s):
                 while self._calls.requests:  # noqa: ASYNC110 - polled once, at the end
                     await asyncio.sleep(POLL_S)
+        self._calls.stop()  # first: what runs on drains at the core, as no end of it was seen
         await self._server.stop(STOP_GRACE_S)
-        self._calls.stop()
         await asyncio.sleep(0)  # uvloop does not end while a link is open
 
     def _hear(self, message: Message, sockets: list[socket.socket]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from rigs.chaos.script import GLOBAL, MODES, Kind, draw_script
+from rigs.chaos.script import GLOBAL, MODES, OF_MEMBERS, OF_PICKER, OF_PROCESSES, Kind, draw_script
+from rigs.chaos.windows import ALLOWANCES
 from rigs.chaos.wishes import PATIENT_S, draw_wish
 
 SEEDS = range(1, 21)
@@ -26,6 +27,28 @@ def test_twenty_seeds_do_everything_in_every_mode() -> None:
     }
     for kind in Kind:
         assert sum(action.kind is kind for one in scripts for action in one.actions) >= 3, kind
+
+
+def test_a_third_of_the_seeds_are_clusters_and_lose_members_in_place_of_the_picker() -> None:
+    scripts = [draw_script(seed, 60) for seed in range(18)]
+    clusters = [one for one in scripts if one.is_cluster]
+    assert len(clusters) == 6
+    assert {(one.mode, one.is_secure) for one in clusters} == {
+        (mode, is_secure) for mode in MODES for is_secure in (False, True)
+    }
+    for one in scripts:
+        kinds = {action.kind for action in one.actions}
+        assert one.is_cluster is bool(kinds & set(OF_MEMBERS))
+        assert one.is_cluster is not bool(kinds & set(OF_PICKER))
+    without_engine = draw_script(clusters[0].seed, 60, has_engine=False)
+    assert without_engine.fronts and not without_engine.is_cluster
+
+
+def test_what_befalls_processes_members_and_the_engine_never_excuses_a_full_server() -> None:
+    promised = {"full", "twice", "lost", "early", "closed", "log", "leftover", "shutting-down"}
+    for kind in (*OF_PROCESSES, *OF_MEMBERS):
+        allowed = ALLOWANCES.get(kind)
+        assert allowed is None or not allowed.excuses & promised, kind
 
 
 def test_everybody_has_time_to_recover() -> None:

@@ -5,6 +5,8 @@ Rules, each a function from the books to findings:
 - `lost`: every call ended with an answer, or its client left.
 - `unexplained`: an answer that is neither what was requested nor a rejection with a reason has a
   cause: the rig broke the server that had it, or Envoy, or the picker.
+- `spoiled`: no server that the rig let be answered with an error of its own: it got another request
+  than the client had sent.
 - `twice`: at most one server began to answer a request with success, and none served a request
   that the picker refused.
 - `early`: nobody was refused for a wait before that wait was over.
@@ -159,7 +161,9 @@ def _unexplained(index: _Index) -> Iterator[Suspect]:
                 f"{call.body_bytes} bytes {call.error} {details} "
                 f"at {sorted(index.servers_of(call))}"
             )
-            yield _suspect("unexplained", call, text, index.servers_of(call))
+            is_spoiled = any(one.is_whole and one.status >= 400 for one in index.arrivals[call.id])
+            rule = "spoiled" if is_spoiled else "unexplained"
+            yield _suspect(rule, call, text, index.servers_of(call))
 
 
 def _twice(index: _Index) -> Iterator[Suspect]:

@@ -24,10 +24,11 @@ class Allowance:
 
 
 _SERVER = Allowance(
-    excuses=CUT, why="its requests break, and it still gets some until Envoy and the picker notice"
+    excuses=CUT | {"spoiled"},
+    why="its requests break, and it still gets some until Envoy and the picker notice",
 )
 _PICKER = Allowance(
-    excuses=CUT | {"picker-lost", "shutting-down", "picker", "full", "closed"},
+    excuses=CUT | {"spoiled", "picker-lost", "shutting-down", "picker", "full", "closed"},
     why="Envoy fails open where it can; then the new picker must learn what is running, and cannot "
     "see what waits inside a server; the end of a killed picker's log may be lost",
     before_s=0.25,

@@ -107,6 +107,14 @@ SECOND = arrival(server=OTHER, at=10.2)
         ("lost", books(calls=[HUNG])),
         ("unexplained", books(calls=[CUT])),
         ("unexplained", books(calls=[call(is_sound=False)])),
+        (
+            "spoiled",
+            books(
+                calls=[call(status=400, reason="400")],
+                arrivals=[arrival(status=400)],
+                lines=[line(status=400)],
+            ),
+        ),
         ("unexplained", books(calls=[call(**FAILED)], lines=[line(status=503)])),
         ("no-endpoint", rejection("no-endpoint")),
         ("twice", books(arrivals=[arrival(), SECOND])),

@@ -45,7 +45,17 @@ def test_a_third_of_the_seeds_are_clusters_and_lose_members_in_place_of_the_pick
 
 
 def test_what_befalls_processes_members_and_the_engine_never_excuses_a_full_server() -> None:
-    promised = {"full", "twice", "lost", "early", "closed", "log", "leftover", "shutting-down"}
+    promised = {
+        "full",
+        "twice",
+        "lost",
+        "early",
+        "closed",
+        "log",
+        "leftover",
+        "shutting-down",
+        "spoiled",
+    }
     for kind in (*OF_PROCESSES, *OF_MEMBERS):
         allowed = ALLOWANCES.get(kind)
         assert allowed is None or not allowed.excuses & promised, kind

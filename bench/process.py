@@ -13,8 +13,8 @@ def cpu_seconds(pid: int) -> float:
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory that the process has in use now."""
+    """Memory that the process has in use now. Raises `OSError` if it has ended."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
-    raise ValueError(f"process {pid} reports no VmRSS")
+    raise ProcessLookupError(f"process {pid} reports no VmRSS")

@@ -13,6 +13,7 @@ from extproc.core.address import Address
 from extproc.keeper.command import server_command
 from extproc.keeper.slot_cache import Server
 from extproc.keeper.trial import prove
+from scraper.llama.transport import LlamaTransport, no_tls
 
 if TYPE_CHECKING:
     from extproc.keeper.models_file import ModelEntry
@@ -38,15 +39,14 @@ class ServerClient:
         """Wait until it says that it has loaded its model."""
         async with self._session() as session:
             while True:
-                # anyio raises AttributeError for a connection that was reset as it was made.
-                with suppress(httpx.HTTPError, AttributeError):
+                with suppress(httpx.HTTPError):
                     if (await session.get("/health")).status_code == httpx.codes.OK:
                         return
                 await asyncio.sleep(READY_POLL_S)
 
     async def until_idle(self, limit_s: float) -> None:
         """Wait until its own word is that no slot is busy, at most `limit_s`."""
-        with suppress(TimeoutError, httpx.HTTPError, ValueError, AttributeError):
+        with suppress(TimeoutError, httpx.HTTPError, ValueError):
             async with asyncio.timeout(limit_s), self._session() as session:
                 while True:
                     answer = await session.get("/slots")
@@ -82,6 +82,6 @@ class ServerClient:
         return httpx.AsyncClient(
             base_url=f"http://{self._address}",
             timeout=REQUEST_TIMEOUT_S,
-            trust_env=False,
+            transport=LlamaTransport(no_tls()),
             headers={"authorization": f"Bearer {key}"} if key else {},
         )

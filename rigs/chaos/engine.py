@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from extproc.demo.port import free_ports
 from extproc.demo.process import Child
+from rigs.chaos.member import HOST, READY_S
+from rigs.chaos.processes import listens
 from tests.fakes.valkey import PROGRAM
-
-READY_S = 60.0
-HOST = "127.0.0.1"
 
 
 class Engine:
@@ -42,18 +41,10 @@ class Engine:
                 *("--appendonly", "no", "--dir", self._folder),
             ],
         )
-        await self.child.wait_ready(self._listens, timeout_s=READY_S)
+        await self.child.wait_ready(partial(listens, self._port), timeout_s=READY_S)
 
     async def end(self, number: signal.Signals) -> None:
         """SIGKILL or SIGTERM; returns when it is gone."""
         assert self.child is not None
         os.kill(self.child.pid, number)
         await self.child.wait()
-
-    async def _listens(self) -> bool:
-        try:
-            _, writer = await asyncio.open_connection(HOST, self._port)
-        except OSError:
-            return False
-        writer.close()
-        return True

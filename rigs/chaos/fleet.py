@@ -1,6 +1,5 @@
 """The servers of a run behind their fronts, with their agents, and how processes are started."""
 
-import asyncio
 import json
 import os
 import signal
@@ -8,6 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from extproc.demo.process import Child, Children
 from rigs.chaos.front import Front
 from rigs.chaos.launch import CENSUS, CLOCK
 from rigs.chaos.member import HOST, READY_S
+from rigs.chaos.processes import listens
 from rigs.chaos.records import Arrival
 from rigs.chaos.security import Security
 
@@ -106,15 +107,7 @@ class Fleet:
         """Start its process, and let its front in when it listens."""
         server.child = await self.start(server.name, server.command)
 
-        async def listens() -> bool:
-            try:
-                _, writer = await asyncio.open_connection(HOST, server.backend)
-            except OSError:
-                return False
-            writer.close()
-            return True
-
-        await server.child.wait_ready(listens, timeout_s=READY_S)
+        await server.child.wait_ready(partial(listens, server.backend), timeout_s=READY_S)
         await server.front.open()
 
     async def stop_server(self, server: Server, grace_s: float) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench.process import resident_bytes
+from extproc.demo.port import LOOPBACK
+
+MIB = 1024 * 1024
 LAUNCHED = "rigs.chaos.launch"
 SERVING = frozenset({"serve", "process"})
 
@@ -17,10 +22,17 @@ def descriptors(pid: int) -> int:
 
 def resident_mib(pid: int) -> float:
     """Its memory. Raises `OSError` if it has ended."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    raise ProcessLookupError(f"process {pid} reports no VmRSS")
+    return resident_bytes(pid) / MIB
+
+
+async def listens(port: int) -> bool:
+    """Whether somebody accepts connections there."""
+    try:
+        _, writer = await asyncio.open_connection(LOOPBACK, port)
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 def family(supervisor: int) -> dict[int, str]:

@@ -11,17 +11,15 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache, lru_cache
+from functools import lru_cache
 
-import httpcore
 import httpx
 
 from extproc.security.authorization import authorization_of
-from scraper.llama.interim_limit import InterimLimitBackend
+from scraper.llama.transport import MAX_CONNECTIONS, LlamaTransport, no_tls
 from scraper.target import EndpointTarget
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
-MAX_CONNECTIONS = 4
 MAX_PREPARED = 64
 MAX_CONTEXTS = 16
 LOST_S = 0.1
@@ -108,8 +106,8 @@ class LlamaClient:
         self._timeouts = timeouts
         self._clock = clock
         self._lost_s = lost_s
-        self._transport = _Transport(
-            _verified(target.ca_file, target.ca_digest) if target.is_tls else _no_tls()
+        self._transport = LlamaTransport(
+            _verified(target.ca_file, target.ca_digest) if target.is_tls else no_tls()
         )
         self._headers = {
             "User-Agent": "coxswain",
@@ -237,20 +235,6 @@ class LlamaClient:
         return True
 
 
-class _Transport(httpx.AsyncHTTPTransport):
-    """httpx's transport with our own network backend, for which it has no argument."""
-
-    def __init__(self, tls: ssl.SSLContext) -> None:
-        super().__init__(verify=tls, trust_env=False)
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=tls,
-            max_connections=MAX_CONNECTIONS,
-            max_keepalive_connections=MAX_CONNECTIONS,
-            keepalive_expiry=None,
-            network_backend=InterimLimitBackend(httpcore.AnyIOBackend()),
-        )
-
-
 async def _read(response: httpx.Response) -> bytes | None:
     """The body, or None if it is too large or compressed although that was not accepted."""
     if response.headers.get("content-encoding", "identity") != "identity":
@@ -296,9 +280,3 @@ def _shown(path: str) -> str:
 def _verified(ca_file: str | None, _digest: str) -> ssl.SSLContext:
     """Cached: reading CA files is slow, and many servers share them."""
     return ssl.create_default_context(cafile=ca_file)
-
-
-@cache
-def _no_tls() -> ssl.SSLContext:
-    """One empty context for plain http: httpx wants one, and even that takes a millisecond."""
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

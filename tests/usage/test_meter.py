@@ -21,6 +21,7 @@ from extproc.usage import meter as module
 from extproc.usage.counts import UsageCounts, UsageKey
 from extproc.usage.ended_tasks import SETTLE_S, UNSHOWN_S
 from extproc.usage.meter import WAIT_S, UsageMeter
+from extproc.usage.server_books import Leases
 from extproc.usage.tally import Tally
 from tests.telemetry.records import ADDRESS, record
 
@@ -34,7 +35,7 @@ COUNTED = UsageCounts(
 class Metered:
     """A meter with a clock of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, leases: Leases | None = None) -> None:
         self.now = 12.0
         self.tally = Tally()
         self.heard: list[UsageCounts] = []
@@ -44,6 +45,7 @@ class Metered:
             lambda: 7200.0,
             lambda _: "tiny",
             lambda _, counts: self.heard.append(counts),
+            leases,
         )
 
     def ended(self, **changes: Any) -> ExchangeRecord:
@@ -239,16 +241,8 @@ class Reconciled(Metered):
     """A meter that reads the counters of one server, which has processed 40 tokens by now."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(Idle())
         self.processed, self.cached, self.generated = 40, 0, 30
-        self.meter = UsageMeter(
-            self.tally,
-            lambda: self.now,
-            lambda: 7200.0,
-            lambda _: "tiny",
-            lambda _, counts: self.heard.append(counts),
-            Idle(),
-        )
         self.meter.observe(scrape(self.now))
         self.read()
 

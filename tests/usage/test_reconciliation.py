@@ -244,7 +244,7 @@ def test_the_sums_stay_within_the_rounding_of_the_counters(server: Server) -> No
 
 
 def test_random_runs_are_exact() -> None:
-    """Whoever leaves, once the counters were read after it."""
+    """Any request that was left, once the counters were read after it."""
     random = Random(5)
     for _ in range(50):
         server = Server()

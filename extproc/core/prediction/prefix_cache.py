@@ -11,7 +11,7 @@ blocks before it are remembered too.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -49,14 +49,7 @@ class PrefixCacheModel:
 
     def depth(self, chain: Sequence[int]) -> int:
         """The number of leading blocks of the chain that are remembered, expected or not."""
-        low, high = 0, len(chain)
-        while low < high:
-            middle = (low + high + 1) // 2
-            if chain[middle - 1] in self.blocks:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        return _depth(chain, self.blocks)
 
     def age(self, block: int) -> int:
         """Blocks processed since this one; raises `KeyError` if it is not remembered."""
@@ -195,7 +188,7 @@ class PrefixIndex:
 
         Starts at the deepest block that any endpoint remembers, and goes towards the beginning.
         """
-        low = self._depth(chain)
+        low = _depth(chain, self._holders)
         found: dict[Address, None] = {}
         while low and len(found) < limit:
             holders = self._holders[chain[low - 1]]
@@ -209,23 +202,12 @@ class PrefixIndex:
     def longest_hit(self, chain: Sequence[int]) -> int:
         """How many leading blocks of the chain are expected in the cache of one of the endpoints
         that remember most of it."""
-        depth = self._depth(chain)
+        depth = _depth(chain, self._holders)
         if not depth:
             return 0
         holders = self._holders[chain[depth - 1]]
         address = next(iter(holders)) if isinstance(holders, dict) else holders
         return self._memories[address].expected_hit(chain, depth)
-
-    def _depth(self, chain: Sequence[int]) -> int:
-        """The number of leading blocks of the chain that any endpoint remembers."""
-        low, high = 0, len(chain)
-        while low < high:
-            middle = (low + high + 1) // 2
-            if chain[middle - 1] in self._holders:
-                low = middle
-            else:
-                high = middle - 1
-        return low
 
     def _hold(self, block: int, address: Address) -> None:
         holders = self._holders.get(block)
@@ -245,3 +227,15 @@ class PrefixIndex:
             (self._holders[block],) = holders
         elif holders == address:
             del self._holders[block]
+
+
+def _depth(chain: Sequence[int], known: Container[int]) -> int:
+    """The number of leading blocks of the chain that are known: where one is, all before it are."""
+    low, high = 0, len(chain)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if chain[middle - 1] in known:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -6,7 +6,8 @@ no key that its configuration does not send. So each cluster that we print or se
 it sends keys. A server that needs more is withheld from that Envoy: it hears neither the address
 nor the key. What one Envoy cannot reach as it should is routable through none.
 
-    nothing heard yet               nothing is known: servers with needs wait
+    nothing heard yet               nothing is known: servers with needs wait, but for those that
+                                    the Envoys of the process before reached
     Envoys are connected            known is what all of them are able to do
     the last one left               known stays, for an Envoy without a stream serves on
 """
@@ -95,6 +96,7 @@ class EnvoyCapabilities:
     def __init__(self) -> None:
         self._streams: dict[int, frozenset[str]] = {}
         self._is_heard = False
+        self._reached: set[Address] = set()
         self.known: frozenset[str] = frozenset()
         """The capabilities that all Envoys have."""
         self.refused: frozenset[str] = frozenset()
@@ -109,13 +111,18 @@ class EnvoyCapabilities:
         self._streams.pop(stream, None)
         self._settle()
 
+    def expect(self, reached: Iterable[Address]) -> None:
+        """The Envoys of the process before reach these endpoints; they count until the first of
+        these Envoys is heard."""
+        self._reached.update(reached)
+
     def obstacle(self, member: Member) -> Issue | None:
         """Why this endpoint is withheld; None if it is not."""
         missing = needs(member) - self.known
         if not missing:
             return None
         if not self._is_heard:
-            return UNHEARD
+            return None if member.address in self._reached else UNHEARD
         if missing & self.refused:
             return REFUSED
         return LACKS_KEYS if missing == {KEYS} else LACKS_TLS

@@ -117,7 +117,11 @@ class EndpointDiscovery:
     def expect(self, known: Iterable[Address]) -> None:
         """This process takes the place of another one, which has sent Envoys `known`: what
         they do not know gets no request before they had time to subscribe."""
-        self._apply(self._acknowledgements.expect(known))
+        known = tuple(known)
+        shift = self._acknowledgements.expect(known)
+        self._abilities.expect(known)
+        self._withhold()
+        self._apply(shift)
 
     def may_subscribe(self) -> None:
         """The Envoys that are expected are heard from now on."""

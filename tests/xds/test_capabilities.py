@@ -61,6 +61,15 @@ def test_what_one_envoy_cannot_do_counts_for_all() -> None:
     assert abilities.obstacle(BOTH) is None
 
 
+def test_what_envoys_reached_before_needs_no_word_of_theirs_until_they_give_one() -> None:
+    abilities = EnvoyCapabilities()
+    abilities.expect([ADDRESS])
+    elsewhere = Member(Address("10.0.0.2", 8080), tls_profile="tls-a")
+    assert (abilities.obstacle(SECURE), abilities.obstacle(elsewhere)) == (None, UNHEARD)
+    abilities.connect(1, frozenset({"tls-b"}))
+    assert abilities.obstacle(SECURE) is LACKS_TLS
+
+
 def test_cas_that_an_envoy_rejects_are_reported_as_that() -> None:
     """With no requests where it knows none for the server, and with those from before else."""
     abilities = EnvoyCapabilities()

@@ -240,6 +240,29 @@ async def test_a_process_that_takes_over_waits_for_envoys_to_know_what_is_new() 
     await subject.server.stop(0.0)
 
 
+async def test_a_process_that_takes_over_uses_servers_with_tls_at_once() -> None:
+    """Which TLS the Envoys have, it hears when they subscribe again; queued requests do not wait
+    for that. B was not sent to them."""
+    subject = Served(grace_s=0.05)
+    subject.discovery.open()
+    subject.discovery.expect(())
+    await subject.server.start()
+    subject.set_members(Member(A, tls_profile="tls-a"), Member(B, tls_profile="tls-a"))
+    await eventually(lambda: subject.fleet.issues.get(A) is UNHEARD)
+    assert subject.fleet.routable == {A: False, B: False}
+    subject.discovery.expect([A])
+    assert subject.fleet.routable == {A: True, B: False}
+    assert subject.fleet.issues == {A: None, B: UNHEARD}
+    subject.discovery.may_subscribe()
+    async with DiscoveryClient(subject.port, metadata=((HEADER, "tls-a"),)) as envoy:
+        envoy.ask("llama")
+        await envoy.read_and_acknowledge()
+        await subject.fleet.becomes(B, True)
+    assert subject.fleet.routable[A]
+    subject.discovery.close()
+    await subject.server.stop(0.0)
+
+
 async def test_a_lost_envoy_is_waited_for_no_more(served: Served) -> None:
     """It is cancelled while an endpoint waits for it."""
     async with DiscoveryClient(served.port) as envoy:

@@ -55,7 +55,7 @@ MAX_SIMILAR: Final = 1024
 """Bounds of the memory, of which the least recently learned are forgotten: about 5 MB together."""
 MIN_SAMPLES: Final = 50.0
 """With fewer samples of a model, or of a group, nothing is known of it."""
-MAX_LEARNED_A_SECOND: Final = 100
+MAX_LEARNED_A_SECOND: Final = 50
 """A sample of all requests shows as much as all of them."""
 ERROR_STEP: Final = 0.05
 """The width of a bucket of the errors that are reported, in natural logarithms."""
@@ -204,16 +204,18 @@ class AnswerSizes:
 
     def _effect_of_beginning(self, features: SizeFeatures, shares: list[float]) -> float:
         """The effects of the prompt's beginnings together."""
-        blocks, traits, effects = features.blocks, features.traits, self._effects
+        blocks, effects = features.blocks, self._effects
         total, kind = 0.0, BEGINNING
         for depth in DEPTHS:
             if depth > len(blocks):
                 break
-            effect = effects.get((blocks[depth - 1], traits))
-            if effect is None:
-                break  # deeper ones are not known either
-            total += shares[kind] * effect.value
+            share = shares[kind]
             kind += 1
+            if share:
+                effect = effects.get(blocks[depth - 1])
+                if effect is None:
+                    break  # deeper ones are not known either
+                total += share * effect.value
         return total
 
     def learn(self, features: SizeFeatures, tokens: float) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from statistics import median
-from typing import NamedTuple
 
 from extproc.core.address import Address
 from extproc.core.observation import SlotReading
@@ -34,15 +33,33 @@ def refresh_s(endpoints: int) -> float:
     return max(1.0, endpoints / 500)
 
 
-class LatencyEstimate(NamedTuple):
-    """The estimates for one endpoint, all in seconds."""
+class LatencyEstimate:
+    """The estimates for one endpoint, all in seconds but `answer_tokens`; never changed."""
 
-    fixed_s: float = 0.1
-    prefill_s: float = 0.0005
-    decode_s: float = 0.03
-    decode_slope_s: float = 0.001
-    answer_tokens: float = 200.0
-    slot_s: float = 5.0
+    __slots__ = (
+        "answer_tokens",
+        "decode_s",
+        "decode_slope_s",
+        "fixed_s",
+        "prefill_s",
+        "slot_s",
+    )
+
+    def __init__(
+        self,
+        fixed_s: float,
+        prefill_s: float,
+        decode_s: float,
+        decode_slope_s: float,
+        answer_tokens: float,
+        slot_s: float,
+    ) -> None:
+        self.fixed_s = fixed_s
+        self.prefill_s = prefill_s
+        self.decode_s = decode_s
+        self.decode_slope_s = decode_slope_s
+        self.answer_tokens = answer_tokens
+        self.slot_s = slot_s
 
     def first_token_s(self, uncached_tokens: float) -> float:
         """Seconds to the first token, with this number of tokens that are not cached."""
@@ -53,7 +70,14 @@ class LatencyEstimate(NamedTuple):
         return self.decode_s + self.decode_slope_s * busy_slots
 
 
-DEFAULT_ESTIMATE = LatencyEstimate()
+DEFAULT_ESTIMATE = LatencyEstimate(
+    fixed_s=0.1,
+    prefill_s=0.0005,
+    decode_s=0.03,
+    decode_slope_s=0.001,
+    answer_tokens=200.0,
+    slot_s=5.0,
+)
 
 
 class EndpointLatency:
@@ -281,8 +305,13 @@ class LatencyModel:
 
 
 def _median_of(estimates: list[LatencyEstimate]) -> LatencyEstimate:
-    return (
-        LatencyEstimate(*(median(numbers) for numbers in zip(*estimates, strict=True)))
-        if estimates
-        else DEFAULT_ESTIMATE
+    if not estimates:
+        return DEFAULT_ESTIMATE
+    return LatencyEstimate(
+        fixed_s=median(one.fixed_s for one in estimates),
+        prefill_s=median(one.prefill_s for one in estimates),
+        decode_s=median(one.decode_s for one in estimates),
+        decode_slope_s=median(one.decode_slope_s for one in estimates),
+        answer_tokens=median(one.answer_tokens for one in estimates),
+        slot_s=median(one.slot_s for one in estimates),
     )

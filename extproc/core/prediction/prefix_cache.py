@@ -11,9 +11,9 @@ blocks before it are remembered too.
 """
 
 from collections import OrderedDict
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from extproc.core.address import Address
 
@@ -47,7 +47,7 @@ class PrefixCacheModel:
         self.read = 0
         """Uncached blocks that it ever processed: the clock of ages."""
 
-    def depth(self, chain: Sequence[int]) -> int:
+    def depth(self, chain: tuple[int, ...]) -> int:
         """The number of leading blocks of the chain that are remembered, expected or not."""
         return _depth(chain, self.blocks)
 
@@ -55,7 +55,7 @@ class PrefixCacheModel:
         """Blocks processed since this one; raises `KeyError` if it is not remembered."""
         return self.read - self.blocks[block]
 
-    def expected_hit(self, chain: Sequence[int], depth: int) -> int:
+    def expected_hit(self, chain: tuple[int, ...], depth: int) -> int:
         """How many of the first `depth` blocks are expected in the cache."""
         if depth and self.age(chain[depth - 1]) <= self.capacity:
             return depth
@@ -68,14 +68,14 @@ class PrefixCacheModel:
                 high = middle - 1
         return low
 
-    def optimistic_hit(self, chain: Sequence[int], depth: int) -> float:
+    def optimistic_hit(self, chain: tuple[int, ...], depth: int) -> float:
         """The same, with a share of the blocks beyond the capacity, so that they are tried."""
         held = self.expected_hit(chain, depth)
         if held == depth or self.age(chain[depth - 1]) > GHOST_REACH * self.capacity:
             return float(held)
         return held + GHOST_CREDIT * (depth - held)
 
-    def segments(self, chain: Sequence[int], depth: int) -> tuple[Segment, ...]:
+    def segments(self, chain: tuple[int, ...], depth: int) -> tuple[Segment, ...]:
         """The first `depth` blocks by age: the end of each segment, and the age of its blocks."""
         found = []
         start = 0
@@ -94,7 +94,7 @@ class PrefixCacheModel:
 
     def correct(
         self,
-        chain: Sequence[int],
+        chain: tuple[int, ...],
         segments: Sequence[Segment],
         found_blocks: float,
         *,
@@ -140,7 +140,7 @@ class PrefixIndex:
         """The cache model of one endpoint; None if it processed nothing."""
         return self._memories.get(address)
 
-    def learn(self, address: Address, chain: Sequence[int], capacity: float) -> None:
+    def learn(self, address: Address, chain: tuple[int, ...], capacity: float) -> None:
         """An endpoint has processed this chain: all of it is cached now.
 
         `capacity` (in blocks) is assumed for an endpoint without a cache model.
@@ -183,7 +183,7 @@ class PrefixIndex:
         for block in memory.blocks if memory is not None else ():
             self._drop(block, address)
 
-    def holders(self, chain: Sequence[int], limit: int) -> list[Address]:
+    def holders(self, chain: tuple[int, ...], limit: int) -> list[Address]:
         """Up to `limit` endpoints that remember most of the chain's beginning, best first.
 
         Starts at the deepest block that any endpoint remembers, and goes towards the beginning.
@@ -199,7 +199,7 @@ class PrefixIndex:
             low = low * 3 // 4
         return list(islice(found, limit))
 
-    def longest_hit(self, chain: Sequence[int]) -> int:
+    def longest_hit(self, chain: tuple[int, ...]) -> int:
         """How many leading blocks of the chain are expected in the cache of one of the endpoints
         that remember most of it."""
         depth = _depth(chain, self._holders)
@@ -229,7 +229,7 @@ class PrefixIndex:
             del self._holders[block]
 
 
-def _depth(chain: Sequence[int], known: Container[int]) -> int:
+def _depth(chain: tuple[int, ...], known: dict[int, Any]) -> int:
     """The number of leading blocks of the chain that are known: where one is, all before it are."""
     low, high = 0, len(chain)
     while low < high:

@@ -3,7 +3,7 @@
 From general to specific: the path with its grammar, tools and media; the objective; the tenant's
 flow; `max_tokens` as that flow uses it; the length of the prompt; the beginning of the prompt, at
 depths that double. The hashes of the prefix index identify beginnings: they hold the model and the
-adapters, but no text.
+adapters, but no text. What beginnings share beside their path is left to the general features.
 """
 
 from typing import Final
@@ -20,8 +20,9 @@ UNKNOWN: Final = -1
 
 FlowName = tuple[str, str, str]
 """The objective, the tenant and its name for a part of its requests."""
-FeatureKey = tuple[object, ...]
-"""Equal for requests that share the feature, and for no other feature."""
+FeatureKey = tuple[object, ...] | int
+"""Equal for requests that share the feature, and for no other feature. A beginning is its last
+block's hash alone, so that nothing is built to look it up."""
 SimilarKey = tuple[str, str, str, str, str, int, int]
 """Model, traits, objective, tenant, its name for a part of its requests, and the magnitudes of
 `max_tokens` and of the prompt's length: equal for requests that share all general features."""
@@ -43,10 +44,6 @@ class SizeFeatures:
     @property
     def model(self) -> str:
         return self.similar[0]
-
-    @property
-    def traits(self) -> str:
-        return self.similar[1]
 
     @property
     def flow(self) -> FlowName:
@@ -83,9 +80,9 @@ class SizeFeatures:
     @property
     def beginnings(self) -> list[tuple[int, FeatureKey]]:
         """The prompt's beginnings at each depth that it has, with their kinds."""
-        blocks, traits = self.blocks, self.traits
+        blocks = self.blocks
         return [
-            (BEGINNING + number, (blocks[depth - 1], traits))
+            (BEGINNING + number, blocks[depth - 1])
             for number, depth in enumerate(DEPTHS)
             if depth <= len(blocks)
         ]

@@ -141,17 +141,20 @@ class SizedFlowQueue(FlowQueue):
     the order is passed by no other of its flow. Every call is O(log tickets), amortised.
     """
 
-    __slots__ = ("_by_size", "_queue_order")
+    __slots__ = ("_by_size", "_max_overtaken_s")
 
     def __init__(self, queue_order: QueueOrder) -> None:
         super().__init__()
-        self._queue_order = queue_order
-        self._by_size: dict[Flow, list[tuple[int, int, Ticket]]] = {}
+        self._max_overtaken_s = queue_order.max_overtaken_s
+        self._by_size: dict[Flow, list[tuple[int, int]]] = {}
+        """Of each flow a heap of size classes and ticket numbers, of which some have left."""
 
     def enter(self, ticket: Ticket, *, is_back: bool) -> None:
         super().enter(ticket, is_back=is_back)
-        heap = self._by_size.setdefault(ticket.flow, [])
-        heapq.heappush(heap, (ticket.size_class, ticket.id, ticket))
+        heap = self._by_size.get(ticket.flow)
+        if heap is None:
+            heap = self._by_size[ticket.flow] = []
+        heapq.heappush(heap, (ticket.size_class, ticket.id))
 
     def leave(self, ticket: Ticket) -> None:
         super().leave(ticket)
@@ -160,17 +163,17 @@ class SizedFlowQueue(FlowQueue):
             del self._by_size[ticket.flow]
         elif len(self._by_size[ticket.flow]) > 2 * len(tickets) + SLACK:
             self._by_size[ticket.flow] = sorted(
-                (each.size_class, each.id, each) for each in tickets.values()
+                (each.size_class, each.id) for each in tickets.values()
             )
 
     def head(self, now: float) -> Ticket:
         first = self.first()
-        if now >= self._queue_order.overtaken_until(first.entered_at):
+        if now >= first.entered_at + self._max_overtaken_s:
             return first
         heap, tickets = self._by_size[first.flow], self._flows[first.flow]
         while heap[0][1] not in tickets:
             heapq.heappop(heap)
-        return heap[0][2]
+        return tickets[heap[0][1]]
 
 
 class TenantQueue:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from extproc.core.address import Address
 from extproc.core.objective import Criticality, Objective
@@ -15,15 +15,10 @@ if TYPE_CHECKING:
     from extproc.core.queue.constraint_queue import ConstraintQueue
 
 
-class ExpectedSize(NamedTuple):
-    """The slot-seconds that a request is expected to take, 0 if unknown, and the class of its size:
-    a lower one is served first where the order is by size."""
-
-    slot_s: float = 0.0
-    size_class: int = 0
-
-
-UNKNOWN_SIZE: Final = ExpectedSize()
+ExpectedSize = tuple[float, int]
+"""The slot-seconds that a request is expected to take, 0 if unknown, and the class of its size: a
+lower one is served first where the order is by size."""
+UNKNOWN_SIZE: Final = (0.0, 0)
 
 
 class Ticket:

@@ -190,7 +190,7 @@ class Dispatcher(Introspection):
             picked = lease.address
             endpoint = self.fleet.get(address)
             assert endpoint is not None
-            pool = slot_pool(endpoint, self.ledger.endpoint_slots(address), lease.model).model
+            _, pool, _ = slot_pool(endpoint, self.ledger.endpoint_slots(address), lease.model)
             self.ledger.move(lease, address, now, pool)
             try:
                 self.state.outliers.moved(lease, picked, now)

@@ -131,8 +131,8 @@ def _resolution_details(
     debt_s = state.fairness.debt_s(flow)
     details["fairness_debt_s"] = f"{debt_s:.1f}"
     if state.sizes is not None:
-        size = expected_size(state, state.sizes, resolved, request, now)
-        known = f"expected to take {size.slot_s:.2g} slot-seconds" if size.slot_s else "not known"
+        slot_s, _ = expected_size(state, state.sizes, resolved, request, now)
+        known = f"expected to take {slot_s:.2g} slot-seconds" if slot_s else "not known"
         details["queue_order"] = "shortest expected first, within its flow"
         details["size"] = known
     return details

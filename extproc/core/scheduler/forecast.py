@@ -304,9 +304,8 @@ class Forecast:
         for address, slots in ranking.members():
             endpoint = state.fleet.get(address)
             assert endpoint is not None, "only members are ranked"
-            pool = slot_pool(
-                endpoint, state.ledger.endpoint_slots(address), constraints.model
-            ).slots
+            endpoint_slots = state.ledger.endpoint_slots(address)
+            pool, _, _ = slot_pool(endpoint, endpoint_slots, constraints.model)
             if has_learned:
                 slot_s = max(1e-3, state.latency.estimate(address, now).slot_s)
                 rate += max(0, slots - pool.foreign_slots) / slot_s

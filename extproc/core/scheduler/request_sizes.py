@@ -1,6 +1,6 @@
 """The sizes of requests, in slot-seconds: how they compare, and how many of each are queued."""
 
-from math import log2
+from math import floor, log
 from typing import Final
 
 from extproc.core.prediction.answer_sizes import AnswerSizes
@@ -8,6 +8,7 @@ from extproc.core.prediction.decaying_histogram import DecayingHistogram
 from extproc.core.prediction.statistics import DecayingMean
 from extproc.core.queue.ticket import UNKNOWN_SIZE, ExpectedSize
 
+LN_2: Final = log(2.0)
 CLASSES_A_DOUBLING: Final = 1
 """Sizes of one class keep their order of arrival: a smaller difference is none for an estimate."""
 
@@ -34,11 +35,12 @@ class RequestSizes:
         usual_s = self.usual_slot_s
         if slot_s <= 0.0 or usual_s <= 0.0:
             return UNKNOWN_SIZE
-        return ExpectedSize(slot_s, round(CLASSES_A_DOUBLING * log2(slot_s / usual_s)))
+        return slot_s, floor(CLASSES_A_DOUBLING / LN_2 * log(slot_s / usual_s) + 0.5)
 
     def queued(self, size: ExpectedSize) -> None:
         """A request of that size was queued."""
-        self._queued.add(size.size_class, size.slot_s)
+        slot_s, size_class = size
+        self._queued.add(size_class, slot_s)
 
     def ended(self, used_slot_s: float) -> None:
         """A request ended that took its slots for that time."""

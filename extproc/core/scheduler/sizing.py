@@ -7,6 +7,8 @@ that will serve the request is not known while it is queued. Only `queue.discipl
 shortest_expected` uses sizes; without it nothing is learned.
 """
 
+from math import floor
+
 from extproc.core.prediction.size_features import SizeFeatures, features_of
 from extproc.core.queue.ticket import ExpectedSize
 from extproc.core.request import Request
@@ -39,7 +41,7 @@ def _slot_s(
     if tokens is None:
         return 0.0
     estimate = state.latency.typical(now)
-    busy_slots = max(1, round(len(state.in_flight) / max(1, len(state.fleet))))
+    busy_slots = max(1, floor(len(state.in_flight) / max(1, len(state.fleet)) + 0.5))
     answer_s = tokens * estimate.token_s(busy_slots)
     return request.weight_slots * (estimate.first_token_s(uncached_tokens) + answer_s)
 

@@ -331,7 +331,7 @@ class SlotAllocator(Settlements):
             ticket = self._state.queue.holder(pool.reservation)
             if (
                 is_eligible(ticket.constraints, endpoint)
-                and slot_pool(endpoint, endpoint_slots, ticket.constraints.model).slots is pool
+                and slot_pool(endpoint, endpoint_slots, ticket.constraints.model)[0] is pool
             ):
                 continue
             self._state.queue.cancel_reservation(ticket)

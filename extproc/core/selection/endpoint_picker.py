@@ -115,7 +115,7 @@ class EndpointPicker:
         candidates = dict.fromkeys(ranking.free(LEAST_LOADED, request.weight_slots))
         candidates.update(dict.fromkeys(self._known_to(request, now)))
         ttft_s = ttft_limit_s(resolved, request)
-        is_loaded = self._pool(best, resolved).is_loaded
+        _, _, is_loaded = self._pool(best, resolved)
         scored: list[ScoredSelection] = []
         for address in candidates:
             if address not in ranking:
@@ -228,12 +228,12 @@ class EndpointPicker:
         if cost.saved_s and self._usage_share.is_overused(
             address, pool.slots, self._fair(ranking, now), now
         ):
-            uncached_s = cost.first_token_s + cost.saved_s
-            return cost._replace(first_token_s=uncached_s, saved_s=0.0, forgone_s=cost.saved_s)
+            cost.forgo_cache()
         return cost
 
     def _slots(self, address: Address, resolved: ResolvedRequest) -> EndpointSlots:
-        return self._pool(address, resolved).slots
+        slots, _, _ = self._pool(address, resolved)
+        return slots
 
     def _pool(self, address: Address, resolved: ResolvedRequest) -> SlotPool:
         endpoint = self._fleet.get(address)

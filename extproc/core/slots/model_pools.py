@@ -8,7 +8,6 @@ read is in no pool, but counts for the endpoint.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
 
 from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.observation import Observation
@@ -80,25 +79,21 @@ def _fill(endpoint_slots: EndpointSlots, pool: EndpointSlots, pool_slots: int) -
             endpoint_slots.leased_slots += more
 
 
-class SlotPool(NamedTuple):
-    """The slots for a request at an endpoint: `model` is the name of the model pool, if any;
-    pools of loaded models are preferred."""
-
-    slots: EndpointSlots
-    model: str | None = None
-    is_loaded: bool = True
+SlotPool = tuple[EndpointSlots, str | None, bool]
+"""The slots for a request at an endpoint, the name of their model pool, if any, and whether its
+model is loaded: pools of loaded models are preferred."""
 
 
 def slot_pool(endpoint: Endpoint, endpoint_slots: EndpointSlots, model: str | None) -> SlotPool:
     """The slots for that model at an eligible endpoint."""
     if not endpoint_slots.model_pools:
-        return SlotPool(endpoint_slots)
+        return endpoint_slots, None, True
     if model is None:
-        return SlotPool(endpoint_slots, is_loaded=False)  # the request's model is not known
+        return endpoint_slots, None, False  # the request's model is not known
     reading = endpoint.models_by_name.get(model)
     if reading is None:
-        return SlotPool(endpoint_slots)
-    return SlotPool(endpoint_slots.pool(reading.name), reading.name, reading.is_loaded)
+        return endpoint_slots, None, True
+    return endpoint_slots.pool(reading.name), reading.name, reading.is_loaded
 
 
 def available_pool(

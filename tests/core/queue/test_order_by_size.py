@@ -15,7 +15,7 @@ from extproc.core.queue.fair_queueing import FairQueueing
 from extproc.core.queue.flow_order import ARRIVAL_ORDER, Discipline, QueueOrder
 from extproc.core.queue.request_queue import RequestQueue
 from extproc.core.queue.slo_attainment import SloAttainment
-from extproc.core.queue.ticket import ExpectedSize, Ticket
+from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
 from extproc.core.resolved_request import ResolvedRequest
 
@@ -62,7 +62,7 @@ class Line:
     ) -> Ticket:
         request = Request(id="r", timeout_s=1e9, tenant=tenant, fairness_id=flow)
         resolved = ResolvedRequest(constraints=constraints, objective=objective)
-        return self.queue.enter(request, now, resolved, ExpectedSize(2.0**size_class, size_class))
+        return self.queue.enter(request, now, resolved, (2.0**size_class, size_class))
 
     def next(self, now: float) -> Ticket:
         queue = self.queue.constraint_queue(ONE)
@@ -202,3 +202,21 @@ def test_stale_entries_do_not_accumulate() -> None:
     (tenants,) = queue.queues.values()
     ((_, flows),) = tenants.tenants()
     assert len(flows._by_size[line.next(0.0).flow]) < 200  # type: ignore[attr-defined]
+
+
+def test_who_returns_keeps_its_arrival_position_among_its_size() -> None:
+    """Thousands return together when the last server of their model is gone."""
+    line = Line(BY_SIZE)
+    tickets = [line.enter(number % 2, 0.0) for number in range(8)]
+    queue = line.queue.constraint_queue(ONE)
+    assert queue is not None
+    back = tickets[:6]
+    for ticket in back:
+        queue.leave(ticket)
+    for ticket in reversed(back):
+        queue.enter(ticket, is_back=True)
+    order = []
+    for _ in tickets:
+        order.append(line.next(0.0))
+        line.queue.leave(order[-1])
+    assert order == sorted(tickets, key=lambda one: (one.size_class, one.id))

@@ -13,6 +13,7 @@ from extproc.core.prediction.latency import DEFAULT_ESTIMATE, LatencyEstimate
 from extproc.core.prompt_blocks import BLOCK_TOKENS
 from extproc.core.request import Kind
 from extproc.core.slots.lease import Lease, LeaseEnd
+from tests.fakes.numbers import numbers
 from tests.fakes.steered_fleet import SteeredFleet
 
 PROMPT_TOKENS = 1000
@@ -179,13 +180,13 @@ def test_errors_are_no_samples(is_answered: bool) -> None:
     slots are soon free; and one that was never reached neither."""
     server = Served()
     stream(server, 0.01, (5.0, 7.0), 9.0)
-    before = server.speed
+    before = numbers(server.speed)
     for _ in range(60):
         lease = server.begin()
         if is_answered:
             server.headers(lease, 0.001, is_stream=False, is_error=True)
         server.end(lease, 0.002)
-    assert server.speed == pytest.approx(before)
+    assert numbers(server.speed) == pytest.approx(before)
 
 
 def test_a_long_prefill_is_a_sample_before_it_ends() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from extproc.core.queue.flow_order import ARRIVAL_ORDER, Discipline, QueueOrder
 from extproc.core.queue.request_queue import RequestQueue
-from extproc.core.queue.ticket import ExpectedSize, Ticket
+from extproc.core.queue.ticket import UNKNOWN_SIZE, ExpectedSize, Ticket
 from extproc.core.request import Request
 from extproc.core.resolved_request import UNCONSTRAINED_REQUEST
 from extproc.core.scheduler.flow_positions import FlowPositions, arrived_before
@@ -21,7 +21,7 @@ def tickets(*sizes: ExpectedSize) -> list[Ticket]:
     ]
 
 
-LONG, SHORT, UNKNOWN = ExpectedSize(20.0, 4), ExpectedSize(1.0, -2), ExpectedSize()
+LONG, SHORT, UNKNOWN = (20.0, 4), (1.0, -2), UNKNOWN_SIZE
 
 
 def positions(found: list[Ticket], order: QueueOrder, now: float) -> FlowPositions:

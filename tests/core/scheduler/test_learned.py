@@ -13,8 +13,8 @@ from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.learned import version_of
-from extproc.core.selection.cost import Cost
 from extproc.core.slots.lease import LeaseEnd
+from tests.fakes.numbers import numbers
 from tests.fakes.small_fleet import SmallFleet
 
 SPEEDS = (0.2, 1.0, 3.0)
@@ -49,10 +49,13 @@ def work(fleet: SmallFleet, random: Random, count: int) -> None:
         fleet.now += random.random()
 
 
-def costs(dispatcher: Dispatcher, fleet: SmallFleet, request: Request) -> list[Cost]:
+def costs(dispatcher: Dispatcher, fleet: SmallFleet, request: Request) -> list[dict[str, float]]:
     resolved = dispatcher.resolver.resolve(request)
     assert not isinstance(resolved, str) and resolved.constraints is UNCONSTRAINED  # type: ignore[union-attr]
-    return [dispatcher.cost_at(resolved, request, each, fleet.now) for each in fleet.addresses]  # type: ignore[arg-type]
+    return [
+        numbers(dispatcher.cost_at(resolved, request, each, fleet.now))  # type: ignore[arg-type]
+        for each in fleet.addresses
+    ]
 
 
 def taken_over(fleet: SmallFleet) -> SmallFleet:

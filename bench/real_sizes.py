@@ -33,8 +33,9 @@ SHAPE = ModelShape(embedding=256, layers=4)
 CLIENTS = 14
 EACH = 8
 """Requests of each client in a round."""
-WARM_UP = 10
-"""The same before the first round: sizes are learned from fifty answers on."""
+WARM_UP = 25
+"""The same before the first round: sizes are learned from fifty answers on, and kinds of requests
+differ when chance does not explain their difference."""
 ROUNDS = 5
 SHORT_SHARE = 0.8
 SHORT, LONG = (4, 30), (150, 350)

@@ -7,7 +7,8 @@
     awaited, routable --published without it--> unknown
     routable --published as one behind TLS now--> awaited, however long
     unknown --published while Envoys of another process are expected--> awaited, until these have
-        had `grace_s` to subscribe; those that they know already are routable
+        had `grace_s` to subscribe; those that they know already are routable, unless one of them
+        was sent a fleet without it meanwhile, and so forgot it
 
 Otherwise an endpoint that is routable stays so until it leaves the fleet: an Envoy that connects
 later fetches the fleet before it opens its listeners, and one that stalls costs a fallback, which
@@ -72,6 +73,11 @@ class Acknowledgements:
         """The Envoys that are expected are heard from now on."""
         if self._known is not None:
             self._expected_until = now + self._grace_s
+
+    def sent(self) -> None:
+        """An Envoy was sent the present fleet: it knows no other endpoints any more."""
+        if self._known is not None:
+            self._known &= self._addresses
 
     def publish(
         self,

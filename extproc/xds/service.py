@@ -179,6 +179,7 @@ class EndpointDiscovery:
         if answer is not None:
             response = self._response(answer, membership, stream.abilities)
             stream.call.send(response.SerializeToString())
+            self._acknowledgements.sent()
 
     def _response(
         self, answer: Answer, membership: Membership, abilities: frozenset[str]

@@ -146,6 +146,19 @@ def test_after_a_takeover_who_subscribed_is_waited_for_beyond_the_time_of_the_ot
     assert acknowledgements.acknowledge(1, 0) == Shift(routable=(C,))
 
 
+def test_after_a_takeover_what_an_envoy_was_sent_a_fleet_without_is_new() -> None:
+    """B's agent came back after an Envoy had subscribed, and that Envoy has dropped B."""
+    acknowledgements = Acknowledgements(grace_s=1.0)
+    acknowledgements.expect([A, B])
+    assert acknowledgements.publish(0, [A], now=0.0) == Shift(routable=(A,))
+    acknowledgements.may_subscribe(0.0)
+    acknowledgements.connect(1)
+    acknowledgements.sent()
+    assert acknowledgements.publish(1, [A, B], now=0.5) == Shift(awaited=(B,))
+    assert acknowledgements.acknowledge(1, 1) == NO_SHIFT, "another Envoy may be on its way"
+    assert acknowledgements.advance(1.0) == Shift(routable=(B,))
+
+
 class AgainstTheDefinition(RuleBasedStateMachine):
     """Random life of a fleet and its Envoys, held against the definition worked out naively.
 

@@ -240,6 +240,27 @@ async def test_a_process_that_takes_over_waits_for_envoys_to_know_what_is_new() 
     await subject.server.stop(0.0)
 
 
+async def test_after_a_takeover_a_server_that_comes_back_late_is_awaited() -> None:
+    """Its agent reaches the new process after Envoy has: Envoy has dropped it meanwhile."""
+    subject = Served(grace_s=0.05)
+    subject.discovery.open()
+    subject.discovery.expect([A, B])
+    await subject.server.start()
+    subject.set(A)
+    await subject.fleet.becomes(A, True)
+    async with DiscoveryClient(subject.port) as envoy:
+        envoy.ask("llama")
+        await envoy.read_and_acknowledge()
+        subject.set(A, B)
+        news = await envoy.read()
+        assert subject.fleet.routable == {A: True, B: False}
+        envoy.acknowledge(news)
+        subject.discovery.may_subscribe()
+        await subject.fleet.becomes(B, True)
+    subject.discovery.close()
+    await subject.server.stop(0.0)
+
+
 async def test_a_process_that_takes_over_uses_servers_with_tls_at_once() -> None:
     """Which TLS the Envoys have, it hears when they subscribe again; queued requests do not wait
     for that. B was not sent to them."""

@@ -187,10 +187,15 @@ class Observation:
             raise ObservationError(
                 f"{self.address}: answered at {self.answered_at}, before {self.began_at}"
             )
-        if self.slots is not None and not 0 <= self.slots <= MAX_SLOTS:
-            raise ObservationError(f"{self.address}: {self.slots} slots; 0 to {MAX_SLOTS} can be")
-        if self.busy_slots is not None and not 0 <= self.busy_slots <= MAX_SLOTS:
-            raise ObservationError(f"{self.address}: {self.busy_slots} busy slots cannot be")
+        self._check_slots(self.slots, self.busy_slots)
+        for model in self.models:
+            self._check_slots(model.slots, model.busy_slots)
+
+    def _check_slots(self, slots: int | None, busy_slots: int | None) -> None:
+        if slots is not None and not 0 <= slots <= MAX_SLOTS:
+            raise ObservationError(f"{self.address}: {slots} slots; 0 to {MAX_SLOTS} can be")
+        if busy_slots is not None and not 0 <= busy_slots <= MAX_SLOTS:
+            raise ObservationError(f"{self.address}: {busy_slots} busy slots cannot be")
 
 
 def is_router(models: tuple[ModelReading, ...]) -> bool:

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.observation import MAX_SLOTS, Issue, Observation, ObservationError, ScrapeStatus
+from extproc.core.observation import (
+    MAX_SLOTS,
+    Issue,
+    ModelReading,
+    Observation,
+    ObservationError,
+    ScrapeStatus,
+)
 
 ADDRESS = Address("10.0.0.1", 8080)
 
@@ -27,6 +34,8 @@ def observation(**facts: Any) -> Observation:
         {"slots": 1_000_000},
         {"busy_slots": -1},
         {"busy_slots": 1_000_000},
+        {"models": (ModelReading(name="m", busy_slots=1_000_000),)},
+        {"models": (ModelReading(name="m", slots=-1),)},
     ],
 )
 def test_impossible_numbers_are_rejected(facts: dict[str, Any]) -> None:

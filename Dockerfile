@@ -26,7 +26,7 @@ COPY --from=build /opt/coxswain /opt/coxswain
 ENV PATH=/opt/coxswain/bin:$PATH
 USER 10001
 EXPOSE 9002 9003 9090
-HEALTHCHECK --interval=5s --timeout=3s --start-period=10s --retries=3 \
+HEALTHCHECK --interval=5s --timeout=3s --start-period=60s --retries=3 \
     CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:9090/healthz', timeout=2)"]
 ENTRYPOINT ["coxswain"]
 CMD ["serve"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import re
 import sys
@@ -36,6 +37,12 @@ MAX_OWN_BYTES: Final = 250_000_000
 
 def main() -> int:
     """0 when everything held, 1 when something did not, 2 when there is no engine."""
+    parser = argparse.ArgumentParser(
+        prog="python -m rigs.image",
+        description="`make image-test`: builds the image, and runs the compose stack and its "
+        "cluster under load in a real Docker engine; takes some minutes.",
+    )
+    parser.parse_args()
     began = time.monotonic()
 
     def report(line: str) -> None:

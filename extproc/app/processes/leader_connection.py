@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from extproc.app.security.cluster_access import client_context, member_token
 from extproc.fronts.greeting import Greeter
@@ -47,11 +47,18 @@ async def connect_with_leader(
     loop = asyncio.get_running_loop()
     greeter = Greeter(greeting, make, loop)
     host, port = split_host_port(term["address"])
+    context = client_context(cluster)
     async with asyncio.timeout(CONNECT_S):
-        transport, _ = await loop.create_connection(
-            lambda: greeter, host, port, ssl=client_context(cluster)
-        )
+        # TLS is a step of its own: with `ssl`, a cancelled uvloop may leave a future of its own
+        # behind, whose error is logged as never retrieved.
+        transport, _ = await loop.create_connection(asyncio.Protocol, host, port)
         try:
+            if context is not None:
+                encrypted = loop.start_tls(transport, greeter, context, server_hostname=host)
+                transport = cast("asyncio.Transport", await encrypted)
+            else:
+                transport.set_protocol(greeter)
+            greeter.connection_made(transport)
             await greeter.done
         except BaseException:
             transport.abort()

@@ -23,12 +23,14 @@ from tests.fakes.patience import PATIENCE_S
 pytestmark = [pytest.mark.e2e, pytest.mark.llama, pytest.mark.timeout(600)]
 
 REQUESTS = 80
-CLIENTS = 4
-"""Fewer than slots: servers take the slot that is idle for longest, and scrapes see the others."""
 EXACT, ESTIMATED = 0.001, 0.05
 """How far off the sums may be: of whole responses, and of all where the servers' counters are read;
 and with clients that leave where they are not, so that for some the last scrape before their slot
 is used again decides."""
+BUSY, CALM = (4, (2, 4)), (2, (4, 4))
+"""The number of clients at once, and the servers' slots. Estimates need slots that stay idle until
+a scrape has seen them, also on a busy machine: servers take the one that is idle for longest."""
+LONGEST_IDLE = ("--metrics", "--slot-prompt-similarity", "0")
 QUICKER = ModelShape(embedding=128, layers=4)
 """Whole responses have as many tokens, in less time. Who leaves one is seen by a scrape or not, so
 they take their time."""
@@ -136,36 +138,41 @@ async def ask(stack: Stack, random: Random, leaving: float) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("leaving", "reads", "tolerance"),
-    [(0.0, False, EXACT), (0.3, False, ESTIMATED), (0.5, True, EXACT)],
+    ("leaving", "reads", "tolerance", "load"),
+    [(0.0, False, EXACT, BUSY), (0.3, False, ESTIMATED, CALM), (0.5, True, EXACT, BUSY)],
 )
 async def test_tokens_are_those_that_the_servers_count(
-    llama: None, tmp_path: Path, leaving: float, reads: bool, tolerance: float
+    llama: None,
+    tmp_path: Path,
+    leaving: float,
+    reads: bool,
+    tolerance: float,
+    load: tuple[int, tuple[int, int]],
 ) -> None:
     """Over all APIs, streamed and whole, also with clients that leave at any moment: exactly, where
     the servers' counters are read."""
+    clients, slots = load
     path = tmp_path / "usage.db"
     usage = {"path": str(path), "read_counters": reads}
     settings = {**QUICK, "usage": usage, "objectives": {"a": {}, "b": {}}}
     async with Stack.running(
         tmp_path,
-        slots=(2, 4),
+        slots=slots,
         shapes=(MODEL_SHAPE if leaving else QUICKER,) * 2,
-        flags=(("--metrics",), ("--metrics",)),
+        flags=(LONGEST_IDLE if load is CALM else ("--metrics",),) * 2,
         settings=settings,
     ) as stack:
         random = Random(7)
-        remaining = iter(range(REQUESTS))
-        left = 0
+        asked = left = 0
 
         async def client() -> None:
-            nonlocal left
-            for _ in remaining:
+            nonlocal asked, left
+            while asked < REQUESTS or left < REQUESTS * leaving / 3:
+                asked += 1
                 has_left = await ask(stack, random, leaving)
                 left += has_left
 
-        await asyncio.gather(*(client() for _ in range(CLIENTS)))
-        assert left >= REQUESTS * leaving / 3
+        await asyncio.gather(*(client() for _ in range(clients)))
 
         async def are_idle() -> bool:
             return not any(await stack.busy())
@@ -201,7 +208,7 @@ async def test_tokens_are_those_that_the_servers_count(
     else:
         most = truth.cached * (1.1 if leaving else 1.0)
         assert 0.9 * truth.cached <= saved(path).cached <= most
-        assert saved(path).uncounted <= left / 10
+        assert saved(path).uncounted <= left / 4  # which no scrape saw
 
 
 async def test_a_picker_that_stops_delays_no_response(llama: None, tmp_path: Path) -> None:

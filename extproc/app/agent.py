@@ -42,10 +42,12 @@ class AgentError(ValueError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPlan:
     """The admin port of the picker whose whole fleet is reported, in place of a server. `connect`
-    opens a channel to it. A token in a file is read at each connection."""
+    opens a channel to it. A token in a file is read at each connection. `ahead` requests of the
+    parent may wait in the fleet's queue."""
 
     address: str
     connect: Callable[[], grpc.aio.Channel]
+    ahead: int = 0
     token: str = field(default="", repr=False)
     token_file: Path | None = None
 
@@ -280,7 +282,9 @@ async def run_agent(plan: AgentPlan, connect: Callable[[], grpc.aio.Channel]) ->
 def _source(fleet: FleetPlan | None) -> Callable[[Sink], Source] | None:
     if fleet is None:
         return None
-    return lambda sink: FleetWatch(fleet.address, fleet.connect, sink, fleet.metadata)
+    return lambda sink: FleetWatch(
+        fleet.address, fleet.connect, sink, fleet.metadata, ahead=fleet.ahead
+    )
 
 
 async def renew(plan: AgentPlan, agent: Agent) -> None:

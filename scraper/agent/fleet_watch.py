@@ -36,7 +36,9 @@ class FleetWatch:
 
     `connect` opens a channel to the admin port of the fleet's picker, and raises `LinkError` if it
     cannot; `metadata` returns what to send with each call (a bearer token). `sink` receives each
-    observation. Belongs to one event loop; end it with `aclose`.
+    observation, with `ahead` slots more than the fleet has: as many requests of the parent wait in
+    the fleet's queue for the next slot, while the news of it would be on its way. Belongs to one
+    event loop; end it with `aclose`.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class FleetWatch:
         sink: Callable[[Observation], None],
         metadata: Callable[[], Metadata] = lambda: (),
         clock: Callable[[], float] = time.monotonic,
+        ahead: int = 0,
     ) -> None:
         """`fleet` is the name of the port in logs and issues: host:port."""
         self._fleet = fleet
@@ -53,6 +56,7 @@ class FleetWatch:
         self._sink = sink
         self._metadata = metadata
         self._clock = clock
+        self._ahead = ahead
         self._newest: pb.WatchFleetResponse | None = None
         self._address: Address | None = None
         self._task: asyncio.Task[None] | None = None
@@ -111,7 +115,7 @@ class FleetWatch:
 
     def _report(self, message: pb.WatchFleetResponse) -> None:
         assert self._address is not None
-        self._sink(fleet_observation(message, self._address, self._clock()))
+        self._sink(fleet_observation(message, self._address, self._clock(), self._ahead))
 
     def _fail(self, problem: str) -> None:
         assert self._address is not None
@@ -139,26 +143,34 @@ def fleet_unreachable(fleet: str) -> Issue:
     )
 
 
-def fleet_observation(message: pb.WatchFleetResponse, address: Address, now: float) -> Observation:
-    """The fleet as one endpoint, at `now`. Without a slot it counts as loading."""
+def fleet_observation(
+    message: pb.WatchFleetResponse, address: Address, now: float, ahead: int = 0
+) -> Observation:
+    """The fleet as one endpoint, at `now`, with `ahead` slots more than it has. Without a slot it
+    counts as loading."""
     return Observation(
         address=address,
         began_at=now,
         answered_at=now,
         status=ScrapeStatus.READY if message.slots else ScrapeStatus.LOADING,
-        slots=min(message.slots, MAX_SLOTS),
+        slots=_with(ahead, message.slots),
         busy_slots=min(message.busy_slots, MAX_SLOTS),
-        models=tuple(map(_model, message.models)),
+        models=tuple(_model(model, ahead) for model in message.models),
         context_tokens=message.context_tokens if message.HasField("context_tokens") else None,
     )
 
 
-def _model(model: pb.WatchFleetResponse.Model) -> ModelReading:
+def _model(model: pb.WatchFleetResponse.Model, ahead: int) -> ModelReading:
     has_slots = model.HasField("slots")
     return ModelReading(
         name=model.name,
         aliases=tuple(model.aliases),
         is_loaded=model.is_loaded,
-        slots=min(model.slots, MAX_SLOTS) if has_slots else None,
+        slots=_with(ahead, model.slots) if has_slots else None,
         busy_slots=min(model.busy_slots, MAX_SLOTS) if has_slots else None,
     )
+
+
+def _with(ahead: int, slots: int) -> int:
+    """None of nothing: a fleet or model without a slot has no request wait for one."""
+    return min(slots + ahead, MAX_SLOTS) if slots else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from tests.e2e.one_process import Running, running
 from tests.e2e.stack import CHAT, chat
 from tests.fakes.patience import PATIENCE_S
 from tests.fakes.picker import until
+from tests.fakes.slow_link import slow_link
 from tests.long_run import IS_LONG_RUN
 
 pytestmark = [pytest.mark.e2e]
@@ -32,6 +34,7 @@ log = logging.getLogger("coxswain.tests")
 SLOTS = 2
 REQUESTS = 200 if IS_LONG_RUN else 40
 """From the parent's clients; half as many come to the first fleet itself."""
+FAR = REQUESTS // 2
 
 
 class Region:
@@ -43,16 +46,33 @@ class Region:
         self.envoy = Address.parse(stack.settings.envoy.listen)
 
     @asynccontextmanager
-    async def reported_to(self, parent: Running) -> AsyncIterator[None]:
+    async def reported_to(
+        self, parent: Running, delay_s: float = 0.0, ahead: int = 0
+    ) -> AsyncIterator[Address]:
+        """Each way between it and the parent takes `delay_s`. Returns the address of its Envoy for
+        the parent."""
+        if not delay_s:
+            async with self._reported(parent.service.admin_port, self.envoy, ahead):
+                yield self.envoy
+            return
+        async with (
+            slow_link(parent.service.admin_port, delay_s) as admin,
+            slow_link(self.envoy.port, delay_s) as port,
+        ):
+            envoy = Address.of("127.0.0.1", port)
+            async with self._reported(admin, envoy, ahead):
+                yield envoy
+
+    @asynccontextmanager
+    async def _reported(self, admin: int, envoy: Address, ahead: int) -> AsyncIterator[None]:
         options = AgentOptions(
-            picker=f"127.0.0.1:{parent.service.admin_port}",
-            advertise=Advertise.parse(str(self.envoy), 0),
+            picker=f"127.0.0.1:{admin}", advertise=Advertise.parse(str(envoy), 0)
         )
         agent = Agent(
             EndpointTarget(address=self.envoy),
             options,
             lambda: grpc.aio.insecure_channel(options.picker),
-            source=lambda sink: FleetWatch("fleet", self._connect, sink),
+            source=lambda sink: FleetWatch("fleet", self._connect, sink, ahead=ahead),
         )
         work = asyncio.create_task(agent.run())
         try:
@@ -66,8 +86,8 @@ class Region:
 
 
 @asynccontextmanager
-async def region(folder: Path) -> AsyncIterator[Region]:
-    simulator = Simulator(SimulatorOptions(slots=SLOTS, service_time_s=0.1, alias="tiny"))
+async def region(folder: Path, service_s: float = 0.1) -> AsyncIterator[Region]:
+    simulator = Simulator(SimulatorOptions(slots=SLOTS, service_time_s=service_s, alias="tiny"))
     port = await simulator.start()
     try:
         values = {"endpoints": [f"127.0.0.1:{port}"], "queue": {"timeout_s": 50}}
@@ -77,12 +97,12 @@ async def region(folder: Path) -> AsyncIterator[Region]:
         await simulator.close()
 
 
-def is_known(parent: Running, fleet: Region) -> bool:
+def is_known(parent: Running, envoy: Address, ahead: int = 0) -> bool:
     """Whether the parent would send requests there, to all of its slots."""
-    endpoint = parent.service.dispatcher.fleet.get(fleet.envoy)
+    endpoint = parent.service.dispatcher.fleet.get(envoy)
     if endpoint is None or not endpoint.is_pickable:
         return False
-    return parent.service.dispatcher.slots_at(fleet.envoy).free_slots == SLOTS
+    return parent.service.dispatcher.slots_at(envoy).free_slots == SLOTS + ahead
 
 
 async def ask(stack: Running, name: str = "own", after_s: float = 0.0) -> httpx.Response:
@@ -105,7 +125,8 @@ class Watch:
     """What was seen at any moment: the most requests that the parent had in a fleet, and those of
     its requests that were queued there, because the fleet's own clients were faster."""
 
-    def __init__(self, parent: Running, regions: list[Region]) -> None:
+    def __init__(self, parent: Running, regions: dict[Address, Region]) -> None:
+        """`regions` by the addresses of their Envoys for the parent."""
         self.parent, self.regions = parent, regions
         self.leased = self.most_queued = 0
         self.queued: set[str] = set()
@@ -113,8 +134,8 @@ class Watch:
 
     async def _look(self) -> None:
         while True:
-            for each in self.regions:
-                there = self.parent.service.dispatcher.slots_at(each.envoy)
+            for envoy, each in self.regions.items():
+                there = self.parent.service.dispatcher.slots_at(envoy)
                 self.leased = max(self.leased, there.leased_slots)
                 queue = each.stack.service.dispatcher.queue
                 ours = {one.request.id for one in queue if one.request.id.startswith("parents-")}
@@ -147,10 +168,10 @@ async def test_two_fleets_are_two_endpoints_of_a_parent(folders: list[Path]) -> 
         async with running(folders[2], values, is_steered=False) as parent:
             await first_stack.enter_async_context(first.reported_to(parent))
             await second_stack.enter_async_context(second.reported_to(parent))
-            await until(lambda: is_known(parent, first) and is_known(parent, second))
+            await until(lambda: is_known(parent, first.envoy) and is_known(parent, second.envoy))
             assert await models_of(parent) == ["tiny"]
 
-            watch = Watch(parent, [first, second])
+            watch = Watch(parent, {first.envoy: first, second.envoy: second})
             calls = [ask(parent, f"parents-{number}") for number in range(REQUESTS)]
             calls += [ask(first.stack, "own", n * 0.03) for n in range(REQUESTS // 2)]
             answers = await asyncio.gather(*calls)
@@ -173,3 +194,25 @@ async def test_two_fleets_are_two_endpoints_of_a_parent(folders: list[Path]) -> 
         assert [answer.status_code for answer in answers] == [200] * 4
         health = (await first.stack.client.get("/health")).json()
         assert health["slots_idle"] + health["slots_processing"] == SLOTS
+
+
+@pytest.mark.parametrize("ahead", [0, 3])
+async def test_requests_ahead_keep_a_far_fleet_busy(folders: list[Path], ahead: int) -> None:
+    """A way of 0.2 s, and requests of 0.2 s: with three of the parent's requests ahead in the
+    fleet's queue, never more, a slot has its next request at once. Without any it waits for it."""
+    async with (
+        region(folders[0], service_s=0.2) as fleet,
+        running(folders[2], {"endpoints": [], "queue": {"timeout_s": 50}}, is_steered=False) as up,
+        fleet.reported_to(up, 0.2, ahead) as envoy,
+    ):
+        await until(lambda: is_known(up, envoy, ahead))
+        assert await models_of(up) == ["tiny"]
+        watch = Watch(up, {envoy: fleet})
+        began = time.monotonic()
+        answers = await asyncio.gather(*(ask(up, f"parents-{n}") for n in range(FAR)))
+        took_s = time.monotonic() - began
+        await watch.stop()
+        assert [answer.status_code for answer in answers] == [200] * FAR
+        assert watch.leased == SLOTS + ahead
+        assert watch.most_queued == ahead
+        log.info("%d requests with %d ahead in %.1f s", FAR, ahead, took_s)

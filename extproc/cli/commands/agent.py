@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from extproc.app.agent import FleetPlan
 
 FLEET: Final = "A whole fleet"
+MAX_AHEAD: Final = 10_000
 
 
 def register(root: typer.Typer) -> None:
@@ -160,6 +161,20 @@ async def agent(
             rich_help_panel=FLEET,
         ),
     ] = "",
+    fleet_ahead: Annotated[
+        int,
+        typer.Option(
+            "--fleet-ahead",
+            metavar="N",
+            min=0,
+            max=MAX_AHEAD,
+            help="Let N requests of the parent wait in the fleet's queue, so that no slot idles "
+            "while the news of it and the next request are on their way. A good value is the "
+            "fleet's slots times the round trip to the parent, divided by the mean duration of "
+            "a request.",
+            rich_help_panel=FLEET,
+        ),
+    ] = 0,
     drain_timeout: DrainOption = 30.0,
     log_format: LogFormatOption = "human",
 ) -> None:
@@ -203,7 +218,13 @@ async def agent(
         ca_file=server_ca,
         server_name=certificate_name,
         fleet=_fleet_plan(
-            fleet, fleet_token_file, fleet_ca, fleet_cert, fleet_key, fleet_server_name
+            fleet,
+            fleet_token_file,
+            fleet_ca,
+            fleet_cert,
+            fleet_key,
+            fleet_server_name,
+            fleet_ahead,
         ),
     )
     if plan.fleet is not None and (slots is not None or may_sleep is not None):
@@ -221,12 +242,13 @@ def _fleet_plan(
     cert: Path | None,
     key: Path | None,
     server_name: str,
+    ahead: int,
 ) -> FleetPlan | None:
     """How to reach the picker of the reported fleet; None for one server. Raises `PickerError`."""
     from extproc.app.agent import FleetPlan
 
     if not fleet:
-        if any((token_file, ca, cert, key, server_name)):
+        if any((token_file, ca, cert, key, server_name, ahead)):
             raise PickerError(ExitCode.USAGE, "the options --fleet-... require --fleet HOST:PORT")
         return None
     host, _, port = fleet.rpartition(":")
@@ -247,5 +269,9 @@ def _fleet_plan(
     client = AdminClient(connection)
     token = os.environ.get("COXSWAIN_FLEET_TOKEN", "").strip()
     return FleetPlan(
-        address=fleet, connect=lambda: connect(client), token=token, token_file=token_file
+        address=fleet,
+        connect=lambda: connect(client),
+        ahead=ahead,
+        token=token,
+        token_file=token_file,
     )

@@ -22,6 +22,8 @@ from tests.cli.typed_command import Command
         (["--fleet", "127.0.0.1:9003", "--slots", "3"], "--slots and --may-sleep"),
         (["--fleet", "127.0.0.1:9003", "--fleet-cert", "c.pem"], "--fleet-key together"),
         (["--fleet-server-name", "region"], "require --fleet HOST:PORT"),
+        (["--fleet-ahead", "4"], "require --fleet HOST:PORT"),
+        (["--fleet", "127.0.0.1:9003", "--fleet-ahead", "-1"], "--fleet-ahead"),
     ],
 )
 def test_options_that_cannot_be(coxswain: Command, option: list[str], told: str) -> None:

@@ -96,3 +96,16 @@ def test_models_with_slots_of_their_own() -> None:
     tiny, large = seen.models
     assert (tiny.aliases, tiny.slots, tiny.busy_slots) == (("t",), 2, 7)
     assert (large.slots, large.busy_slots, large.is_loaded) == (None, None, True)
+
+
+def test_requests_that_may_wait_in_the_fleet_are_slots() -> None:
+    """Of the fleet and of each model, but not where there is no slot to wait for."""
+    message = pb.WatchFleetResponse(slots=4, busy_slots=5)
+    message.models.add(name="tiny", slots=2, busy_slots=1)
+    message.models.add(name="gone", slots=0, busy_slots=0)
+    message.models.add(name="common")
+    seen = fleet_observation(message, HERE, 1.0, ahead=3)
+    assert (seen.slots, seen.busy_slots) == (7, 5)
+    assert [model.slots for model in seen.models] == [5, 0, None]
+    empty = fleet_observation(pb.WatchFleetResponse(), HERE, 1.0, ahead=3)
+    assert (empty.status, empty.slots) == (ScrapeStatus.LOADING, 0)

@@ -53,6 +53,8 @@ async def connect_with_leader(
         # behind, whose error is logged as never retrieved.
         transport, _ = await loop.create_connection(asyncio.Protocol, host, port)
         try:
+            if transport.is_closing():
+                raise ConnectionResetError("the connection ended")
             if context is not None:
                 encrypted = loop.start_tls(transport, greeter, context, server_hostname=host)
                 transport = cast("asyncio.Transport", await encrypted)

@@ -145,6 +145,26 @@ async def test_cancelled_as_the_leader_goes_nothing_is_left(
     assert not hasattr(caller, "transport")
 
 
+@pytest.mark.parametrize("has_tls", [True, False])
+async def test_a_leader_that_ends_the_connection_at_once(
+    tmp_path: Path, has_tls: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one does that stops: the end is there before the first byte can be said."""
+    leader = Leader(tmp_path)
+    if not has_tls:
+        no_files = {"cert_file": None, "key_file": None, "ca_file": None}
+        leader.cluster = leader.cluster.model_copy(update=no_files)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        leader.address = f"127.0.0.1:{listening.getsockname()[1]}"
+        connecting = asyncio.ensure_future(leader.connect(Caller()))
+        # Next in this loop, which has only sent its SYN by then.
+        asyncio.get_running_loop().call_soon(lambda: listening.accept()[0].close())
+        with pytest.raises(ConnectionError):
+            await connecting
+        await settle()
+    assert not caplog.records
+
+
 async def test_cancelled_while_it_greets_nothing_is_left(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

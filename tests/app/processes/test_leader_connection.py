@@ -157,8 +157,11 @@ async def test_a_leader_that_ends_the_connection_at_once(
     with socket.create_server(("127.0.0.1", 0)) as listening:
         leader.address = f"127.0.0.1:{listening.getsockname()[1]}"
         connecting = asyncio.ensure_future(leader.connect(Caller()))
-        # Next in this loop, which has only sent its SYN by then.
-        asyncio.get_running_loop().call_soon(lambda: listening.accept()[0].close())
+
+        def end() -> None:
+            listening.accept()[0].close()
+
+        asyncio.get_running_loop().call_soon(end)  # next, when it has only sent its SYN
         with pytest.raises(ConnectionError):
             await connecting
         await settle()

@@ -95,9 +95,10 @@ class ClusterSettings(Section):
     """How many seconds a leader that is lost with its whole machine is waited for before another
     member leads. A core that is lost alone is replaced at once."""
     without_engine: Literal["stay", "stop"] = "stay"
-    """What a leader does while Valkey does not answer. `stay`: it goes on. `stop`: it goes on while
-    all fronts of the other members follow it, and stops deciding otherwise; so two members never
-    decide at the same time, also where the network is cut in two."""
+    """What a leader does while Valkey or the Kubernetes API does not answer. `stay`: it goes on.
+    `stop`: it goes on while all fronts of the other members follow it, and stops deciding
+    otherwise; so two members never decide at the same time, also where the network is cut in
+    two."""
     patience_s: SomeSeconds = 10.0
     """How many seconds a front waits for a leader before it sends Envoy to another member; if there
     is none, Envoy continues without the picker."""

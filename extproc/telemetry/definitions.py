@@ -317,7 +317,7 @@ LEADER: Final = Family(
 CLUSTER_MEMBERS: Final = Family(
     name="coxswain_cluster_members",
     kind=Kind.GAUGE,
-    help="In a cluster: the members that lived when Valkey was heard last.",
+    help="In a cluster: the members that lived when Valkey or the Kubernetes API was heard last.",
 )
 CLUSTER_EPOCH: Final = Family(
     name="coxswain_cluster_epoch",
@@ -327,7 +327,7 @@ CLUSTER_EPOCH: Final = Family(
 ENGINE_UP: Final = Family(
     name="coxswain_cluster_engine_up",
     kind=Kind.GAUGE,
-    help="In a cluster: whether Valkey answers this member.",
+    help="In a cluster: whether Valkey or the Kubernetes API answers this member.",
 )
 BUILD: Final = Family(
     name="coxswain_build_info",

@@ -42,7 +42,9 @@ async def members(picker: AdminClient, output: OutputOption = Format.TABLE) -> N
         return
     _show(cluster.members)
     if not cluster.is_in_touch:
-        typer.echo(f"! Valkey does not answer: {printable(cluster.engine_error)}")
+        typer.echo(
+            f"! Valkey or the Kubernetes API does not answer: {printable(cluster.engine_error)}"
+        )
 
 
 def _show(found: Iterable[pb.GetStatusResponse.Member]) -> None:

@@ -89,7 +89,7 @@ def _cluster(cluster: pb.GetStatusResponse.Cluster) -> str:
         for each in cluster.members
     ]
     text = f"{', '.join(names) or 'no members known'}; epoch {cluster.epoch}"
-    return text if cluster.is_in_touch else f"{text}; Valkey does not answer"
+    return text if cluster.is_in_touch else f"{text}; Valkey or the Kubernetes API does not answer"
 
 
 @talks

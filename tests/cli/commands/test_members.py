@@ -22,7 +22,7 @@ async def test_each_member_has_its_role(run: Run) -> None:
         ["a", "leader", "10.0.0.2:9004", "2", "1"],
         ["b", "standby", "10.0.0.3:9004", "2", "1"],
     ]
-    assert lines[-1] == "! Valkey does not answer: no answer within 0.5 s"
+    assert lines[-1] == "! Valkey or the Kubernetes API does not answer: no answer within 0.5 s"
     assert (found["leader"], found["epoch"]) == ("a", 7)
 
 

@@ -35,7 +35,7 @@ async def test_the_members_of_a_cluster(run: Run) -> None:
 
     async with running_picker(processes=clustered) as picker:
         lines = (await run("status", picker=picker)).stdout.splitlines()
-    text = "Cluster    a leads, b stands by; epoch 7; Valkey does not answer"
+    text = "Cluster    a leads, b stands by; epoch 7; Valkey or the Kubernetes API does not answer"
     assert lines[-1] == text
 
 

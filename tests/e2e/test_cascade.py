@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 import httpx
 import pytest
 
 from extproc.core.address import Address
+from extproc.demo.process import Children
 from extproc.demo.simulator.options import SimulatorOptions
 from extproc.demo.simulator.server import Simulator
 from scraper.agent import Agent, AgentOptions
 from scraper.agent.advertise import Advertise
 from scraper.agent.fleet_watch import FleetWatch
 from scraper.target import EndpointTarget
-from tests.e2e.one_process import Running, running
+from tests.e2e.one_process import Running, running, server_side
 from tests.e2e.stack import CHAT, chat
+from tests.fakes.authority import Authority
 from tests.fakes.patience import PATIENCE_S
 from tests.fakes.picker import until
 from tests.fakes.slow_link import slow_link
@@ -86,11 +90,15 @@ class Region:
 
 
 @asynccontextmanager
-async def region(folder: Path, service_s: float = 0.1) -> AsyncIterator[Region]:
+async def region(
+    folder: Path, service_s: float = 0.1, keys: Path | None = None
+) -> AsyncIterator[Region]:
     simulator = Simulator(SimulatorOptions(slots=SLOTS, service_time_s=service_s, alias="tiny"))
     port = await simulator.start()
     try:
-        values = {"endpoints": [f"127.0.0.1:{port}"], "queue": {"timeout_s": 50}}
+        values: dict[str, Any] = {"endpoints": [f"127.0.0.1:{port}"], "queue": {"timeout_s": 50}}
+        if keys is not None:
+            values["clients"] = {"keys_file": str(keys)}
         async with running(folder, {**values, "envoy": {"health": True}}) as stack:
             yield Region(stack, simulator)
     finally:
@@ -216,3 +224,44 @@ async def test_requests_ahead_keep_a_far_fleet_busy(folders: list[Path], ahead: 
         assert watch.leased == SLOTS + ahead
         assert watch.most_queued == ahead
         log.info("%d requests with %d ahead in %.1f s", FAR, ahead, took_s)
+
+
+async def test_a_fleet_behind_tls_with_keys(folders: list[Path]) -> None:
+    """Its agent, the command, gives the parent's Envoy a key of the fleet and the CA of what ends
+    TLS before it: clients of the parent need neither. Killed, the agent is missed after its time;
+    started again, requests go there again."""
+    folder, _, parents = folders
+    authority = Authority(folder)
+    keys, key = folder / "keys", folder / "key"
+    keys.write_text("web sk-web\nparent sk-of-parent\n", encoding="ascii")
+    key.write_text("sk-of-parent", encoding="ascii")
+    context = server_side(authority.issue("fleet"))
+    values = {"endpoints": [], "queue": {"timeout_s": 50}, "agents": {"ttl_s": 1.0}}
+    async with (
+        region(folder, keys=keys) as fleet,
+        slow_link(fleet.envoy.port, 0.0, tls=context) as port,
+        running(parents, values, is_steered=False) as parent,
+        Children(parents) as children,
+    ):
+        envoy = Address.of("127.0.0.1", port)
+        command = [
+            *(sys.executable, "-m", "extproc.cli", "agent"),
+            *("--picker", f"127.0.0.1:{parent.service.admin_port}"),
+            *("--fleet", f"127.0.0.1:{fleet.stack.service.admin_port}"),
+            *("--advertise", f"https://{envoy}", "--server-ca", str(authority.ca)),
+            *("--api-key-file", str(key), "--inject-key"),
+        ]
+        agent = await children.start("agent", command)
+        await until(lambda: is_known(parent, envoy))
+        assert (await ask(fleet.stack)).status_code == 401
+        assert await models_of(parent) == ["tiny"]
+        answers = await asyncio.gather(*(ask(parent) for _ in range(8)))
+        assert [answer.status_code for answer in answers] == [200] * 8
+
+        agent.kill()
+        await agent.wait()
+        await until(lambda: not is_known(parent, envoy))
+        waiting = asyncio.create_task(ask(parent))
+        await until(lambda: len(parent.service.dispatcher.queue) == 1)
+        await children.start("agent again", command)
+        assert (await waiting).status_code == 200

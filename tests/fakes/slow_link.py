@@ -1,8 +1,9 @@
-"""A TCP relay over which everything takes a while, as over a long way."""
+"""A TCP relay over which everything takes a while, as over a long way. It can be the end of TLS."""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -10,16 +11,18 @@ CHUNK = 65_536
 
 
 @asynccontextmanager
-async def slow_link(port: int, delay_s: float) -> AsyncIterator[int]:
+async def slow_link(
+    port: int, delay_s: float, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
     """The port of a relay to this one, on loopback: what either side says arrives `delay_s` later,
-    in order, and so does its end."""
+    in order, and so does its end. With `tls` it speaks that to its clients alone."""
 
     connections: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connections.add(asyncio.create_task(_relay(reader, writer, port, delay_s)))
 
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
@@ -55,7 +58,10 @@ async def _carry(
             due, data = await arriving.get()
             await asyncio.sleep(due - loop.time())
             if not data:
-                writer.write_eof()
+                if writer.can_write_eof():
+                    writer.write_eof()
+                else:
+                    writer.close()
                 return
             writer.write(data)
 

@@ -64,15 +64,13 @@ async def calm_down(stage: Stage, before: Footprint | None) -> list[Leftover]:
     """Wait until nothing is left, for `CALM_S` at most; what is left then. `before` is what the
     picker used before the load, with the whole fleet; without it, sizes are not compared."""
     give_up_at = time.monotonic() + CALM_S
-    while left := await _left(stage):
+    while left := await _left(stage) or await _grown(stage, before):
         if time.monotonic() > give_up_at:
             break
         await asyncio.sleep(POLL_S)
     corrections = await stage.metric(CORRECTIONS)
     if corrections != 0:
         left.append(Leftover(what=CORRECTIONS, value=corrections))
-    if before is not None:
-        left += _grown(before, await footprint(stage))
     return left
 
 
@@ -103,7 +101,12 @@ async def _left(stage: Stage) -> list[Leftover]:
     return [Leftover(what=what, value=value) for what, value in numbers.items() if value]
 
 
-def _grown(before: Footprint, after: Footprint) -> list[Leftover]:
+async def _grown(stage: Stage, before: Footprint | None) -> list[Leftover]:
+    """What is larger than before. Our own questions may be in it, for a moment: connections that
+    the core has not closed yet."""
+    if before is None:
+        return []
+    after = await footprint(stage)
     left = []
     for role in before.descriptors.keys() & after.descriptors.keys():
         had, has = before.descriptors[role], after.descriptors[role]

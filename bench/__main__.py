@@ -17,6 +17,7 @@ from rich.table import Table
 from bench import (
     agents,
     bodies,
+    cluster,
     envoy_share,
     exchanges,
     held,
@@ -41,6 +42,7 @@ BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Awaitable[Section]]] = {
     "agents": agents.measure,
     "exchanges": exchanges.measure,
     "bodies": bodies.measure,
+    "cluster": cluster.measure,
     "envoy": envoy_share.measure,
     "held": held.measure,
     "live-swaps": live_swaps.measure,

@@ -153,6 +153,7 @@ async def start_envoy_process(
     message_timeout_s: float = 1.0,
     processor_port: int | None = None,
     access_log: bool = False,
+    has_fronts: bool = False,
     edit: Callable[[Any], None] | None = None,
 ) -> tuple[Child, int]:
     """The same; returns the process, too."""
@@ -162,6 +163,7 @@ async def start_envoy_process(
         admin=HostPort(LOOPBACK, admin),
         picker=HostPort(LOOPBACK, picker_port),
         access_log=access_log,
+        has_fronts=has_fronts,
         message_timeout_s=message_timeout_s,
     )
     tree = yaml.safe_load(bootstrap(options))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import sqlite3
@@ -21,6 +22,8 @@ from tests.e2e.stack import CHAT, MODEL_SHAPE, Stack, chat, until
 from tests.fakes.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.e2e, pytest.mark.llama, pytest.mark.timeout(600)]
+
+log = logging.getLogger("coxswain.tests")
 
 REQUESTS = 80
 EXACT, ESTIMATED = 0.001, 0.05
@@ -114,6 +117,15 @@ def is_close(found: int, truth: int) -> bool:
     return abs(found - truth) <= EXACT * truth
 
 
+async def watch_foreign(stack: Stack, seen: list[int]) -> None:
+    """Notes how many slots the picker takes for somebody else's: a task that begins at its server
+    long after its client left."""
+    while True:
+        slots = await stack.slots()
+        seen.append(sum(each["foreign"] for each in slots.values()))
+        await asyncio.sleep(0.02)
+
+
 async def ask(stack: Stack, random: Random, leaving: float) -> bool:
     """One request on a connection of its own; returns whether its client left."""
     path, body = bodies(random)
@@ -150,7 +162,7 @@ async def test_tokens_are_those_that_the_servers_count(
     load: tuple[int, tuple[int, int]],
 ) -> None:
     """Over all APIs, streamed and whole, also with clients that leave at any moment: exactly, where
-    the servers' counters are read."""
+    the servers' counters are read and no slot is taken for a foreign one."""
     clients, slots = load
     path = tmp_path / "usage.db"
     usage = {"path": str(path), "read_counters": reads}
@@ -172,6 +184,8 @@ async def test_tokens_are_those_that_the_servers_count(
                 has_left = await ask(stack, random, leaving)
                 left += has_left
 
+        foreign: list[int] = []
+        watch = asyncio.create_task(watch_foreign(stack, foreign))
         await asyncio.gather(*(client() for _ in range(clients)))
 
         async def are_idle() -> bool:
@@ -179,6 +193,11 @@ async def test_tokens_are_those_that_the_servers_count(
 
         await until(are_idle)
         truth = await servers_counts(stack)
+        watch.cancel()
+        await asyncio.gather(watch, return_exceptions=True)
+        if reads and any(foreign):  # on a busy machine; docs/usage.md: then these are estimates
+            log.warning("foreign slots were seen: %d times", sum(map(bool, foreign)))
+            reads, tolerance = False, ESTIMATED
 
         async def is_counted() -> bool:
             found = saved(path)

@@ -9,11 +9,11 @@ import re
 import shutil
 import signal
 import tempfile
-import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import httpx
 
@@ -21,7 +21,7 @@ from bench import load, rig
 from bench.process import cpu_seconds
 from bench.result import Row, Section, at_least, at_most
 from extproc.demo.port import LOOPBACK, free_ports
-from extproc.demo.process import Children
+from extproc.demo.process import Child, Children
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +33,8 @@ LOSSES = 5
 """How often a core is lost in each way."""
 LOSS_S = 4.0
 CALLERS = 4
+PAUSE_S = 0.005
+"""After each of their requests: they leave the cores to the takeover."""
 ENGINE_S = 10.0
 READY_S = 60.0
 MEMBERS: Final = 10
@@ -49,7 +51,7 @@ class Form:
 
     name: str
     fronts: int
-    pid: int
+    picker: Child
     port: int
     pages: int
     busy: list[load.Load] = field(default_factory=list)
@@ -58,25 +60,27 @@ class Form:
     front_us: list[float] = field(default_factory=list)
 
     async def roles(self) -> dict[int, str]:
-        """Its processes that serve."""
+        """Its processes that serve, when all are there."""
         if not self.fronts:
-            return {self.pid: "core"}
-        async with httpx.AsyncClient(timeout=5) as client:
-            answer = await client.get(f"http://{LOOPBACK}:{self.pages}/status")
-        return {one["pid"]: one["role"] for one in answer.json()["processes"]["members"]}
+            return {self.picker.pid: "core"}
+        roles: dict[int, str] = {}
+
+        async def are_there(client: httpx.AsyncClient) -> bool:
+            nonlocal roles
+            try:
+                processes = (await client.get("/status")).json()["processes"]
+                roles = {one["pid"]: one["role"] for one in processes["members"]}
+            except (httpx.HTTPError, ValueError, TypeError):
+                return False
+            return sorted(roles.values()) == ["core", *["front"] * self.fronts, "spare"]
+
+        async with _client(self.pages) as client:
+            await self.picker.wait_ready(partial(are_there, client), timeout_s=READY_S)
+        return roles
 
     async def core(self) -> int:
-        """The core, when all processes are there."""
-        async with asyncio.timeout(READY_S):
-            while True:
-                try:
-                    roles = await self.roles()
-                except (httpx.HTTPError, ValueError, TypeError):
-                    roles = {}
-                found = sorted(roles.values())
-                if found == ["core", *["front"] * self.fronts, "spare"]:
-                    return next(pid for pid, role in roles.items() if role == "core")
-                await asyncio.sleep(0.05)
+        """The process that decides."""
+        return next(pid for pid, role in (await self.roles()).items() if role == "core")
 
 
 async def measure(say: Callable[[str], None]) -> Section:
@@ -94,7 +98,7 @@ async def measure(say: Callable[[str], None]) -> Section:
                     say(f"cluster: round {number + 1} of {ROUNDS}, {form.name}")
                     await _round(form)
             pauses, failures = await _losses(forms[2], say)
-            asked = await _engine(folder, server, say) if ENGINE is not None else None
+            engine = [] if ENGINE is None else [await _engine(folder, server, ENGINE, say)]
     one, *fronts = forms
     shown = [row for form in forms for row in _rows(form, one)]
     core_us = median(us for form in fronts for us in form.core_us)
@@ -114,25 +118,21 @@ async def measure(say: Callable[[str], None]) -> Section:
                 at_most(f"pause, core {way}", median(found), BOUNDS_S[way], " s")
                 for way, found in pauses.items()
             ),
-            *([] if asked is None else [at_most(_ENGINE, asked, 60)]),
+            *engine,
             Row(what="failed requests", value=str(failures), target="0", is_met=failures == 0),
         ),
     )
 
 
-_ENGINE: Final = f"operations/s at the engine of {MEMBERS} members"
-
-
 async def _start(children: Children, folder: Path, server: int, name: str, fronts: int) -> Form:
     [pages] = free_ports(1)
-    settings: dict[str, Any] = {**QUIET, **({"fronts": fronts} if fronts else {})}
+    settings = {**QUIET, "fronts": fronts}
     picker, port = await rig.start_picker(children, folder, [server], settings, http=pages)
     _, envoy = await rig.start_envoy_process(
         children, folder, port, has_fronts=bool(fronts), message_timeout_s=60.0 if fronts else 1.0
     )
-    form = Form(name=name, fronts=fronts, pid=picker.pid, port=envoy, pages=pages)
-    if fronts:
-        await form.core()
+    form = Form(name=name, fronts=fronts, picker=picker, port=envoy, pages=pages)
+    await form.roles()
     await load.run(envoy, CONNECTIONS, 1.0)
     return form
 
@@ -176,45 +176,26 @@ async def _losses(form: Form, say: Callable[[str], None]) -> tuple[dict[str, lis
     """The longest waits in seconds, by how the core is lost; and failed requests."""
     pauses: dict[str, list[float]] = {way: [] for way in WAYS}
     failures = 0
+    body = load.chat_body(0)
     for number in range(LOSSES):
         for way, how in WAYS.items():
             say(f"cluster: core {way}, {number + 1} of {LOSSES}")
             core = await form.core()
-            callers = [asyncio.create_task(_call(form.port, LOSS_S)) for _ in range(CALLERS)]
+            calls = asyncio.create_task(load.generate(form.port, CALLERS, LOSS_S, body, PAUSE_S))
             await asyncio.sleep(LOSS_S / 4)
             os.kill(core, how)
-            found = await asyncio.gather(*callers)
-            pauses[way].append(max(longest for longest, _ in found))
-            failures += sum(failed for _, failed in found)
+            run = await calls
+            pauses[way].append(run.longest_ms / 1000)
+            failures += run.failures
     return pauses, failures
 
 
-async def _call(port: int, seconds: float) -> tuple[float, int]:
-    """The longest wait of requests one after the other, and how many failed."""
-    body = load.chat_body(0)
-    request = load.head(load.PATH, body) + body
-    longest, failed = 0.0, 0
-    reader, writer = await asyncio.open_connection(LOOPBACK, port)
-    end = time.perf_counter() + seconds
-    while (began := time.perf_counter()) < end:
-        writer.write(request)
-        answer = await reader.readuntil(b"\r\n\r\n")
-        await reader.readexactly(load.content_length(answer))
-        longest = max(longest, time.perf_counter() - began)
-        failed += not answer.startswith(b"HTTP/1.1 200")
-        await asyncio.sleep(0.005)
-    writer.close()
-    return longest, failed
-
-
-async def _engine(folder: Path, server: int, say: Callable[[str], None]) -> float:
-    """Operations a second of a leader and nine that stand by: from those of one member and of
-    two."""
-    assert ENGINE is not None
+async def _engine(folder: Path, server: int, program: str, say: Callable[[str], None]) -> Row:
+    """The operations of a leader and nine that stand by: from those of one member and of two."""
     async with Children(folder) as children:
         [port] = free_ports(1)
         quiet = ("--save", "", "--appendonly", "no")
-        engine = await children.start("engine", [ENGINE, "--port", str(port), *quiet])
+        engine = await children.start("engine", [program, "--port", str(port), *quiet])
         await rig.until_listening(engine, port)
         rates: list[float] = []
         for name in ("a", "b"):
@@ -227,24 +208,26 @@ async def _engine(folder: Path, server: int, say: Callable[[str], None]) -> floa
                 "advertise": f"{LOOPBACK}:{members}",
             }
             settings = {**QUIET, "fronts": 2, "cluster": cluster}
-            await rig.start_picker(children, folder, [server], settings, http=pages)
-            await _until_ready(pages)
+            picker, _ = await rig.start_picker(children, folder, [server], settings, http=pages)
+            async with _client(pages) as client:
+                await picker.wait_ready(partial(_is_ready, client), timeout_s=READY_S)
             before = await _operations(port)
             await asyncio.sleep(ENGINE_S)
             rates.append((await _operations(port) - before) / ENGINE_S)
     alone, both = rates
-    return alone + (MEMBERS - 1) * (both - alone)
+    asked = alone + (MEMBERS - 1) * (both - alone)
+    return at_most(f"operations/s at the engine of {MEMBERS} members", asked, 60)
 
 
-async def _until_ready(pages: int) -> None:
-    async with asyncio.timeout(READY_S), httpx.AsyncClient(timeout=5) as client:
-        while True:
-            try:
-                if (await client.get(f"http://{LOOPBACK}:{pages}/readyz")).status_code == 200:
-                    return
-            except httpx.HTTPError:
-                pass
-            await asyncio.sleep(0.1)
+async def _is_ready(client: httpx.AsyncClient) -> bool:
+    try:
+        return (await client.get("/readyz")).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def _client(port: int) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=f"http://{LOOPBACK}:{port}", timeout=5, trust_env=False)
 
 
 async def _operations(port: int) -> int:

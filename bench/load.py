@@ -23,12 +23,15 @@ class Load:
     rate: float
     p50_ms: float
     p99_ms: float
+    longest_ms: float
     requests: int
     failures: int
 
 
-async def generate(port: int, connections: int, seconds: float, body: bytes) -> Load:
-    """Send requests for `seconds`, one at a time on each connection."""
+async def generate(
+    port: int, connections: int, seconds: float, body: bytes, pause_s: float = 0.0
+) -> Load:
+    """Send requests for `seconds`, one at a time on each connection, with a pause after each."""
     request = head(PATH, body) + body
     latencies: list[float] = []
     failures = 0
@@ -43,6 +46,8 @@ async def generate(port: int, connections: int, seconds: float, body: bytes) -> 
             await reader.readexactly(content_length(answer))
             latencies.append(time.perf_counter() - began)
             failures += not answer.startswith(b"HTTP/1.1 200")
+            if pause_s:
+                await asyncio.sleep(pause_s)
         writer.close()
 
     began = time.perf_counter()
@@ -53,6 +58,7 @@ async def generate(port: int, connections: int, seconds: float, body: bytes) -> 
         rate=len(latencies) / elapsed,
         p50_ms=1000 * latencies[len(latencies) // 2],
         p99_ms=1000 * latencies[int(len(latencies) * 0.99)],
+        longest_ms=1000 * latencies[-1],
         requests=len(latencies),
         failures=failures,
     )

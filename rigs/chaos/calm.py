@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import httpx
@@ -64,13 +65,22 @@ async def calm_down(stage: Stage, before: Footprint | None) -> list[Leftover]:
     """Wait until nothing is left, for `CALM_S` at most; what is left then. `before` is what the
     picker used before the load, with the whole fleet; without it, sizes are not compared."""
     give_up_at = time.monotonic() + CALM_S
-    while left := await _left(stage) or await _grown(stage, before):
-        if time.monotonic() > give_up_at:
-            break
-        await asyncio.sleep(POLL_S)
+    left = await _until_none(lambda: _left(stage), give_up_at)
+    if before is not None:
+        left += await _until_none(lambda: _grown(stage, before), give_up_at)
     corrections = await stage.metric(CORRECTIONS)
     if corrections != 0:
         left.append(Leftover(what=CORRECTIONS, value=corrections))
+    return left
+
+
+async def _until_none(
+    find: Callable[[], Awaitable[list[Leftover]]], give_up_at: float
+) -> list[Leftover]:
+    while left := await find():
+        if time.monotonic() > give_up_at:
+            break
+        await asyncio.sleep(POLL_S)
     return left
 
 
@@ -101,11 +111,9 @@ async def _left(stage: Stage) -> list[Leftover]:
     return [Leftover(what=what, value=value) for what, value in numbers.items() if value]
 
 
-async def _grown(stage: Stage, before: Footprint | None) -> list[Leftover]:
+async def _grown(stage: Stage, before: Footprint) -> list[Leftover]:
     """What is larger than before. Our own questions may be in it, for a moment: connections that
     the core has not closed yet."""
-    if before is None:
-        return []
     after = await footprint(stage)
     left = []
     for role in before.descriptors.keys() & after.descriptors.keys():

@@ -51,26 +51,12 @@ class Region:
 
     @asynccontextmanager
     async def reported_to(
-        self, parent: Running, delay_s: float = 0.0, ahead: int = 0
-    ) -> AsyncIterator[Address]:
-        """Each way between it and the parent takes `delay_s`. Returns the address of its Envoy for
-        the parent."""
-        if not delay_s:
-            async with self._reported(parent.service.admin_port, self.envoy, ahead):
-                yield self.envoy
-            return
-        async with (
-            slow_link(parent.service.admin_port, delay_s) as admin,
-            slow_link(self.envoy.port, delay_s) as port,
-        ):
-            envoy = Address.of("127.0.0.1", port)
-            async with self._reported(admin, envoy, ahead):
-                yield envoy
-
-    @asynccontextmanager
-    async def _reported(self, admin: int, envoy: Address, ahead: int) -> AsyncIterator[None]:
+        self, admin: int, envoy: Address | None = None, ahead: int = 0
+    ) -> AsyncIterator[None]:
+        """To the parent with this admin port, which reaches this fleet's Envoy at `envoy`."""
         options = AgentOptions(
-            picker=f"127.0.0.1:{admin}", advertise=Advertise.parse(str(envoy), 0)
+            picker=f"127.0.0.1:{admin}",
+            advertise=Advertise.parse(str(envoy or self.envoy), 0),
         )
         agent = Agent(
             EndpointTarget(address=self.envoy),
@@ -174,8 +160,8 @@ async def test_two_fleets_are_two_endpoints_of_a_parent(folders: list[Path]) -> 
         second = await second_stack.enter_async_context(region(folders[1]))
         values = {"endpoints": [], "queue": {"timeout_s": 50}}
         async with running(folders[2], values, is_steered=False) as parent:
-            await first_stack.enter_async_context(first.reported_to(parent))
-            await second_stack.enter_async_context(second.reported_to(parent))
+            await first_stack.enter_async_context(first.reported_to(parent.service.admin_port))
+            await second_stack.enter_async_context(second.reported_to(parent.service.admin_port))
             await until(lambda: is_known(parent, first.envoy) and is_known(parent, second.envoy))
             assert await models_of(parent) == ["tiny"]
 
@@ -211,7 +197,9 @@ async def test_requests_ahead_keep_a_far_fleet_busy(folders: list[Path], ahead: 
     async with (
         region(folders[0], service_s=0.2) as fleet,
         running(folders[2], {"endpoints": [], "queue": {"timeout_s": 50}}, is_steered=False) as up,
-        fleet.reported_to(up, 0.2, ahead) as envoy,
+        slow_link(up.service.admin_port, 0.2) as admin,
+        slow_link(fleet.envoy.port, 0.2) as port,
+        fleet.reported_to(admin, envoy := Address.of("127.0.0.1", port), ahead),
     ):
         await until(lambda: is_known(up, envoy, ahead))
         assert await models_of(up) == ["tiny"]

@@ -49,8 +49,8 @@ async def connect_with_leader(
     host, port = split_host_port(term["address"])
     context = client_context(cluster)
     async with asyncio.timeout(CONNECT_S):
-        # TLS is a step of its own: with `ssl`, a cancelled uvloop may leave a future of its own
-        # behind, whose error is logged as never retrieved.
+        # TLS is a step of its own: with `ssl`, uvloop's `create_connection` may leave a future when
+        # it is cancelled, whose error is logged as never retrieved.
         transport, _ = await loop.create_connection(asyncio.Protocol, host, port)
         try:
             if transport.is_closing():

@@ -81,7 +81,7 @@ class Leader:
     def _accept(self, greeting: pb.Greeting) -> asyncio.Protocol:
         self.fronts.append(greeting.front)
         self.greeted()
-        if greeting.front == "stranger":
+        if greeting.front == "unknown":
             raise GreetingError("nobody knows you")
         return Echo()
 
@@ -115,7 +115,7 @@ async def test_a_rejected_member_has_no_connection(tmp_path: Path) -> None:
     leader, caller = Leader(tmp_path), Caller()
     async with leader.running():
         with pytest.raises(GreetingError, match="nobody knows you"):
-            await leader.connect(caller, "stranger")
+            await leader.connect(caller, "unknown")
     assert not hasattr(caller, "transport")
 
 
@@ -138,7 +138,7 @@ async def test_cancelled_as_the_leader_goes_nothing_is_left(
         context.at_start = go
         with pytest.raises(asyncio.CancelledError):
             await connecting
-        del connecting, go
+        del connecting, go  # so that nothing refers to what is left
         await settle()
         gc.collect()
     assert not caplog.records

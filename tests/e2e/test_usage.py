@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import signal
 import sqlite3
@@ -23,9 +22,10 @@ from tests.fakes.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.e2e, pytest.mark.llama, pytest.mark.timeout(600)]
 
-log = logging.getLogger("coxswain.tests")
-
 REQUESTS = 80
+LEFT = 20
+"""There are more requests until this number of clients left, where some do: a tenth of them may be
+seen by no scrape."""
 EXACT, ESTIMATED = 0.001, 0.05
 """How far off the sums may be: of whole responses, and of all where the servers' counters are read;
 and with clients that leave where they are not, so that for some the last scrape before their slot
@@ -117,15 +117,6 @@ def is_close(found: int, truth: int) -> bool:
     return abs(found - truth) <= EXACT * truth
 
 
-async def watch_foreign(stack: Stack, seen: list[int]) -> None:
-    """Notes how many slots the picker takes for somebody else's: a task that begins at its server
-    long after its client left."""
-    while True:
-        slots = await stack.slots()
-        seen.append(sum(each["foreign"] for each in slots.values()))
-        await asyncio.sleep(0.02)
-
-
 async def ask(stack: Stack, random: Random, leaving: float) -> bool:
     """One request on a connection of its own; returns whether its client left."""
     path, body = bodies(random)
@@ -162,7 +153,7 @@ async def test_tokens_are_those_that_the_servers_count(
     load: tuple[int, tuple[int, int]],
 ) -> None:
     """Over all APIs, streamed and whole, also with clients that leave at any moment: exactly, where
-    the servers' counters are read and no slot is taken for a foreign one."""
+    the servers' counters are read."""
     clients, slots = load
     path = tmp_path / "usage.db"
     usage = {"path": str(path), "read_counters": reads}
@@ -179,13 +170,11 @@ async def test_tokens_are_those_that_the_servers_count(
 
         async def client() -> None:
             nonlocal asked, left
-            while asked < REQUESTS or left < REQUESTS * leaving / 3:
+            while asked < REQUESTS or (leaving and left < LEFT):
                 asked += 1
                 has_left = await ask(stack, random, leaving)
                 left += has_left
 
-        foreign: list[int] = []
-        watch = asyncio.create_task(watch_foreign(stack, foreign))
         await asyncio.gather(*(client() for _ in range(clients)))
 
         async def are_idle() -> bool:
@@ -193,11 +182,6 @@ async def test_tokens_are_those_that_the_servers_count(
 
         await until(are_idle)
         truth = await servers_counts(stack)
-        watch.cancel()
-        await asyncio.gather(watch, return_exceptions=True)
-        if reads and any(foreign):  # on a busy machine; docs/usage.md: then these are estimates
-            log.warning("foreign slots were seen: %d times", sum(map(bool, foreign)))
-            reads, tolerance = False, ESTIMATED
 
         async def is_counted() -> bool:
             found = saved(path)
@@ -227,7 +211,7 @@ async def test_tokens_are_those_that_the_servers_count(
     else:
         most = truth.cached * (1.1 if leaving else 1.0)
         assert 0.9 * truth.cached <= saved(path).cached <= most
-        assert saved(path).uncounted <= left / 4  # which no scrape saw
+        assert saved(path).uncounted <= left / 10
 
 
 async def test_a_picker_that_stops_delays_no_response(llama: None, tmp_path: Path) -> None:

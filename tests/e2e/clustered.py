@@ -3,6 +3,7 @@ account for requests, with a real Valkey or Redis."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -183,15 +184,18 @@ async def clustered(
     is_shared: bool = False,
     headers: dict[str, str] | None = None,
     hosts: Hosts | None = None,
+    simulators: tuple[int, ...] = (),
 ) -> AsyncIterator[Clustered]:
     """Everything up and ready, everything gone afterwards. An Envoy `is_shared` if it knows all
-    members, and not its own alone. `headers` are those of the stack's own requests."""
+    members, and not its own alone. `headers` are those of the stack's own requests. `simulators`
+    are the slots of servers that cache prompts, in place of those that account for requests."""
     hosts = hosts or Hosts()
     account = Account()
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     async with AsyncExitStack() as exits:
         servers = [
-            await exits.enter_async_context(AccountingServer(account, count)) for count in SLOTS
+            await exits.enter_async_context(AccountingServer(account, count))
+            for count in (() if simulators else SLOTS)
         ]
         valkey = await exits.enter_async_context(Valkey(folder, hosts.valkey_addresses))
         client = await exits.enter_async_context(
@@ -204,6 +208,12 @@ async def clustered(
             children = await exits.enter_async_context(hosts.children(name, own))
             stack = Stack(own, children, client)
             stack.servers += [Server(each.port, each.slots, [], client) for each in servers]
+            if name == members[0]:
+                for count in simulators:
+                    await stack.add_server(count, kind="simulator", start=False)
+                await asyncio.gather(*map(stack.start_server, stack.servers if simulators else ()))
+            elif simulators:
+                stack.servers += found.members[members[0]].servers
             found.members[name] = stack
             await hosts.join(name, stack)
         for name, stack in found.members.items():

@@ -4,8 +4,11 @@ each request."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
+import time
 from pathlib import Path
 
 import grpc
@@ -16,7 +19,8 @@ from extproc.demo.port import free_ports
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from tests.e2e.clustered import Clustered, clustered
-from tests.e2e.stack import until
+from tests.e2e.stack import chat, until
+from tests.fakes.accounting import CHAT
 from tests.fakes.authority import Authority
 from tests.fakes.valkey import MISSING, PROGRAM
 
@@ -204,3 +208,48 @@ async def test_the_account_shows_when_all_members_are_lost(tmp_path: Path) -> No
         await stack.run(fault, through=("a", "b"))
         assert stack.account.blind(stack.broken_at)
         assert stack.account.over()
+
+
+PROMPTS = [chat(4, content=f"{number} oars " * 200) for number in range(6)]
+
+
+async def saved_s(stack: Clustered, name: str) -> dict[tuple[int, str], float]:
+    """How much time a member expects to save at each endpoint, by its prompt cache, for each of
+    `PROMPTS`."""
+    found = {}
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{stack.members[name].admin_port}") as channel:
+        for number, prompt in enumerate(PROMPTS):
+            request = pb.ExplainRequest(body=json.dumps(prompt).encode())
+            for each in (await AdminStub(channel).Explain(request)).candidates:
+                scores = {score.name: score.value for score in each.scores}
+                found[number, each.address] = scores["saved_s"]
+    return found
+
+
+async def test_what_was_learned_is_at_the_machine_that_takes_over(tmp_path: Path) -> None:
+    async with clustered(tmp_path, settings={"routing": {}}, simulators=(2, 2, 2)) as stack:
+        leader, other = await stack.leader(), await stack.other()
+        standby = stack.members[other]
+        for prompt in PROMPTS:
+            answer = await standby.client.post(standby.url(CHAT), json=prompt)
+            assert answer.status_code == 200, answer.text
+        await stack.until_calm()
+        calm_at = time.monotonic()
+        page = f"http://127.0.0.1:{standby.http_port}/readyz"
+
+        async def has_heard() -> bool:
+            """The leader speaks four times a second, of all that is new in such a small fleet."""
+            text = (await standby.client.get(page)).text
+            found = re.search(r"said ([0-9.]+) s ago what it learns", text)
+            return found is not None and time.monotonic() - float(found[1]) > calm_at + 0.6
+
+        await until(has_heard)
+        before = await saved_s(stack, leader)
+        assert sum(value > 0.01 for value in before.values()) >= len(PROMPTS)
+        await stack.strike_all(leader, signal.SIGKILL)
+
+        async def has_taken_over() -> bool:
+            return await stack.leader() == other
+
+        await until(has_taken_over)
+        assert await saved_s(stack, other) == pytest.approx(before, rel=0.01, abs=0.001)

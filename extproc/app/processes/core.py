@@ -17,6 +17,7 @@ from extproc.app.processes.continuer import ExchangeContinuer
 from extproc.app.processes.control import in_parts
 from extproc.app.processes.members_port import MembersPort
 from extproc.app.processes.memory_feed import FEED_S, KEEP_S, Memory, MemoryFeed
+from extproc.app.processes.memory_follower import MemoryFollower
 from extproc.app.processes.operator_intents import OperatorIntents
 from extproc.app.processes.process_report import read_report
 from extproc.app.processes.standby import Page, Standby
@@ -91,7 +92,6 @@ class Core:
         self._service = Service(
             settings, self._load_again, file, data_plane=self._data_plane, processes=self._describe
         )
-        self._members_port = MembersPort(settings, self._service, self._calls_now)
         self._intents = OperatorIntents(
             self._service.dispatcher, self._service.added, time.monotonic
         )
@@ -106,6 +106,8 @@ class Core:
             self._service.telemetry.counters,
             self._service.client_keys.names,
         )
+        self._follower = MemoryFollower(settings.cluster, self._memory, self._use_hash_seed)
+        self._members_port = MembersPort(settings, self._service, self._calls_now, self._feed)
         self._child = Child(identity, self._hear)
 
     async def run(self) -> int:
@@ -211,6 +213,10 @@ class Core:
         if self._standby is None:
             self._standby = Standby(self._settings, self._own_page)
         self._standby.follow(term)
+        self._follower.follow(term)
+
+    def _use_hash_seed(self, seed: int) -> None:
+        self._child.report("hash_seed", seed=seed)
 
     def _own_page(self, path: str) -> Page:
         """What a member that stands by says of itself."""
@@ -220,7 +226,11 @@ class Core:
         if path == "/readyz":
             if cluster is None or not cluster.leader:
                 return 503, "text/plain", b"no member leads\n"
-            return 200, "text/plain", f"stands by; {cluster.leader} leads\n".encode()
+            heard_at = self._memory.heard_at
+            learned = "has not said yet what it learns"
+            if heard_at is not None:
+                learned = f"said {time.monotonic() - heard_at:.1f} s ago what it learns"
+            return 200, "text/plain", f"stands by; {cluster.leader} leads, {learned}\n".encode()
         families = {} if cluster is None else read_cluster(cluster)
         now = time.time_ns()
         reading = Reading(taken_at_ns=now, since_ns=now, families=families)
@@ -262,6 +272,7 @@ class Core:
         if self._standby is not None:
             await self._standby.stop()
             self._standby = None
+        await self._follower.stop()
         epoch = int(self._members_port.term.get("epoch", 0))
         dispatcher.hold(epoch << EPOCH_SHIFT)
         if since is not None:
@@ -359,6 +370,7 @@ class Core:
     # The end
 
     async def _stop(self) -> None:
+        await self._follower.stop()
         if self._standby is not None:
             await self._standby.stop()
         if self._calls is not None and self._calls.is_open:

@@ -1,5 +1,5 @@
 """The leading core's side of the port for members: fronts of other machines follow it, and members
-that stand by pass connections on to it. The supervisor accepts, this goes on."""
+that stand by learn from it and pass connections on to it. The supervisor accepts, this goes on."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from extproc.admin.auth.peer import PASSED_ON
+from extproc.app.processes.learned_frames import LearnedCodec
 from extproc.app.processes.standby import Arrival
 from extproc.app.security.cluster_access import is_token, server_context
 from extproc.fronts.greeting import Greeted, GreetingError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
+    from extproc.app.processes.memory_feed import MemoryFeed
     from extproc.app.service import Service
     from extproc.fronts.core_calls import CoreCalls
     from extproc.settings import Settings
@@ -32,15 +34,20 @@ log = logging.getLogger("coxswain.core")
 
 
 class MembersPort:
-    """Belongs to one event loop. `calls` returns the calls of the fronts, `term` is this machine as
-    the leader that it is."""
+    """Belongs to one event loop. `calls` returns the calls of the fronts, `feed` says what is
+    learned, `term` is this machine as the leader that it is."""
 
     def __init__(
-        self, settings: Settings, service: Service, calls: Callable[[], CoreCalls]
+        self,
+        settings: Settings,
+        service: Service,
+        calls: Callable[[], CoreCalls],
+        feed: MemoryFeed,
     ) -> None:
         self._settings = settings
         self._service = service
         self._calls = calls
+        self._feed = feed
         self._loop = asyncio.get_running_loop()
         self.term: dict[str, Any] = {}
 
@@ -67,12 +74,16 @@ class MembersPort:
             raise GreetingError(f"it speaks version {greeting.version}, this core {VERSION}")
         if (greeting.leader_id, greeting.epoch) != (self.term["leader"], self.term["epoch"]):
             raise GreetingError("another leader is meant")
-        if greeting.purpose != pb.Greeting.PURPOSE_FOLLOW:
+        if greeting.purpose == pb.Greeting.PURPOSE_FOLLOW:
+            calls = self._calls()
+            codec = NetworkCodec()
+            link = Link(calls, self._loop, greeting.front, codec, may_send=calls.may_decide)
+            calls.replace(link)
+        elif greeting.purpose == pb.Greeting.PURPOSE_LEARN:
+            link = Link(self._feed, self._loop, codec=LearnedCodec())
+            self._feed.attach(link)
+        else:
             return self._pass_on(greeting)
-        calls = self._calls()
-        codec = NetworkCodec()
-        link = Link(calls, self._loop, greeting.front, codec, may_send=calls.may_decide)
-        calls.replace(link)
         return cast("asyncio.Protocol", link)
 
     def _pass_on(self, greeting: pb.Greeting) -> asyncio.Protocol:

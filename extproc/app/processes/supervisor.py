@@ -27,6 +27,7 @@ from extproc.app.processes.cluster_part import ClusterPart
 from extproc.app.processes.connection_balancer import ConnectionBalancer
 from extproc.app.processes.core_links import CoreLinks
 from extproc.app.processes.drain import drain, hand_over
+from extproc.app.processes.learned_frames import SEED_VARIABLE
 from extproc.app.processes.liveness import CHECK_S, Liveness
 from extproc.app.processes.member import Role
 from extproc.app.processes.process_table import ProcessTable
@@ -119,9 +120,10 @@ class Supervisor:
             )
         environment = {
             # Of the hashes of prompts, which a core hands on to its spare.
-            "PYTHONHASHSEED": str(1 + secrets.randbelow(MAX_HASH_SEED)),
+            SEED_VARIABLE: str(1 + secrets.randbelow(MAX_HASH_SEED)),
             **{key: value for key, value in os.environ.items() if key not in OWN_VARIABLES},
         }
+        self._environment = environment
         self._table = ProcessTable(
             [*command, str(os.getpid())],
             environment,
@@ -203,6 +205,8 @@ class Supervisor:
                 if self._cluster is not None and member is self._table.core:
                     begins, ends = message["begins"], message["ends"]
                     self._cluster.intents.said(message["entries"], begins=begins, ends=ends)
+            case "hash_seed":
+                self._use_hash_seed(member, int(message["seed"]))
             case "reloaded":
                 for spare in self._table.spares():
                     self._replace(spare)
@@ -271,6 +275,13 @@ class Supervisor:
         if self._is_stopping:
             return False
         return self._table.core is not None or self._table.started_spare() is not None
+
+    def _use_hash_seed(self, spare: Member, seed: int) -> None:
+        """A spare of ours cannot use what the leader learns of prompts, as its hashes differ."""
+        if spare is not self._table.core and not spare.is_leaving:
+            log.info("%s is replaced by one whose hashes are those of the leader", spare.name)
+            self._environment[SEED_VARIABLE] = str(seed)
+            self._replace(spare)
 
     def _follows(self) -> bool:
         """Whether a front of ours hears a leader of another machine that decides."""

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import marshal
 import socket
 from functools import partial
 from random import Random
 from typing import Any, cast
 
-from extproc.app.processes import memory_feed
-from extproc.app.processes.memory_feed import COUNTERS, ENDPOINT, KEYS, Memory, MemoryFeed
+import pytest
+
+from extproc.app.processes import learned_frames, memory_feed
+from extproc.app.processes.learned_frames import (
+    COUNTERS,
+    ENDPOINT,
+    FLEET,
+    KEYS,
+    SEED_VARIABLE,
+    LearnedCodec,
+    learned_bytes,
+)
+from extproc.app.processes.memory_feed import Memory, MemoryFeed
 from extproc.fronts.link import Link
 from extproc.security.known_keys import KnownKeys, digest_of
 from tests.core.scheduler.test_learned import work
@@ -18,10 +28,13 @@ from tests.fakes.envoy_stream import eventually
 from tests.fakes.small_fleet import SmallFleet
 
 
-async def connected(feed: MemoryFeed, memory: Memory) -> tuple[Link, Link]:
+async def connected(
+    feed: MemoryFeed, memory: Memory, *, is_remote: bool = False
+) -> tuple[Link, Link]:
     loop = asyncio.get_running_loop()
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    links = Link(feed, loop), Link(memory, loop)
+    codecs = [LearnedCodec() if is_remote else None for _ in range(2)]
+    links = Link(feed, loop, codec=codecs[0]), Link(memory, loop, codec=codecs[1])
     for link, end in zip(links, ends, strict=True):
         await loop.connect_accepted_socket(partial(cast, "asyncio.Protocol", link), end)
     feed.attach(links[0])
@@ -53,6 +66,62 @@ async def test_a_spare_knows_what_the_core_learned() -> None:
     for link in links:
         link.close()
     await eventually(lambda: not feed._sent)
+
+
+async def test_a_member_on_another_machine_knows_it_too_but_neither_keys_nor_counters() -> None:
+    kinds: set[int] = set()
+
+    class Recorder(Memory):
+        def heard(self, link: Link, batch: list[Any]) -> None:
+            super().heard(link, batch)
+            kinds.update(frame[0] for frame in batch)
+
+    fleet, memory = SmallFleet(4, 4, 4), Recorder()
+    work(fleet, Random(1), 100)
+    keys = KnownKeys({digest_of("sk-1"): "web"})
+    feed = MemoryFeed(fleet.dispatcher, lambda: (7,), keys.names)
+    links = await connected(feed, memory, is_remote=True)
+    feed.feed()
+    await eventually(lambda: FLEET in kinds)
+    assert kinds.isdisjoint({COUNTERS, KEYS}) and memory.key_names is None
+    other = SmallFleet(4, 4, 4)
+    counters: list[Any] = []
+    memory.relearn(other.dispatcher, restored(counters))
+    assert not counters
+    for address in (*fleet.addresses, None):
+        assert other.dispatcher.learned(address) == fleet.dispatcher.learned(address)
+    for link in links:
+        link.close()
+
+
+async def test_hashes_of_another_seed_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Speeds and sessions are, as they mean the same everywhere."""
+    fleet, memory = SmallFleet(4, 4, 4), Memory()
+    work(fleet, Random(1), 100)
+    feed = MemoryFeed(fleet.dispatcher, tuple, lambda: None)
+    monkeypatch.setenv(SEED_VARIABLE, "12")
+    links = await connected(feed, memory, is_remote=True)
+    monkeypatch.setattr(memory_feed, "hash_seed", lambda: (13, 1))  # the reader's
+    feed.feed()
+    await eventually(lambda: len(memory) == 3)
+    assert memory.core_seed == 12
+    other = SmallFleet(4, 4, 4)
+    memory.relearn(other.dispatcher, restored([]))
+    for address in fleet.addresses:
+        speeds, _, sessions = fleet.dispatcher.learned(address)
+        assert other.dispatcher.learned(address) == (speeds, (), sessions)
+    for link in links:
+        link.close()
+
+
+def test_what_a_core_with_other_hashes_said_is_forgotten() -> None:
+    """The blocks of the leader before mean nothing, although those of the present one do."""
+    memory, link = Memory(), cast("Any", None)
+    seed, check = learned_frames.hash_seed()
+    memory.heard(link, [(learned_frames.HASH_SEED, seed + 1, check - 1)])
+    memory.heard(link, [(ENDPOINT, "10.0.0.1:8080", b"x")])
+    memory.heard(link, [(learned_frames.HASH_SEED, seed, check)])
+    assert not len(memory)
 
 
 async def test_only_what_is_new_is_sent_and_a_part_at_a_time() -> None:
@@ -108,7 +177,7 @@ def test_an_endpoint_that_is_known_later_is_learned_then() -> None:
     fleet, memory = SmallFleet(4, 4), Memory()
     link: Any = None
     for address in fleet.addresses:
-        data = marshal.dumps(fleet.dispatcher.learned(address))
+        data = learned_bytes(fleet.dispatcher.learned(address))
         memory.heard(link, [(ENDPOINT, str(address), data)])
     other = SmallFleet(4)
     memory.relearn(other.dispatcher, restored([]))
@@ -117,7 +186,7 @@ def test_an_endpoint_that_is_known_later_is_learned_then() -> None:
     assert not memory.go_on(other.dispatcher)
 
 
-def test_a_spare_keeps_a_bounded_part(monkeypatch: Any) -> None:
+def test_a_spare_keeps_a_bounded_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_feed, "MAX_BYTES", 25)
     memory = Memory()
     for number in range(4):

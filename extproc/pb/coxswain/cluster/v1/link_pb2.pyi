@@ -16,10 +16,12 @@ class Greeting(_message.Message):
         PURPOSE_FOLLOW: _ClassVar[Greeting.Purpose]
         PURPOSE_ADMIN: _ClassVar[Greeting.Purpose]
         PURPOSE_HTTP: _ClassVar[Greeting.Purpose]
+        PURPOSE_LEARN: _ClassVar[Greeting.Purpose]
     PURPOSE_UNSPECIFIED: Greeting.Purpose
     PURPOSE_FOLLOW: Greeting.Purpose
     PURPOSE_ADMIN: Greeting.Purpose
     PURPOSE_HTTP: Greeting.Purpose
+    PURPOSE_LEARN: Greeting.Purpose
     PURPOSE_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
@@ -266,3 +268,71 @@ class Ping(_message.Message):
     sent_at: float
     is_deciding: bool
     def __init__(self, sent_at: _Optional[float] = ..., is_deciding: _Optional[bool] = ...) -> None: ...
+
+class LearnedBatch(_message.Message):
+    __slots__ = ("frames",)
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    frames: _containers.RepeatedCompositeFieldContainer[LearnedFrame]
+    def __init__(self, frames: _Optional[_Iterable[_Union[LearnedFrame, _Mapping]]] = ...) -> None: ...
+
+class LearnedFrame(_message.Message):
+    __slots__ = ("hash_seed", "endpoint", "answers", "gone")
+    HASH_SEED_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    GONE_FIELD_NUMBER: _ClassVar[int]
+    hash_seed: HashSeed
+    endpoint: LearnedEndpoint
+    answers: LearnedAnswers
+    gone: str
+    def __init__(self, hash_seed: _Optional[_Union[HashSeed, _Mapping]] = ..., endpoint: _Optional[_Union[LearnedEndpoint, _Mapping]] = ..., answers: _Optional[_Union[LearnedAnswers, _Mapping]] = ..., gone: _Optional[str] = ...) -> None: ...
+
+class HashSeed(_message.Message):
+    __slots__ = ("seed", "check")
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
+    seed: int
+    check: int
+    def __init__(self, seed: _Optional[int] = ..., check: _Optional[int] = ...) -> None: ...
+
+class LearnedEndpoint(_message.Message):
+    __slots__ = ("address", "learned")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    LEARNED_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    learned: bytes
+    def __init__(self, address: _Optional[str] = ..., learned: _Optional[bytes] = ...) -> None: ...
+
+class Learned(_message.Message):
+    __slots__ = ("speeds", "prompt_cache", "sessions", "session_tokens")
+    class Values(_message.Message):
+        __slots__ = ("values",)
+        VALUES_FIELD_NUMBER: _ClassVar[int]
+        values: _containers.RepeatedScalarFieldContainer[float]
+        def __init__(self, values: _Optional[_Iterable[float]] = ...) -> None: ...
+    class PromptCache(_message.Message):
+        __slots__ = ("capacity_blocks", "read_blocks", "blocks", "read_at")
+        CAPACITY_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+        READ_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+        BLOCKS_FIELD_NUMBER: _ClassVar[int]
+        READ_AT_FIELD_NUMBER: _ClassVar[int]
+        capacity_blocks: float
+        read_blocks: int
+        blocks: _containers.RepeatedScalarFieldContainer[int]
+        read_at: _containers.RepeatedScalarFieldContainer[int]
+        def __init__(self, capacity_blocks: _Optional[float] = ..., read_blocks: _Optional[int] = ..., blocks: _Optional[_Iterable[int]] = ..., read_at: _Optional[_Iterable[int]] = ...) -> None: ...
+    SPEEDS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_CACHE_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    SESSION_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    speeds: _containers.RepeatedCompositeFieldContainer[Learned.Values]
+    prompt_cache: Learned.PromptCache
+    sessions: _containers.RepeatedScalarFieldContainer[str]
+    session_tokens: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, speeds: _Optional[_Iterable[_Union[Learned.Values, _Mapping]]] = ..., prompt_cache: _Optional[_Union[Learned.PromptCache, _Mapping]] = ..., sessions: _Optional[_Iterable[str]] = ..., session_tokens: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class LearnedAnswers(_message.Message):
+    __slots__ = ("values",)
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, values: _Optional[_Iterable[float]] = ...) -> None: ...

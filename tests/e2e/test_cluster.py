@@ -75,7 +75,11 @@ async def ask_standby(stack: Clustered) -> None:
     """It passes commands and pages on to the leader, and answers for itself where it is meant."""
     leader, other = await stack.leader(), await stack.other()
     standby = stack.members[other]
-    assert (await stack.cluster_of(other))["member"] == leader
+
+    async def is_passed_on() -> bool:
+        return (await stack.cluster_of(other)).get("member") == leader
+
+    await until(is_passed_on)
     pages = f"http://127.0.0.1:{standby.http_port}"
     for page, said in (("/readyz", f"{leader} leads"), ("/metrics", "coxswain_leader 0")):
         assert said in (await standby.client.get(pages + page)).text
@@ -114,10 +118,15 @@ async def restart_all(stack: Clustered) -> None:
             await member.picker.wait()
         await member.restart_picker()
     await stack.until_complete(2)
-    status = await stack.members[await stack.leader()].status()
-    for address in (drained, added):
-        assert status["endpoints"][address]["intent"] == "disabled"
-    assert status["endpoints"][added]["name"] == "by-hand"
+    await stack.members[await stack.leader()].until(
+        lambda status: (
+            all(
+                status["endpoints"].get(each, {}).get("intent") == "disabled"
+                for each in (drained, added)
+            )
+            and status["endpoints"][added]["name"] == "by-hand"
+        )
+    )
 
 
 async def test_the_engine_a_core_and_a_machine_are_lost_and_nobody_notices(

@@ -89,6 +89,7 @@ class Standby:
                         host,
                         port,
                         reuse_address=True,
+                        reuse_port=True,  # the one that it replaces listens a moment longer
                     )
                 except OSError as error:
                     if not is_reported:

@@ -105,6 +105,8 @@ class Supervisor:
         self._over = asyncio.Event()
         self._signalled = asyncio.Event()
         self._manager = ServiceManager(os.environ)
+        self._outdated: Member | None = None
+        """A spare that leaves as soon as another one has started."""
         self._published_at = time.monotonic()
         self._was_followed = False
         self._term: tuple[object, object] = (None, None)
@@ -165,7 +167,10 @@ class Supervisor:
             spare = self._table.started_spare()
             if spare is not None:
                 self._links.promote(spare, self._lost_at)
-        self._table.start_missing(Role.CORE, 1 + (self._table.core is None and may_lead))
+        if self._outdated not in self._table.spares():
+            self._outdated = None
+        wanted = 1 + (self._table.core is None and may_lead) + (self._outdated is not None)
+        self._table.start_missing(Role.CORE, wanted)
         self._table.start_missing(Role.FRONT, self._fronts_wanted)
         self._publish()
 
@@ -184,6 +189,8 @@ class Supervisor:
                     self._links.link(member)
                 elif self._table.core is not None and self._table.core.is_ready:
                     self._links.feed(member)
+                if member.role is Role.CORE and self._outdated is not None:
+                    self._replace_outdated(member)
                 self._reconcile()
             case "leads":
                 member.is_ready = True
@@ -277,10 +284,22 @@ class Supervisor:
         return self._table.core is not None or self._table.started_spare() is not None
 
     def _use_hash_seed(self, spare: Member, seed: int) -> None:
-        """A spare of ours cannot use what the leader learns of prompts, as its hashes differ."""
-        if spare is not self._table.core and not spare.is_leaving:
+        """A spare of ours cannot use what the leader learns of prompts, as its hashes differ. It
+        stands by until there is one that can."""
+        if spare is not self._outdated and not (spare is self._table.core or spare.is_leaving):
             log.info("%s is replaced by one whose hashes are those of the leader", spare.name)
             self._environment[SEED_VARIABLE] = str(seed)
+            self._outdated = spare
+            self._reconcile()
+
+    def _replace_outdated(self, spare: Member) -> None:
+        """Another spare has started. It listens before the one that leaves ends."""
+        if self._outdated in self._table.spares() and self._cluster is not None:
+            spare.order("stand_by", term=self._cluster.term())
+            asyncio.get_running_loop().call_later(CHECK_S, self._end_spare, self._outdated)
+
+    def _end_spare(self, spare: Member) -> None:
+        if spare in self._table.spares():  # else it leads now
             self._replace(spare)
 
     def _follows(self) -> bool:

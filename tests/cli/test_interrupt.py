@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
 
 import pytest
@@ -100,6 +101,7 @@ async def test_a_hurried_hand_gets_its_terminal_back(command: tuple[str, ...]) -
     async with running_picker() as picker:
         picker.add_ready("10.0.0.1:8080", name="gpu-7")
         keyboard, screen = pty.openpty()
+        _keep_output(screen)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "extproc.cli", *command),
             *("--picker", f"127.0.0.1:{picker.port}"),
@@ -125,6 +127,13 @@ async def test_a_hurried_hand_gets_its_terminal_back(command: tuple[str, ...]) -
             os.close(keyboard)
         assert process.returncode in (130, -signal.SIGINT)
         assert b"Traceback" not in shown and b"Exception" not in shown
+
+
+def _keep_output(screen: int) -> None:
+    """At Ctrl-C the kernel drops what was written and not read yet, unless it is asked not to."""
+    attributes = termios.tcgetattr(screen)
+    attributes[3] |= termios.NOFLSH
+    termios.tcsetattr(screen, termios.TCSANOW, attributes)
 
 
 def _controlling(screen: int) -> Callable[[], None]:

@@ -74,6 +74,7 @@ class CoreCall:
         if not self.is_over:
             self.is_over = True
             self.front.finished(self, status, text)
+            self.handler = None  # no cycle is left for the collector
 
     def soon(self, function: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_soon(function)
@@ -102,6 +103,8 @@ class CoreCall:
     def repeat(self, message: bytes, is_decided: Callable[[], bool]) -> None:
         """A message that another core has answered: its replies are not sent again. But a decision
         that comes with it is news: that core had queued the request, or not yet decided."""
+        if self.is_over:
+            return
         was_decided = is_decided()
         self.is_muted = True
         try:
@@ -132,9 +135,10 @@ class CoreCall:
         if self.is_over:
             return
         self.is_over = True
-        if self.handler is not None:
+        handler, self.handler = self.handler, None
+        if handler is not None:
             try:
-                self.handler.gone()
+                handler.gone()
             except Exception:
                 log.exception("ending a call of %s failed", self.path)
 

@@ -215,6 +215,7 @@ class HandCall:
         if not self.is_over:
             self.is_over = True
             self.status = (status, text)
+            self._handler = None
 
     def soon(self, function: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_soon(function)
@@ -247,9 +248,10 @@ class HandCall:
 
     def _lose(self) -> None:
         self.is_over = True
-        if self._handler is not None:
+        handler, self._handler = self._handler, None
+        if handler is not None:
             try:
-                self._handler.gone()
+                handler.gone()
             except Exception:
                 logging.getLogger("tests").exception("ending a call failed")
 

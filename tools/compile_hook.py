@@ -15,7 +15,13 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PACKAGES = ("extproc/core", "extproc/security", "extproc/stream", "extproc/transport")
+PACKAGES = (
+    "extproc/core",
+    "extproc/fronts",
+    "extproc/security",
+    "extproc/stream",
+    "extproc/transport",
+)
 OPTIONS = (
     "--config-file=",  # `make check` is where types are held to all rules
     "--ignore-missing-imports",

@@ -15,7 +15,6 @@ machine may lead. It goes on where it was, or the supervisor ends it.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from functools import partial
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from extproc.fronts.permission import Permission
     from extproc.transport.call import CallHandler, ServiceTable
 
-POLL_S: Final = 0.01
 PING_S: Final = 0.25
 SILENT_S: Final = 2.0
 """A front of another machine that says nothing for so long is left: what runs there drains."""
@@ -50,13 +48,12 @@ log = logging.getLogger("coxswain.fronts")
 
 
 class CoreCalls:
-    """The data plane's server of a core. Belongs to one event loop."""
+    """Of one core. Belongs to one event loop."""
 
     def __init__(
         self,
         table: ServiceTable,
         continuer: Continuer,
-        port: int,
         permission: Permission | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -73,26 +70,12 @@ class CoreCalls:
         self.on_response: Callable[[Any], None] | None = None
         """Called with the counts of a response that a front has read."""
         self._table = table
-        self._port = port
         self._fleet: tuple[Any, ...] = ()
         self._is_behind = False
         """Whether fronts have said something that is not heard yet."""
 
-    # The data plane's server
-
-    def bind(self, host: str, port: int) -> int:  # noqa: ARG002 - fronts are connected to
-        return self._port
-
-    async def start(self) -> None:
-        """Links are attached as they come."""
-
-    async def stop(self, grace_s: float) -> None:
-        """Let calls end within `grace_s`, then end them."""
-        end = asyncio.get_running_loop().time() + grace_s
-        while any(front.calls for front in self.fronts.values()):
-            if asyncio.get_running_loop().time() >= end:
-                break
-            await asyncio.sleep(POLL_S)
+    def end_calls(self) -> None:
+        """End those that still run."""
         for front in list(self.fronts.values()):
             for call in list(front.calls.values()):
                 front.finished(call, UNAVAILABLE, "the endpoint picker has stopped")

@@ -7,7 +7,6 @@ import socket
 from functools import partial
 from typing import cast
 
-from extproc.app.processes.continuer import ExchangeContinuer
 from extproc.core.address import Address
 from extproc.fronts.core_calls import CoreCalls
 from extproc.fronts.front_calls import FrontCalls, FrontOptions
@@ -16,6 +15,7 @@ from extproc.fronts.network_frames import NetworkCodec
 from extproc.fronts.permission import Permission
 from extproc.stream.envoy import codec
 from extproc.stream.exchange import ExchangeOptions
+from extproc.stream.exchange_continuer import ExchangeContinuer
 from extproc.stream.exchange_id import new_id
 from extproc.stream.held_state import FINAL, OVER, QUEUED
 from extproc.stream.servicer import PROCESS
@@ -45,7 +45,7 @@ class FakeCore:
         self.others: list[bytes] = []
         self.rig.table[OTHER] = self._serve_other
         self.calls = CoreCalls(
-            self.rig.table, self.continuer, 0, permission, lambda: self.rig.fleet.now
+            self.rig.table, self.continuer, permission, lambda: self.rig.fleet.now
         )
         self.responses: list[object] = []
         self.calls.on_response = self.responses.append

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from extproc.fronts import held_responses
-from extproc.fronts.held_responses import HeldResponses, ReadResponse
+from extproc.fronts.held_responses import MAX_KEPT, HeldResponses, ReadResponse
 
 
 def read(responses: HeldResponses, exchange_id: str, *, is_whole: bool = True) -> None:
@@ -26,9 +23,8 @@ def test_counts_are_said_at_once_and_again_until_they_are_taken() -> None:
     assert said[2:] == [("b", False, 1, 3, 4, None)]
 
 
-def test_a_bounded_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_responses, "MAX_KEPT", 3)
+def test_a_bounded_number_is_kept() -> None:
     responses = HeldResponses(lambda _: None)
-    for number in range(10):
+    for number in range(MAX_KEPT + 3):
         read(responses, str(number))
-    assert len(responses) == 3
+    assert len(responses) == MAX_KEPT

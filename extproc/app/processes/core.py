@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from extproc.admin.dependencies import ReloadError
 from extproc.app.poller import start_poller
 from extproc.app.processes.child import Child, Identity
-from extproc.app.processes.continuer import ExchangeContinuer
 from extproc.app.processes.control import in_parts
 from extproc.app.processes.members_port import MembersPort
 from extproc.app.processes.memory_feed import FEED_S, KEEP_S, Memory, MemoryFeed
@@ -26,9 +25,11 @@ from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Intent
 from extproc.core.processes import Takeover
 from extproc.fronts.core_calls import PING_S, CoreCalls
+from extproc.fronts.core_server import CoreServer
 from extproc.fronts.link import Link
 from extproc.fronts.permission import Permission
 from extproc.status.server import PROMETHEUS_TEXT
+from extproc.stream.exchange_continuer import ExchangeContinuer
 from extproc.telemetry.process_values import read_cluster
 from extproc.telemetry.prometheus import prometheus_text
 from extproc.telemetry.reading import Reading
@@ -199,9 +200,7 @@ class Core:
         if self._calls is None:
             service = self._service
             continuer = ExchangeContinuer(service.processor, service.dispatcher, time.monotonic)
-            self._calls = CoreCalls(
-                service.data_plane_table(), continuer, self._port, self._permission
-            )
+            self._calls = CoreCalls(service.data_plane_table(), continuer, self._permission)
             self._calls.on_response = service.take_response
             if self._permission is not None:
                 self._tick()
@@ -254,7 +253,7 @@ class Core:
         clock: Callable[[], float],  # noqa: ARG002
     ) -> tuple[DataPlaneServer, int]:
         assert self._calls is not None
-        return self._calls, self._port
+        return CoreServer(self._calls, self._port), self._port
 
     # Leading
 

@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from extproc.app.processes.leader_connection import connect_with_leader
+from extproc.app.processes.pipe import Pipe
 from extproc.fronts.greeting import GreetingError
-from extproc.fronts.pipe import Pipe
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
 from extproc.settings import SettingsError
 from extproc.settings.values import split_host_port

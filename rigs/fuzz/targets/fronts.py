@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
-from extproc.app.processes.continuer import ExchangeContinuer
 from extproc.fronts.core_calls import CoreCalls
 from extproc.fronts.frames import Frame, LocalCodec
 from extproc.fronts.front_calls import FrontCalls, FrontOptions
 from extproc.stream.envoy import codec
 from extproc.stream.exchange import ExchangeOptions
+from extproc.stream.exchange_continuer import ExchangeContinuer
 from extproc.stream.exchange_id import new_id
 from extproc.stream.held_state import FINAL, OVER, QUEUED
 from extproc.stream.servicer import PROCESS
@@ -112,7 +112,7 @@ class Core:
             self.rig.processor, self.rig.fleet.dispatcher, lambda: self.rig.fleet.now
         )
         self.read: list[Any] = []
-        self.calls = CoreCalls(self.rig.table, continuer, 0)
+        self.calls = CoreCalls(self.rig.table, continuer)
         self.calls.on_response = self.read.append
 
     def lead(self) -> None:

@@ -1,5 +1,5 @@
-"""Claims about extproc/app/processes/standby.py and extproc/fronts/pipe.py, over loopback: a leader
-of the test accepts what a standby passes on."""
+"""Claims about extproc/app/processes/standby.py and pipe.py, over loopback: a leader of the test
+accepts what a standby passes on."""
 
 from __future__ import annotations
 

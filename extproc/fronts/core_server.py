@@ -1,0 +1,29 @@
+"""The data plane's server of a core: its fronts listen, and their links bring the calls."""
+
+import asyncio
+from typing import Final
+
+from extproc.fronts.core_calls import CoreCalls
+
+POLL_S: Final = 0.01
+
+
+class CoreServer:
+    """See `DataPlaneServer`."""
+
+    def __init__(self, calls: CoreCalls, port: int) -> None:
+        self._calls = calls
+        self._port = port
+
+    def bind(self, host: str, port: int) -> int:  # noqa: ARG002 - fronts are connected to
+        return self._port
+
+    async def start(self) -> None:
+        """Links are attached as they come."""
+
+    async def stop(self, grace_s: float) -> None:
+        """Let calls end within `grace_s`, then end them."""
+        end = asyncio.get_running_loop().time() + grace_s
+        while len(self._calls) and asyncio.get_running_loop().time() < end:  # noqa: ASYNC110
+            await asyncio.sleep(POLL_S)
+        self._calls.end_calls()

@@ -95,7 +95,8 @@ test-compiled: venv ## Run properties, simulations, message-level and some end-t
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made && \
 		EXPECT_COMPILED=1 $(RUN_COMPILED) $(PYTEST) -o pythonpath= -ra tests/test_compiled.py \
 		tests/properties tests/bench tests/fronts tests/stream tests/rigs/test_fuzz.py \
-		tests/e2e/test_bodies.py tests/app/pages/test_forecasts.py tests/tools/test_wheel.py; \
+		tests/e2e/test_bodies.py tests/app/pages/test_forecasts.py tests/tools/test_wheel.py \
+		tests/e2e/test_fronts.py::test_who_is_lost_costs_nobody_anything_and_is_replaced; \
 	else echo "test: left out the compiled code: it takes a C compiler and Python's headers"; fi
 
 $(COMPILED)/made: pyproject.toml tools/compile_hook.py $(shell find extproc scraper -type f) | venv

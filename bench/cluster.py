@@ -1,19 +1,18 @@
 """What fronts and a core cost, beside one process; how long a lost core is missed; and how often
 members ask the engine."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re
 import shutil
 import signal
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import httpx
 
@@ -22,9 +21,6 @@ from bench.process import cpu_seconds
 from bench.result import Row, Section, at_least, at_most
 from extproc.demo.port import LOOPBACK, free_ports
 from extproc.demo.process import Child, Children
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROUNDS = 15
 ROUND_S = 1.5

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import socket
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from extproc.app.security import exposure
+from extproc.settings import Settings
 from extproc.settings.values import split_host_port
+from extproc.transport import ServiceTable
 from extproc.transport.grpcio_server import GrpcioServer, add_port
 from extproc.transport.http2_server import Http2Server
 from extproc.transport.limits import MESSAGE_BYTES, TransportLimits
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable
-
     import grpc
-
-    from extproc.settings import Settings
-    from extproc.transport import ServiceTable
 
 MESSAGE_MARGIN_BYTES = 1 << 20
 """What a message has besides a body."""

@@ -1,14 +1,13 @@
 """The running picker: builds, starts and stops all parts in order."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from extproc.admin.agents import AgentsDependencies, AgentsService
 from extproc.admin.keepers import KeepersDependencies, KeepersService
@@ -32,7 +31,7 @@ from extproc.app.pages.activity import Activity
 from extproc.app.pages.pages import Pages
 from extproc.app.pages.queue_positions import QueuePositions
 from extproc.app.placement import Placement
-from extproc.app.ports import ListenError, data_plane_server
+from extproc.app.ports import DataPlane, DataPlaneServer, ListenError, data_plane_server
 from extproc.app.request_log import is_logged, log_request
 from extproc.app.routers import Routers
 from extproc.app.scale_command import ScaleCommand
@@ -40,37 +39,31 @@ from extproc.app.security import exposure
 from extproc.app.security.client_keys import ClientKeys
 from extproc.app.security.secret_reloader import SecretReloader
 from extproc.app.usage import Usage
+from extproc.core.address import Address
 from extproc.core.client_limits import ClientLimits
+from extproc.core.exchange_record import ExchangeRecord
+from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.objective import Criticality
+from extproc.core.observation import Observation
+from extproc.core.processes import Processes
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.core.scheduler.scale_advisor import ModelScale
-from extproc.settings import SettingsError
+from extproc.fronts.held_responses import ReadResponse
+from extproc.settings import Settings, SettingsError
 from extproc.settings.values import split_host_port
 from extproc.stream.envoy.access_log import AccessLog
 from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.servicer import PROCESS, ExternalProcessor
 from extproc.stream.upload_watchdog import UploadWatchdog
 from extproc.telemetry import Telemetry, TelemetrySources
+from extproc.transport import ServiceTable
 from extproc.transport.health import Health
 from extproc.xds import ClusterDiscovery, EndpointDiscovery
 from scraper.discovery.discovered_endpoint import DiscoveredEndpoint
 from scraper.loop import Scraper
 from scraper.schedule import ScrapePriority
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from extproc.app.ports import DataPlane, DataPlaneServer
-    from extproc.core.address import Address
-    from extproc.core.exchange_record import ExchangeRecord
-    from extproc.core.fleet.endpoint import EndpointSpec
-    from extproc.core.observation import Observation
-    from extproc.core.processes import Processes
-    from extproc.fronts.held_responses import ReadResponse
-    from extproc.settings import Settings
-    from extproc.transport import ServiceTable
-    from scraper.target import EndpointTarget
+from scraper.target import EndpointTarget
 
 STOP_GRACE_S: Final = 0.5
 

@@ -1,35 +1,29 @@
 """Runs the count of usage: the meter on the event loop, the file in a thread of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from extproc.core.address import Address
+from extproc.core.client_limits import ClientLimits
 from extproc.core.exchange_record import ExchangeRecord
-from extproc.core.scheduler.exchange_registry import ExchangeState
+from extproc.core.observation import Observation
+from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.exchange_registry import ExchangeRegistry, ExchangeState
+from extproc.fronts.held_responses import ReadResponse
 from extproc.settings import Problem, SettingsError
 from extproc.telemetry.endpoint_counts import model_of
+from extproc.transport.call import ServeCall
 from extproc.usage.answer_tail import AnswerTail, TokenUsage
+from extproc.usage.counts import UsageCounts, UsageKey
 from extproc.usage.meter import UsageMeter
 from extproc.usage.response_stream import with_responses
 from extproc.usage.store import UsageError, UsageRow, UsageStore
 from extproc.usage.tally import Tally
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
-    from extproc.core.address import Address
-    from extproc.core.client_limits import ClientLimits
-    from extproc.core.observation import Observation
-    from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.core.scheduler.exchange_registry import ExchangeRegistry
-    from extproc.fronts.held_responses import ReadResponse
-    from extproc.transport.call import ServeCall
-    from extproc.usage.counts import UsageCounts, UsageKey
 
 STEP_S: Final = 0.5
 """How often requests whose clients left are settled, and counts saved."""

@@ -11,15 +11,10 @@ margin. Where the engine does not answer, it goes on while all fronts that it kn
 (`extproc/fronts/permission.py`); with `stays` it does so in any case.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from extproc.cluster.engine import Beat
-
-if TYPE_CHECKING:
-    from extproc.cluster.engine import Leader, Member, View
+from extproc.cluster.engine import Beat, Leader, Member, View
 
 MARGIN: Final = 0.15
 """Of the lease: a leader stops so much earlier than the engine could give it to another one."""

@@ -4,13 +4,9 @@ An engine holds one lock with a time to live, a counter of epochs, the records o
 live, and what operators asked for. It is never on a request's way.
 """
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Protocol
 
 
 class EngineError(Exception):

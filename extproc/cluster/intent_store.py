@@ -8,16 +8,10 @@ What the core says counts; the engine's word only before the core has said all. 
 lost may have forgotten, so its entries are read again when it answers, and now and then.
 """
 
-from __future__ import annotations
+from collections.abc import Mapping
+from typing import Final
 
-from typing import TYPE_CHECKING, Final
-
-from extproc.cluster.engine import apply_changes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from extproc.cluster.engine import Engine
+from extproc.cluster.engine import Engine, apply_changes
 
 READ_AGAIN_S: Final = 30.0
 

@@ -5,26 +5,20 @@ the rest in annotations. It is replaced with the `resourceVersion` that was read
 one step: who was second reads again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math
 import time
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 from extproc.cluster.api_server import ApiServer, ConflictError, Object
-from extproc.cluster.engine import EngineError, apply_changes
+from extproc.cluster.engine import Beat, EngineError, View, apply_changes
 from extproc.cluster.members import member_of
 from extproc.cluster.shared_record import Observer, SharedRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-    from pathlib import Path
-
-    from extproc.cluster.engine import Beat, View
 
 LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 CONFIG_MAPS: Final = "/api/v1/namespaces/{}/configmaps"

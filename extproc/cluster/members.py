@@ -1,13 +1,9 @@
 """Members of a cluster as an engine keeps them: JSON."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from extproc.cluster.engine import Member
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def member_of(found: Mapping[str, Any]) -> Member:

@@ -12,12 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from extproc.cluster.engine import Leader, Member, View
-
-if TYPE_CHECKING:
-    from extproc.cluster.engine import Beat
+from extproc.cluster.engine import Beat, Leader, Member, View
 
 FREE: Final = ""
 NOBODY: Final = "-"

@@ -5,13 +5,12 @@ server's clock alone. A beat says until when by that clock its member waits for 
 a server reads later, because it stood still, has no effect.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import redis.asyncio as client
 from redis.asyncio.retry import Retry
@@ -19,13 +18,8 @@ from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from extproc.cluster.engine import EngineError, Leader, View
+from extproc.cluster.engine import Beat, EngineError, Leader, View
 from extproc.cluster.members import member_of
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping, Sequence
-
-    from extproc.cluster.engine import Beat
 
 EAGER_S: Final = 0.05
 ENTRIES_AT_ONCE: Final = 500

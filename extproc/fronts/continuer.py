@@ -1,11 +1,8 @@
 """What continues calls that another core began."""
 
-from __future__ import annotations
+from typing import Any, Protocol
 
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from extproc.transport.call import Call, CallHandler
+from extproc.transport.call import Call, CallHandler
 
 State = tuple[Any, ...]
 """What a front knows of a call; its content is the continuer's own."""

@@ -13,28 +13,22 @@ In a cluster nothing is heard or sent either while the core has no permission to
 machine may lead. It goes on where it was, or the supervisor ends it.
 """
 
-from __future__ import annotations
-
 import logging
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from extproc.fronts import frames
+from extproc.fronts.continuer import Continuer
 from extproc.fronts.core_call import CoreCall
+from extproc.fronts.frames import Frame
 from extproc.fronts.front_link import FrontCall, FrontLink, Hello
-from extproc.fronts.meanwhile import in_order
+from extproc.fronts.link import Link
+from extproc.fronts.meanwhile import Said, in_order
+from extproc.fronts.permission import Permission
+from extproc.transport.call import CallHandler, ServiceTable
 from extproc.transport.status import UNAVAILABLE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from extproc.fronts.continuer import Continuer
-    from extproc.fronts.frames import Frame
-    from extproc.fronts.link import Link
-    from extproc.fronts.meanwhile import Said
-    from extproc.fronts.permission import Permission
-    from extproc.transport.call import CallHandler, ServiceTable
 
 PING_S: Final = 0.25
 SILENT_S: Final = 2.0

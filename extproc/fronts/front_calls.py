@@ -7,29 +7,23 @@ In a cluster a core of another machine may take over while this process or the n
 So what comes after a pause is not believed: the link is left, and the core that leads is asked.
 """
 
-from __future__ import annotations
-
+import asyncio
 import itertools
 import logging
 from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from extproc.fronts import frames
+from extproc.fronts.frames import Frame
 from extproc.fronts.held_call import HeldCall
-from extproc.fronts.held_responses import HeldResponses
+from extproc.fronts.held_responses import HeldResponses, ReadResponse
+from extproc.fronts.link import Link
 from extproc.fronts.permission import PLEDGE_S
+from extproc.transport.call import Call, CallHandler, ServiceTable
 from extproc.transport.status import OK, UNAVAILABLE
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Iterable
-
-    from extproc.fronts.frames import Frame
-    from extproc.fronts.held_responses import ReadResponse
-    from extproc.fronts.link import Link
-    from extproc.transport.call import Call, CallHandler, ServiceTable
 
 SILENT_S: Final = 0.25
 """After so long without a reply of the core, Envoy is asked to wait."""

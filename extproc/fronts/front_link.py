@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from extproc.fronts import frames
-
-if TYPE_CHECKING:
-    from extproc.fronts.continuer import Continuer, State
-    from extproc.fronts.core_call import CoreCall
-    from extproc.fronts.frames import Frame
-    from extproc.fronts.link import Link
+from extproc.fronts.continuer import Continuer, State
+from extproc.fronts.core_call import CoreCall
+from extproc.fronts.frames import Frame
+from extproc.fronts.link import Link
 
 
 @dataclass(slots=True)

@@ -4,18 +4,14 @@ The one that connects names the cluster, shows the token, and says which leader 
 is accepted nothing else is read. Then both go on with another protocol on the same connection.
 """
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Callable
+from typing import Final, cast
 
 from google.protobuf.message import DecodeError
 
 from extproc.fronts.lengths import MessageReader, TooLongError, with_length
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MAX_BYTES: Final = 64 * 1024
 GREETING_S: Final = 5.0

@@ -3,16 +3,12 @@
 The counts of a response are kept until a core has taken them, so that none is lost with a core.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 from extproc.usage.answer_tail import AnswerTail
 from extproc.usage.meter import Response
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ReadResponse: TypeAlias = tuple[str, bool, int, int | None, int | None, int | None]
 """The exchange, whether all of it came, its events, and its counts: `TokenUsage`."""

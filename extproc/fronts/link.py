@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
-from extproc.fronts.frames import LocalCodec
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
-
-    from extproc.fronts.frames import Codec, Frame
+from extproc.fronts.frames import Codec, Frame, LocalCodec
 
 WRITE_BUFFER_BYTES: Final = 16 << 20
 """Unsent bytes at which the side that talks stops reading its own clients."""

@@ -4,13 +4,9 @@ Each front is heard in its own order. Between fronts the beginnings of calls dec
 greeted or reached late would otherwise come behind requests that arrived after its own.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
-from typing import TYPE_CHECKING, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
 
 Said: TypeAlias = "tuple[float | None, Callable[[], None]]"
 """When the call began that this begins, None for what begins none; and what hears it."""

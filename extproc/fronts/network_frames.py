@@ -4,23 +4,17 @@ Clocks of two machines are not compared: a moment leaves as its age, and becomes
 reader's clock. The time on the way is lost, which is less than scheduling takes.
 """
 
-from __future__ import annotations
-
 import json
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
 from extproc.fronts import frames
+from extproc.fronts.frames import Frame
 from extproc.fronts.lengths import MessageReader, TooLongError, with_length
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from extproc.fronts.frames import Frame
 
 VERSION: Final = 1
 """Of the protocol between machines. A reader ignores fields that it does not know."""

@@ -1,23 +1,18 @@
 """What the keeper asks a llama-server of its own over HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import httpx
 
 from extproc.core.address import Address
 from extproc.keeper.command import server_command
-from extproc.keeper.slot_cache import Server
+from extproc.keeper.models_file import ModelEntry
+from extproc.keeper.slot_cache import Server, SlotCache
 from extproc.keeper.trial import prove
 from scraper.llama.transport import LlamaTransport, no_tls
-
-if TYPE_CHECKING:
-    from extproc.keeper.models_file import ModelEntry
-    from extproc.keeper.slot_cache import SlotCache
 
 READY_POLL_S: Final = 0.1
 REQUEST_TIMEOUT_S: Final = 5.0

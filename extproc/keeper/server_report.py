@@ -1,19 +1,15 @@
 """What the picker hears of a model of the keeper, by an agent of its own."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from extproc.core.address import Address
 from extproc.core.observation import Issue, Observation, ScrapeStatus, is_router
 from extproc.keeper.model_status import ModelState, ModelStatus
 from scraper.agent import Agent
 from scraper.target import EndpointTarget
-
-if TYPE_CHECKING:
-    from extproc.core.address import Address
 
 MakeAgent = Callable[[EndpointTarget, str, Callable[[Observation], Observation]], Agent]
 """Makes the agent of a target with a name; the last argument edits its observations."""

@@ -1,28 +1,29 @@
 """Continues the exchanges of a core that is gone, from what the fronts hold."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.takeover import Place
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy import codec
-from extproc.stream.held_state import FINAL, LEASED, QUEUED, held_state, lease_of, place_of
+from extproc.stream.held_state import (
+    FINAL,
+    LEASED,
+    QUEUED,
+    HeldState,
+    held_state,
+    lease_of,
+    place_of,
+)
 from extproc.stream.running_stream import RunningStream
-from extproc.stream.servicer import PROCESS
+from extproc.stream.servicer import PROCESS, ExternalProcessor
+from extproc.transport import Call, CallHandler
 from extproc.transport.patience import is_patient
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.core.scheduler.takeover import Place
-    from extproc.stream.held_state import HeldState
-    from extproc.stream.servicer import ExternalProcessor
-    from extproc.transport import Call, CallHandler
 
 PLACE_KEPT_S: Final = 5.0
 """How long the place of a request is kept whose front was lost: Envoy asks again at once, or when

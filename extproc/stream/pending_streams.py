@@ -1,15 +1,10 @@
 """Where streams wait for their settlement: the asyncio side of the queue."""
 
-from __future__ import annotations
+from collections.abc import Iterator
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from extproc.core.queue.ticket import Ticket
-    from extproc.core.scheduler.decision import Settlement
-    from extproc.stream.running_stream import RunningStream
+from extproc.core.queue.ticket import Ticket
+from extproc.core.scheduler.decision import Settlement
+from extproc.stream.running_stream import RunningStream
 
 
 class PendingStreams:

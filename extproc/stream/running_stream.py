@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
+from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason
 from extproc.core.request import HOLD_MARGIN_S
-from extproc.core.scheduler.decision import Picked
+from extproc.core.scheduler.decision import Picked, Settlement
+from extproc.core.scheduler.exchange_registry import ExchangeSnapshot
+from extproc.core.scheduler.takeover import HeldLease
+from extproc.core.slots.lease import Lease
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy import codec
-from extproc.stream.exchange import ProtocolError
+from extproc.stream.exchange import Exchange, ProtocolError
+from extproc.transport import Call
+from extproc.transport.call import Metadata
 from extproc.transport.status import INTERNAL, INVALID_ARGUMENT, OK
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from extproc.core.queue.ticket import Ticket
-    from extproc.core.scheduler.decision import Settlement
-    from extproc.core.scheduler.exchange_registry import ExchangeSnapshot
-    from extproc.core.scheduler.takeover import HeldLease
-    from extproc.core.slots.lease import Lease
-    from extproc.stream.exchange import Exchange
-    from extproc.transport import Call
-    from extproc.transport.call import Metadata
 
 NO_MESSAGE: Final = "not a valid message"
 

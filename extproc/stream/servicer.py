@@ -1,24 +1,19 @@
 """The ext_proc service: opens an exchange for each call, and ends it with the call."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
+from extproc.core.exchange_record import ExchangeRecord
+from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.stream.envoy import codec
 from extproc.stream.exchange import Exchange, ExchangeOptions
+from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.running_stream import RunningStream
+from extproc.transport import Call, CallHandler, ServiceTable
 from extproc.transport.status import UNAVAILABLE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from extproc.core.exchange_record import ExchangeRecord
-    from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.core.scheduler.exchange_registry import ExchangeRegistry
-    from extproc.stream.pending_streams import PendingStreams
-    from extproc.transport import Call, CallHandler, ServiceTable
 
 PROCESS: Final = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
 

@@ -1,24 +1,19 @@
 """The gRPC calls of one HTTP/2 connection, without I/O."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
+from extproc.transport.call import ServiceTable
 from extproc.transport.deadline import timeout_s
 from extproc.transport.header_writer import NOT_GRPC, NOT_GRPC_TRAILERS, OPENING, trailers
 from extproc.transport.http2.connection import Connection
 from extproc.transport.http2.events import DataReceived, Event, HalfClosed, StreamOpened
+from extproc.transport.http2.request_headers import RequestHeaders
+from extproc.transport.http2.stream import Stream
 from extproc.transport.http2_call import Http2Call
+from extproc.transport.limits import TransportLimits
 from extproc.transport.status import INTERNAL, OK, UNIMPLEMENTED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from extproc.transport.call import ServiceTable
-    from extproc.transport.http2.request_headers import RequestHeaders
-    from extproc.transport.http2.stream import Stream
-    from extproc.transport.limits import TransportLimits
 
 GRPC: Final = b"application/grpc"
 NOT_GRPC_TEXT: Final = b"This port speaks gRPC.\n"

@@ -6,15 +6,11 @@ cancelled or fails keeps them until the process ends. A read is pending whenever
 stream, so each request cost 80 bytes (https://github.com/grpc/grpc/issues/43360).
 """
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator
-    from contextvars import Context
+from contextvars import Context
+from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2 as pb
 
+from extproc.transport.call import Call, ServiceTable
 from extproc.transport.status import INVALID_ARGUMENT, NOT_FOUND, OK
-
-if TYPE_CHECKING:
-    from extproc.transport.call import Call, ServiceTable
 
 SERVICE: Final = "grpc.health.v1.Health"
 LIVENESS: Final = "liveness"

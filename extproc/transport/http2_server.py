@@ -1,21 +1,16 @@
 """The data plane's port: our own HTTP/2 and gRPC on asyncio."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
+from extproc.transport.call import ServiceTable
 from extproc.transport.limits import TransportLimits
 from extproc.transport.protocol import Connections, Http2Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from extproc.transport.call import ServiceTable
 
 BACKLOG: Final = 4_096
 HANDSHAKE_S: Final = 10.0

@@ -5,12 +5,9 @@ answer: a stream that has had one cannot be opened again at another front. So a 
 message timeout is long enough says so in a header of its streams, and is asked for nothing.
 """
 
-from __future__ import annotations
+from typing import Final
 
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from extproc.transport.call import Metadata
+from extproc.transport.call import Metadata
 
 PATIENCE: Final = "x-coxswain-patience"
 LONG: Final = "long"

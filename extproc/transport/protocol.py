@@ -1,18 +1,13 @@
 """A connection of the data plane's port on asyncio: bytes, timers and pauses."""
 
-from __future__ import annotations
-
+import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
+from extproc.transport.call import ServiceTable
 from extproc.transport.grpc_connection import GrpcConnection
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
-
-    from extproc.transport.call import ServiceTable
-    from extproc.transport.limits import TransportLimits
+from extproc.transport.limits import TransportLimits
 
 WRITE_BUFFER_BYTES: Final = 4 << 20
 """Unsent bytes in the socket's buffer at which nothing more is read or written."""

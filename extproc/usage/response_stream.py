@@ -4,22 +4,17 @@ Both are calls of the same method. That of a response names its exchange in a he
 and nothing is said on it: Envoy waits for no reply.
 """
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
 from extproc.pb import external_processor_pb2 as pb
+from extproc.transport import Call, CallHandler
+from extproc.transport.call import ServeCall
 from extproc.transport.status import INVALID_ARGUMENT, OK
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from extproc.transport import Call, CallHandler
-    from extproc.transport.call import ServeCall
-    from extproc.usage.meter import Response
+from extproc.usage.meter import Response
 
 USAGE: Final = "x-coxswain-usage"
 """The header of the call: `PREFIX`, then the id of the exchange, which may be empty."""

@@ -13,12 +13,13 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from google.protobuf.any_pb2 import Any
 
 from extproc.pb.discovery_pb2 import DiscoveryResponse
 from extproc.security.trust import Trust
+from extproc.transport import Call, ServiceTable
 from extproc.transport.status import INTERNAL
 from extproc.xds.ca_rollout import CaRollout
 from extproc.xds.gate import Gate
@@ -30,9 +31,6 @@ from extproc.xds.subscription import (
     Refused,
     Subscription,
 )
-
-if TYPE_CHECKING:
-    from extproc.transport import Call, ServiceTable
 
 STREAM_CLUSTERS: Final = "/envoy.service.cluster.v3.ClusterDiscoveryService/StreamClusters"
 

@@ -11,12 +11,13 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from extproc.core.address import Address
 from extproc.core.fleet.membership import ConnectedEnvoy, Membership
 from extproc.core.observation import Issue
 from extproc.pb.discovery_pb2 import DiscoveryResponse
+from extproc.transport import Call, ServiceTable
 from extproc.xds.acknowledgements import Acknowledgements, Shift
 from extproc.xds.assignment import Assignments
 from extproc.xds.capabilities import EnvoyCapabilities, needs, secured
@@ -30,9 +31,6 @@ from extproc.xds.subscription import (
     Refused,
     Subscription,
 )
-
-if TYPE_CHECKING:
-    from extproc.transport import Call, ServiceTable
 
 STREAM_ENDPOINTS: Final = "/envoy.service.endpoint.v3.EndpointDiscoveryService/StreamEndpoints"
 

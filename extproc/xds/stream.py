@@ -1,15 +1,14 @@
 """What the discovery streams of one Envoy have in common."""
 
-from __future__ import annotations
-
 import logging
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
 from extproc.pb.base_pb2 import ControlPlane
 from extproc.pb.discovery_pb2 import DiscoveryRequest
+from extproc.transport import Call
 from extproc.transport.status import INVALID_ARGUMENT, OK
 from extproc.xds.capabilities import read_capabilities
 from extproc.xds.subscription import (
@@ -19,9 +18,6 @@ from extproc.xds.subscription import (
     Subscription,
     SubscriptionError,
 )
-
-if TYPE_CHECKING:
-    from extproc.transport import Call
 
 log = logging.getLogger("coxswain.xds")
 

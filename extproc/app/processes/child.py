@@ -1,7 +1,5 @@
 """What each process of the supervisor does: it reports that it lives, and ends with it."""
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import logging
@@ -9,13 +7,11 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from extproc.app.processes.control import Control, Message
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 ALIVE_S: Final = 0.25
 PR_SET_PDEATHSIG: Final = 1

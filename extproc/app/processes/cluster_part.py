@@ -6,27 +6,21 @@
 The engine is asked by one task. While it does not answer, everything stays as it is.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from extproc.app.version import own_version
 from extproc.cluster.election import Election
-from extproc.cluster.engine import EngineError, Member
+from extproc.cluster.engine import Engine, EngineError, Leader, Member
 from extproc.cluster.intent_store import IntentStore
 from extproc.core.processes import ClusterMember, ClusterReport
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from extproc.cluster.engine import Engine, Leader
-    from extproc.settings.cluster_section import ClusterSettings
+from extproc.settings.cluster_section import ClusterSettings
 
 BEATS_PER_LEASE: Final = 8
 

@@ -4,17 +4,12 @@ None is lost with a front that has not accepted it. While there is no front, con
 kernel.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+import socket
+from collections.abc import Callable, Sequence
 
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable, Sequence
-
-    from extproc.app.processes.member import Member
+from extproc.app.processes.member import Member
 
 log = logging.getLogger("coxswain.processes")
 

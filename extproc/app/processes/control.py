@@ -4,16 +4,12 @@ Each message is one packet of JSON; sockets travel with it. The kernel ends the 
 process, so each side learns at once that the other is gone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
 import socket
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 PACKET_BYTES: Final = 256 * 1024
 PART_BYTES: Final = 128 * 1024

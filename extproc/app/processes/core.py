@@ -1,19 +1,19 @@
 """A core: decides for all fronts once it leads, and waits as a spare until then."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging
 import signal
 import socket
 import time
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import Callable
+from typing import Any, Final, cast
 
 from extproc.admin.dependencies import ReloadError
 from extproc.app.poller import start_poller
+from extproc.app.ports import DataPlaneServer
 from extproc.app.processes.child import Child, Identity
-from extproc.app.processes.control import in_parts
+from extproc.app.processes.control import Message, in_parts
 from extproc.app.processes.members_port import MembersPort
 from extproc.app.processes.memory_feed import FEED_S, KEEP_S, Memory, MemoryFeed
 from extproc.app.processes.memory_follower import MemoryFollower
@@ -23,25 +23,18 @@ from extproc.app.processes.standby import Page, Standby
 from extproc.app.service import Service
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Intent
-from extproc.core.processes import Takeover
+from extproc.core.processes import Processes, Takeover
 from extproc.fronts.core_calls import PING_S, CoreCalls
 from extproc.fronts.core_server import CoreServer
 from extproc.fronts.link import Link
 from extproc.fronts.permission import Permission
+from extproc.settings import Settings
 from extproc.status.server import PROMETHEUS_TEXT
 from extproc.stream.exchange_continuer import ExchangeContinuer
 from extproc.telemetry.process_values import read_cluster
 from extproc.telemetry.prometheus import prometheus_text
 from extproc.telemetry.reading import Reading
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from extproc.app.ports import DataPlaneServer
-    from extproc.app.processes.control import Message
-    from extproc.core.processes import Processes
-    from extproc.settings import Settings
-    from extproc.transport import ServiceTable
+from extproc.transport import ServiceTable
 
 HELLO_S: Final = 1.0
 """How long a core waits for a front that says nothing: what that one holds is not continued."""

@@ -1,17 +1,12 @@
 """Connects fronts and spares with the core that leads, here or on another machine."""
 
-from __future__ import annotations
-
 import logging
 import socket
-from typing import TYPE_CHECKING
 
+from extproc.app.processes.cluster_part import ClusterPart
 from extproc.app.processes.control import in_parts
-
-if TYPE_CHECKING:
-    from extproc.app.processes.cluster_part import ClusterPart
-    from extproc.app.processes.member import Member
-    from extproc.app.processes.process_table import ProcessTable
+from extproc.app.processes.member import Member
+from extproc.app.processes.process_table import ProcessTable
 
 log = logging.getLogger("coxswain.processes")
 

@@ -1,14 +1,11 @@
 """Ends the processes of a supervisor in order: what they hold drains, or another member has it."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from extproc.app.processes.cluster_part import ClusterPart
-    from extproc.app.processes.process_table import ProcessTable
+from extproc.app.processes.cluster_part import ClusterPart
+from extproc.app.processes.process_table import ProcessTable
 
 STOP_MARGIN_S: Final = 5.0
 

@@ -1,20 +1,15 @@
 """Connects with the core of another machine, through its port for members."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import Callable
+from typing import Any, Final, cast
 
 from extproc.app.security.cluster_access import client_context, member_token
 from extproc.fronts.greeting import Greeter
 from extproc.fronts.network_frames import VERSION
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
+from extproc.settings.cluster_section import ClusterSettings
 from extproc.settings.values import split_host_port
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from extproc.settings.cluster_section import ClusterSettings
 
 CONNECT_S: Final = 5.0
 

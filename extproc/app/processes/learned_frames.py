@@ -11,18 +11,14 @@
 travels as bytes (`Learned` in link.proto), which are read by the one that leads.
 """
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
+from extproc.fronts.frames import Frame
 from extproc.fronts.lengths import MessageReader, TooLongError, with_length
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
-
-if TYPE_CHECKING:
-    from extproc.fronts.frames import Frame
 
 HASH_SEED: Final = 0
 ENDPOINT: Final = 1

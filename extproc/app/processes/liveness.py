@@ -1,15 +1,11 @@
 """Kills processes that give no sign of life: two cores never decide at the same time."""
 
-from __future__ import annotations
-
 import logging
 import signal
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from extproc.app.processes.member import Member
+from extproc.app.processes.member import Member
 
 CHECK_S: Final = 0.25
 HUNG_S: Final = 2.0

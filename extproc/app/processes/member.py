@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from extproc.app.processes.control import Control, channel
+from extproc.app.processes.control import Control, Message, channel
 from extproc.core.processes import Process, TakeoverReason
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable, Mapping, Sequence
-
-    from extproc.app.processes.control import Message
 
 
 class Role(Enum):

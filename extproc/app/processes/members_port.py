@@ -1,31 +1,25 @@
 """The leading core's side of the port for members: fronts of other machines follow it, and members
 that stand by learn from it and pass connections on to it. The supervisor accepts, this goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Final, cast
+import socket
+from collections.abc import Callable
+from typing import Any, Final, cast
 
 from extproc.admin.auth.peer import PASSED_ON
 from extproc.app.processes.learned_frames import LearnedCodec
+from extproc.app.processes.memory_feed import MemoryFeed
 from extproc.app.processes.standby import Arrival
 from extproc.app.security.cluster_access import is_token, server_context
+from extproc.app.service import Service
+from extproc.fronts.core_calls import CoreCalls
 from extproc.fronts.greeting import Greeted, GreetingError
 from extproc.fronts.link import Link
 from extproc.fronts.network_frames import VERSION, NetworkCodec
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
-from extproc.settings import SettingsError
+from extproc.settings import Settings, SettingsError
 from extproc.settings.values import split_host_port
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable
-
-    from extproc.app.processes.memory_feed import MemoryFeed
-    from extproc.app.service import Service
-    from extproc.fronts.core_calls import CoreCalls
-    from extproc.settings import Settings
 
 LOOPBACKS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1", "localhost": "127.0.0.1"}
 TLS_HANDSHAKE: Final = {"ssl_handshake_timeout": 5.0}

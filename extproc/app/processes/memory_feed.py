@@ -8,11 +8,10 @@ A snapshot is sent when something was learned since the last one. Who keeps them
 before it leads; then it learns for `LEARN_S` at once, and the rest in steps between requests.
 """
 
-from __future__ import annotations
-
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -28,13 +27,9 @@ from extproc.app.processes.learned_frames import (
     learned_of,
 )
 from extproc.core.address import Address
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from extproc.core.scheduler.dispatcher import Dispatcher
-    from extproc.fronts.frames import Frame
-    from extproc.fronts.link import Link
+from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.fronts.frames import Frame
+from extproc.fronts.link import Link
 
 FEED_S: Final = 0.25
 BATCH: Final = 16

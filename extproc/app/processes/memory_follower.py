@@ -1,24 +1,19 @@
 """Keeps a member that stands by listening to what the leader of another machine learns."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import Callable
+from typing import Any, Final, cast
 
 from extproc.app.processes.leader_connection import connect_with_leader
 from extproc.app.processes.learned_frames import LearnedCodec, hash_seed
+from extproc.app.processes.memory_feed import Memory
+from extproc.fronts.frames import Frame
 from extproc.fronts.greeting import GreetingError
 from extproc.fronts.link import Link
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
 from extproc.settings import SettingsError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from extproc.app.processes.memory_feed import Memory
-    from extproc.fronts.frames import Frame
-    from extproc.settings.cluster_section import ClusterSettings
+from extproc.settings.cluster_section import ClusterSettings
 
 RETRY_S: Final = 2.0
 CHECK_S: Final = 1.0

@@ -5,22 +5,16 @@ says what changed. An intent for an endpoint that is not there yet waits for it:
 the core leads.
 """
 
-from __future__ import annotations
-
 import json
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 from extproc.admin.dependencies import NewEndpointError
-from extproc.app.discovery.admin_endpoints import arrival_of, plain_of
+from extproc.app.discovery.admin_endpoints import AddedEndpoints, arrival_of, plain_of
 from extproc.core.address import Address, AddressError
 from extproc.core.fleet.endpoint import Intent
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from extproc.app.discovery.admin_endpoints import AddedEndpoints
-    from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.dispatcher import Dispatcher
 
 PENDING_S: Final = 600.0
 """How long an intent waits for its endpoint."""

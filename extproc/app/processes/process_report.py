@@ -1,14 +1,7 @@
 """Reads what the supervisor reports of its processes."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from extproc.core.processes import ClusterReport, Process, Processes
-
-if TYPE_CHECKING:
-    from extproc.app.processes.control import Message
-    from extproc.core.processes import Takeover
+from extproc.app.processes.control import Message
+from extproc.core.processes import ClusterReport, Process, Processes, Takeover
 
 
 def read_report(message: Message, last_takeover: Takeover | None) -> Processes:

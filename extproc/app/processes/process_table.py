@@ -1,19 +1,14 @@
 """The processes of a supervisor: starts them, finds them by what they do, counts their restarts."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import signal
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
+from extproc.app.processes.control import Message
 from extproc.app.processes.member import Member, Role
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from extproc.app.processes.control import Message
 
 RESTART_MIN_S: Final = 0.5
 RESTART_MAX_S: Final = 10.0

@@ -5,25 +5,19 @@ checked there. Of the pages, this member answers those about itself: `/healthz`,
 `/metrics`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from extproc.app.processes.leader_connection import connect_with_leader
 from extproc.app.processes.pipe import Pipe
 from extproc.fronts.greeting import GreetingError
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
-from extproc.settings import SettingsError
+from extproc.settings import Settings, SettingsError
 from extproc.settings.values import split_host_port
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from extproc.settings import Settings
 
 RETRY_S: Final = 0.25
 OWN_PAGE: Final = re.compile(rb"(?:GET|HEAD) (/healthz|/readyz|/metrics)(?:\?[^ ]*)? HTTP/1")

@@ -11,8 +11,6 @@ In a cluster a core leads only while this machine does (`cluster_part.py`). Othe
 follow the core of another machine.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
@@ -20,27 +18,23 @@ import secrets
 import signal
 import socket
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from extproc.app.ports import listening_sockets
 from extproc.app.processes.cluster_part import ClusterPart
 from extproc.app.processes.connection_balancer import ConnectionBalancer
+from extproc.app.processes.control import Message
 from extproc.app.processes.core_links import CoreLinks
 from extproc.app.processes.drain import drain, hand_over
 from extproc.app.processes.learned_frames import SEED_VARIABLE
 from extproc.app.processes.liveness import CHECK_S, Liveness
-from extproc.app.processes.member import Role
+from extproc.app.processes.member import Member, Role
 from extproc.app.processes.process_table import ProcessTable
 from extproc.app.security.cluster_access import make_engine
 from extproc.app.service_manager import ServiceManager
 from extproc.core.processes import TakeoverReason
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from extproc.app.processes.control import Message
-    from extproc.app.processes.member import Member
-    from extproc.settings import Settings
+from extproc.settings import Settings
 
 PUBLISH_S: Final = 0.5
 RELINK_S: Final = 0.05

@@ -1,19 +1,15 @@
 """Follows the file with the clients' keys."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from extproc.security.known_keys import KnownKeys
 from extproc.settings import Settings, SettingsError
 from extproc.settings.client_keys import read_client_keys
 from scraper.discovery.file_signature import Changes, FileSignature, read_signature
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 INTERVAL_S: Final = 0.4
 """A change counts when the file looks the same twice, so it is used within a second."""

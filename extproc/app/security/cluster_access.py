@@ -3,25 +3,20 @@
 What is read from files is read again for each connection, so a renewed file needs no restart.
 """
 
-from __future__ import annotations
-
 import os
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from extproc.admin.auth.tokens import Token, TokenError
 from extproc.app.security.exposure import is_loopback
 from extproc.cluster.api_server import default_url
+from extproc.cluster.engine import Engine
 from extproc.cluster.kubernetes import KubernetesEngine
 from extproc.security.secret_file import SecretFileError, read_secret
-from extproc.settings import Problem, SettingsError
+from extproc.settings import Problem, Settings, SettingsError
+from extproc.settings.cluster_section import ClusterSettings
 from extproc.transport.certificates import CertificateError, CertificateFiles, load_into
-
-if TYPE_CHECKING:
-    from extproc.cluster.engine import Engine
-    from extproc.settings import Settings
-    from extproc.settings.cluster_section import ClusterSettings
 
 TOKEN: Final = "COXSWAIN_CLUSTER_TOKEN"  # noqa: S105  # the name of a variable
 PASSWORD: Final = "COXSWAIN_VALKEY_PASSWORD"  # noqa: S105  # the same

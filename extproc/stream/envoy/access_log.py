@@ -15,24 +15,22 @@ that is gone, is never taken for one.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
 from extproc.core.address import Address, AddressError
+from extproc.core.scheduler.exchange_registry import ExchangeRegistry
+from extproc.pb import access_log_pb2
 from extproc.pb import access_log_service_pb2 as pb
 from extproc.stream.envoy.codec import DESTINATION, EXCHANGE, LB_NAMESPACE, SERVED
+from extproc.stream.upload_watchdog import UploadWatchdog
+from extproc.transport import Call, ServiceTable
 from extproc.transport.status import INVALID_ARGUMENT, OK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from google.protobuf.duration_pb2 import Duration
-
-    from extproc.core.scheduler.exchange_registry import ExchangeRegistry
-    from extproc.pb import access_log_pb2
-    from extproc.stream.upload_watchdog import UploadWatchdog
-    from extproc.transport import Call, ServiceTable
 
 STREAM_ACCESS_LOGS: Final = "/envoy.service.accesslog.v3.AccessLogService/StreamAccessLogs"
 NO_MESSAGE: Final = "not a valid StreamAccessLogsMessage"

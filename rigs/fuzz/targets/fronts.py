@@ -7,28 +7,25 @@ machine trust each other, so no frame is forged.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import Any, cast
 
 from extproc.fronts.core_calls import CoreCalls
 from extproc.fronts.frames import Frame, LocalCodec
 from extproc.fronts.front_calls import FrontCalls, FrontOptions
+from extproc.fronts.link import Link, LinkOwner
 from extproc.stream.envoy import codec
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.exchange_continuer import ExchangeContinuer
 from extproc.stream.exchange_id import new_id
 from extproc.stream.held_state import FINAL, OVER, QUEUED
 from extproc.stream.servicer import PROCESS
+from extproc.transport import ServiceTable
 from extproc.usage.response_stream import PREFIX, USAGE, with_responses
 from rigs.fuzz.reader import Reader
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandCall, Rig
 from tests.fakes.small_fleet import SmallFleet
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from extproc.fronts.link import Link, LinkOwner
-    from extproc.transport import ServiceTable
 
 SLOTS = (1, 2)
 MOST_STEPS = 60

@@ -1,7 +1,5 @@
 """`python -m bench`: run the benchmarks, print their tables, keep them with `--write FILE`."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

@@ -5,8 +5,6 @@ here: the Go module proxy does not serve its module. Its order (first come, firs
 `make bench BENCH=simulated-swaps`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import tempfile

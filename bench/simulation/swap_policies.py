@@ -1,7 +1,5 @@
 """Who is loaded: Coxswain's placer, what others do, and one that knows the future."""
 
-from __future__ import annotations
-
 from math import inf
 from typing import Final, Protocol
 

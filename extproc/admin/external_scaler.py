@@ -3,8 +3,6 @@
 KEDA sends no token. The calls read numbers and change nothing, not even what a name means.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`coxswain keeper`: keeps the models of one machine until it gets a signal."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -5,8 +5,6 @@ of the placement, beside those with a keeper; what is decided for it is carried 
 Without such a router nothing here runs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

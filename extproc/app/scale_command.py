@@ -7,8 +7,6 @@ group gets SIGTERM, then SIGKILL. What the program leaves running in other group
 the picker is killed, the kernel kills the program.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

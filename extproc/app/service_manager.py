@@ -1,8 +1,6 @@
 """Reports the state of this process to systemd, by sd_notify(3). Without systemd, nothing
 is sent."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

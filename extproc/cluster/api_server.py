@@ -4,8 +4,6 @@ Token and CA are those that Kubernetes mounts for the pod's service account. The
 each request, as it is renewed in place.
 """
 
-from __future__ import annotations
-
 import os
 import ssl
 from pathlib import Path

@@ -17,8 +17,6 @@ at all. On one machine the processes are of one installation, so batches are wri
 are sent.
 """
 
-from __future__ import annotations
-
 import marshal
 from typing import Any, Final, Protocol, TypeAlias
 

@@ -1,7 +1,5 @@
 """Messages one after the other, each behind its length: four bytes, little-endian."""
 
-from __future__ import annotations
-
 import struct
 from typing import Final
 

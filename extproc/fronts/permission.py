@@ -6,8 +6,6 @@ answers pings, and uses no other core's replies for `PLEDGE_S` after it got one.
 monotonic seconds of this machine; a pledge counts from when the ping was sent.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 PLEDGE_S: Final = 1.0

@@ -1,7 +1,5 @@
 """The keeper's stream to the picker: states and logs out, the wanted models in."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random as random_numbers

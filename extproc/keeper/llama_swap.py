@@ -3,8 +3,6 @@
 What has no counterpart is named in `notes`, so that nothing is lost in silence.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping

@@ -5,8 +5,6 @@ it, take no more than the machine's `memory_mb`, and none that excludes it holds
 server ended by itself holds its memory while it is started again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -9,8 +9,6 @@ While its server is loaded an agent reports it to the picker, through restarts, 
 first deregisters it: the picker sends no new requests and says when the last one has ended.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

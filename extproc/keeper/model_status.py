@@ -1,7 +1,5 @@
 """The state of one model on a machine with a keeper."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

@@ -3,8 +3,6 @@
 It is checked as the settings are: every mistake is reported with its line.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Not asyncio's own pipe: that would wait for all processes that have it open, and
 one that was started.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Files that only the keeper's user can read, written whole or not at all."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

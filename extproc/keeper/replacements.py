@@ -6,8 +6,6 @@ The file of models belongs to people: it has comments, is under version control,
 written. A replacement holds until its entry there changes: then the file counts again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Starts the server of a model in another way, and goes back if that fails."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence

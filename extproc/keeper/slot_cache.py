@@ -7,8 +7,6 @@ llama-server selects a slot by the similarity of prompts, so a restored conversa
 Nothing here ever fails a load or an unload: a cache that cannot be moved is lost, as without this.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence

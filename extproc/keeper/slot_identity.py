@@ -5,8 +5,6 @@ without an error, and answers nonsense. So a file is restored only under the dig
 was saved.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

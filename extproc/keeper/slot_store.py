@@ -8,8 +8,6 @@ Nobody but the keeper's user can read it: what a slot holds is made of prompts. 
 share a folder. All calls block on the disk.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A server that is started in another way must prove itself, or its model goes back."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass, field
 from typing import Final

@@ -7,8 +7,6 @@ Keys are known by the SHA-256 of their bytes, hexadecimal: they are random and l
 guess one from it, and it needs no salt.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from pathlib import Path

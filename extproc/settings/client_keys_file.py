@@ -5,8 +5,6 @@ the new one. Writers exclude each other by a lock on the folder. Lines that a ch
 concern stay as they are. Everything here blocks on the disk.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -5,8 +5,6 @@ each new call; it returns the handler. All of this happens in one event loop, an
 waits: there is no task for a call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 

@@ -1,7 +1,5 @@
 """A port's certificates, which may be renewed on disk while it serves."""
 
-from __future__ import annotations
-
 import logging
 import ssl
 from collections.abc import Iterator

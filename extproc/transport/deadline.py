@@ -1,7 +1,5 @@
 """Reads the `grpc-timeout` header."""
 
-from __future__ import annotations
-
 from typing import Final
 
 UNITS_S: Final = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}

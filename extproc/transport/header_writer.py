@@ -1,7 +1,5 @@
 """The header blocks of responses, in HPACK's literal form, which changes no table (RFC 7541)."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from extproc.transport.status import OK, percent_encoded

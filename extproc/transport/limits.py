@@ -1,7 +1,5 @@
 """What one client of the data plane's port may make the picker keep or do."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Splits the data of a call into messages (gRPC over HTTP/2, "Length-Prefixed-Message")."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from extproc.transport.status import INTERNAL, RESOURCE_EXHAUSTED

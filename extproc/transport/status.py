@@ -1,7 +1,5 @@
 """gRPC's status codes, and how a status is written into trailers."""
 
-from __future__ import annotations
-
 from typing import Final
 
 OK: Final = 0

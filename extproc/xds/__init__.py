@@ -1,7 +1,5 @@
 """Endpoint and cluster discovery for Envoy."""
 
-from __future__ import annotations
-
 from extproc.xds.clusters import ClusterDiscovery
 from extproc.xds.options import EndpointDiscoveryOptions
 from extproc.xds.service import EndpointDiscovery

@@ -16,8 +16,6 @@ the answer's served feedback corrects. But an Envoy that does not know of the TL
 to the server in the clear. Pure and synchronous; `now` is monotonic seconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf

@@ -6,8 +6,6 @@ ignores health (docs/decisions), so what a pick may choose is decided by the pic
 that Envoy knows the address.
 """
 
-from __future__ import annotations
-
 from google.protobuf.any_pb2 import Any
 
 from extproc.core.fleet.membership import Member, Membership

@@ -11,8 +11,6 @@ what it refuses is searched for, and left out:
 What is set aside is tried again when its content is another one, and by another stream.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from extproc.security.trust import Trust

@@ -12,8 +12,6 @@ nor the key. What one Envoy cannot reach as it should is routable through none.
     the last one left               known stays, for an Envoy without a stream serves on
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Final
 

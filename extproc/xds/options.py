@@ -1,7 +1,5 @@
 """The time limits of endpoint discovery."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -10,8 +10,6 @@ or a name that was not answered yet. While an answer is open none is due, so a s
 skips the versions in between, and a refused version is not sent again.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 ENDPOINT_TYPE = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"

@@ -1,7 +1,5 @@
 """The engine of a cluster: a real Valkey or Redis without persistence: it forgets when it ends."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Awaitable, Callable, Sequence

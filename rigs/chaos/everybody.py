@@ -1,8 +1,6 @@
 """Faults that concern everybody: of pickers, their processes, members, the engine and Envoys. They
 are made one after the other, and each waits until all have found together again."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -8,8 +8,6 @@ moved, and that counts what lives in its process when it is asked to.
 Elapsed time is what it is: on one machine nobody can see two monotonic clocks.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

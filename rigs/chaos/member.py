@@ -1,7 +1,5 @@
 """One picker and the Envoy beside it: the only ones of a run, or those of a member of a cluster."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Processes as the kernel shows them: those of a picker that cannot be asked, and their sizes."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Iterator

@@ -7,8 +7,6 @@ some clients leave before the answer. The prober asks for something that takes n
 again: what it waits for is the way through Envoy and the picker, not a slot.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -1,7 +1,5 @@
 """A log that an operator reads through the picker."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator

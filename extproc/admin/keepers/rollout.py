@@ -4,8 +4,6 @@ The first machine must prove the new command before the next is touched: its ser
 has completed a prompt. If one fails, it has gone back by itself, and those before it are sent back.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass

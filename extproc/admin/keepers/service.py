@@ -5,8 +5,6 @@ a keeper that restarts, or a picker's connection that is lost, must not turn its
 unknown names.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import logging

@@ -1,7 +1,5 @@
 """`coxswain keeper`: starts and stops the llama-servers of one machine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -7,8 +7,6 @@ not matter. A lease is adopted before the endpoint is observed: a scrape that be
 count its slot as foreign. Times are monotonic seconds of the same machine.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from extproc.core.address import Address

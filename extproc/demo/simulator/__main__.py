@@ -1,7 +1,5 @@
 """`python -m extproc.demo.simulator`: run one simulated llama-server until SIGTERM."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import signal

@@ -4,8 +4,6 @@
 breaks a rule ends its stream or, where the RFC wants it, the connection: `failure` says why.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from extproc.transport.http2.events import (

@@ -1,7 +1,5 @@
 """What a connection's bytes mean for its streams."""
 
-from __future__ import annotations
-
 from extproc.transport.http2.request_headers import RequestHeaders
 from extproc.transport.http2.stream import Stream
 

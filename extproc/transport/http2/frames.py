@@ -1,7 +1,5 @@
 """HTTP/2's frames: their numbers (RFC 9113, sections 6 and 7), and how they are written."""
 
-from __future__ import annotations
-
 from typing import Final
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

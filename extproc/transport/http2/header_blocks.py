@@ -10,8 +10,6 @@ The decoder is given one field at a time: it copies the rest of a block for each
 would take quadratic time for a block of many fields.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from hpack import Decoder, HPACKError

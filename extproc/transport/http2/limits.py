@@ -1,7 +1,5 @@
 """What one peer may make the server keep or do."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """The header fields of a request or its trailers, checked by the rules of RFC 9113, section 8."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

@@ -131,6 +131,12 @@ class Clustered:
         assert not self.account.overtaken(), text
         self.account.traces.clear()
 
+    async def until_served(self) -> None:
+        """Wait until each Envoy asks a picker."""
+        for stack in self.members.values():
+            assert stack.envoy is not None
+            await stack.envoy.wait_ready(lambda stack=stack: _is_served(stack), timeout_s=60)  # type: ignore[misc]
+
     async def until_calm(self) -> None:
         """No lease, no queued request and no exchange is left."""
 
@@ -241,9 +247,7 @@ async def clustered(
         for stack in found.members.values():
             await stack.start_envoy()
         await found.until_complete(len(members))
-        for stack in found.members.values():
-            assert stack.envoy is not None
-            await stack.envoy.wait_ready(lambda stack=stack: _is_served(stack), timeout_s=60)  # type: ignore[misc]
+        await found.until_served()
         yield found
 
 

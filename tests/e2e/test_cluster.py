@@ -153,42 +153,6 @@ async def test_the_engine_a_core_and_a_machine_are_lost_and_nobody_notices(
 
 
 @long_form
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
-async def test_a_leading_machine_that_is_lost_costs_nobody_anything(
-    tmp_path: Path, number: signal.Signals
-) -> None:
-    async with clustered(tmp_path) as stack:
-        await lose_leader(stack, number, 6.0)
-        await stack.until_calm()
-
-
-@long_form
-async def test_a_leading_core_that_is_lost_costs_nobody_anything(tmp_path: Path) -> None:
-    async with clustered(tmp_path) as stack:
-        for _ in range(3):
-            await lose_core(stack, 6.0)
-            await stack.until_calm()
-
-
-@long_form
-@pytest.mark.parametrize("is_shared", [False, True])
-async def test_a_standby_that_is_lost_costs_nobody_anything(
-    tmp_path: Path, is_shared: bool
-) -> None:
-    """Where both Envoys know both members, queued requests of the lost one keep their places."""
-    async with clustered(tmp_path, is_shared=is_shared) as stack:
-        leader, other = await stack.leader(), await stack.other()
-
-        async def fault() -> None:
-            await stack.strike_all(other, signal.SIGKILL)
-
-        await stack.run(fault, through=("a", "b") if is_shared else (leader,))
-        stack.assert_exact(is_front_lost=True)
-        await stack.until_complete(1)
-        await stack.until_calm()
-
-
-@long_form
 async def test_a_machine_that_is_lost_with_its_queue_refuses_nobody(tmp_path: Path) -> None:
     """Both Envoys know both members. The places of requests at the leader's own front are lost with
     the machine, so they come last."""

@@ -205,15 +205,21 @@ MATRIX = [
     ("bodies", "discovery", {}, "core", signal.SIGSTOP),
     ("full duplex", "gateway", {}, "core", signal.SIGKILL),
     ("bodies", "discovery", {}, "spare", signal.SIGKILL),
+    ("bodies", "discovery", {}, "spare", signal.SIGSTOP),
+    ("bodies", "discovery", {}, "spare", signal.SIGTERM),
     ("bodies", "discovery", {}, "front", signal.SIGKILL),
     ("headers only", "discovery", HEADERS_ONLY, "front", signal.SIGKILL),
     ("full duplex", "gateway", {}, "front", signal.SIGKILL),
     ("bodies", "discovery", {}, "front", signal.SIGTERM),
+    ("headers only", "discovery", HEADERS_ONLY, "front", signal.SIGTERM),
+    ("full duplex", "gateway", {}, "front", signal.SIGTERM),
     ("bodies", "discovery", {}, "front", signal.SIGSTOP),
+    ("headers only", "discovery", HEADERS_ONLY, "front", signal.SIGSTOP),
+    ("full duplex", "gateway", {}, "front", signal.SIGSTOP),
 ]
 
 
-@pytest.mark.skipif(not IS_LONG_RUN, reason="takes 20 minutes: LONG_RUN=1 runs it")
+@pytest.mark.skipif(not IS_LONG_RUN, reason="takes 30 minutes: LONG_RUN=1 runs it")
 @pytest.mark.parametrize(("name", "mode", "settings", "role", "number"), MATRIX)
 async def test_ten_runs_of_each_kill(
     tmp_path: Path,

@@ -28,6 +28,10 @@ class Valkey:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}"
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
     async def start(self) -> None:
         """Start it, empty, and wait until it accepts connections."""
         assert PROGRAM is not None, MISSING
@@ -53,7 +57,7 @@ class Valkey:
 
     async def kill(self) -> None:
         """As kill -9: all that it knew is gone."""
-        if self._process is not None and self._process.returncode is None:
+        if self._process is not None and self.is_running:
             self._process.kill()
             await self._process.wait()
 

@@ -50,7 +50,7 @@ $(VENV)/made: requirements.lock pyproject.toml
 
 up: export ENDPOINTS := $(ENDPOINTS)
 up: venv ## Run Envoy, Coxswain and a fleet; ENDPOINTS=host:port,host:port takes your own servers
-	@$(RUN) coxswain up $(if $(strip $(ENDPOINTS)),--endpoint "$$ENDPOINTS") $(UP)
+	@$(RUN) exec coxswain up $(if $(strip $(ENDPOINTS)),--endpoint "$$ENDPOINTS") $(UP)
 
 check: static generated fast-tests ## Run static checks, unit and property tests
 	@echo "check: all good"

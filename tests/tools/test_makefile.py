@@ -19,7 +19,8 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="no make on
 
 
 def up(*arguments: str) -> list[str]:
-    """The words that `make up` hands to its shell's command, also when `make` runs this test."""
+    """The words that `make up` hands to the program that takes the place of its shell, also when
+    `make` runs this test."""
     told = subprocess.run(
         ["make", "--no-print-directory", *AS_IF_INSTALLED, "up", "RUN=printf '%s\\n'", *arguments],
         env={name: value for name, value in os.environ.items() if name not in OUR_MAKES},
@@ -28,7 +29,9 @@ def up(*arguments: str) -> list[str]:
         text=True,
         check=True,
     )
-    return told.stdout.splitlines()
+    exec_, *words = told.stdout.splitlines()
+    assert exec_ == "exec"
+    return words
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Fronts and cores: after any messages, in any batches, and any deaths, the books are right.
 
-The frames are real ones, over links in memory that hand them over in pieces. The processes of a
+The links are real ones, over memory that hands over their bytes in pieces. The processes of a
 machine trust each other, so no frame is forged.
 """
 
@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from extproc.fronts.core_calls import CoreCalls
-from extproc.fronts.frames import Frame, LocalCodec
 from extproc.fronts.front_calls import FrontCalls, FrontOptions
-from extproc.fronts.link import Link, LinkOwner
+from extproc.fronts.link import Link
 from extproc.stream.envoy import codec
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.exchange_continuer import ExchangeContinuer
@@ -32,44 +31,44 @@ MOST_STEPS = 60
 MOST_CALLS = 8
 
 
-class Pipe:
-    """One end of a link in memory."""
+class Pipe(asyncio.Transport):
+    """What a link writes, until the attempt hands it to the other end."""
 
-    def __init__(self, owner: LinkOwner, name: str) -> None:
-        self.name = name
-        self.is_throttled = False
-        self.is_open = True
+    def __init__(self, link: Link) -> None:
+        super().__init__()
+        self.link = link
         self.peer: Pipe | None = None
-        self._owner = owner
-        self._unsent: list[Frame] = []
-        self._reader = LocalCodec()
+        self._written = b""
+        self._is_closing = False
+        link.connection_made(self)
 
-    def say(self, frame: Frame) -> None:
-        if self.is_open:
-            self._unsent.append(frame)
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._written += data
 
-    def flush(self) -> None:
-        """What was said leaves when the attempt says so."""
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """All is kept."""
 
-    def close(self) -> None:
-        self.is_open = False
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def abort(self) -> None:
+        self._is_closing = True
 
     def move(self, reader: Reader) -> bool:
         """Hand over what was said so far, in pieces; returns whether there was any."""
-        batch, self._unsent = self._unsent, []
-        if not batch or self.peer is None:
+        self.link.flush()
+        data, self._written = self._written, b""
+        if not data or self.peer is None:
             return False
-        data = LocalCodec().encode(batch)
         while data:
             size = 1 + reader.number(256) if reader.flag() else len(data)
             piece, data = data[:size], data[size:]
-            for each in self.peer._reader.feed(piece):
-                self.peer._owner.heard(cast("Link", self.peer), each)
+            self.peer.link.data_received(piece)
         return True
 
     def lose(self) -> None:
-        self.is_open = False
-        self._owner.lost(cast("Link", self))
+        self._is_closing = True
+        self.link.connection_lost(None)
 
 
 class Front:
@@ -132,7 +131,10 @@ class Attempt:
         self._fronts = [Front(f"front-{number}", lambda: self._now) for number in range(2)]
 
     async def run(self) -> None:
-        await self._connect()
+        for front in self._fronts:
+            self._connect(front)
+        self._core.lead()
+        await self._settle()
         steps = (self._ask, self._say, self._reset, self._move, self._replace, self._response)
         for _ in range(MOST_STEPS):
             if not self._reader:
@@ -152,16 +154,14 @@ class Attempt:
         assert all(lease.state.name == "DRAINING" for lease in leases), leases
         assert not any(front.calls._ended or len(front.calls.responses) for front in self._fronts)
 
-    async def _connect(self) -> None:
-        for front in self._fronts:
-            ours = front.pipe = Pipe(front.calls, "to the core")
-            theirs = Pipe(self._core.calls, front.calls.name)
-            ours.peer, theirs.peer = theirs, ours
-            self._core.calls.attach(cast("Link", theirs))
-            front.calls.follow(cast("Link", ours))
-            ours.move(self._reader)
-        self._core.lead()
-        await self._settle()
+    def _connect(self, front: Front) -> None:
+        loop = asyncio.get_running_loop()
+        ours = front.pipe = Pipe(Link(front.calls, loop, "to the core"))
+        theirs = Pipe(Link(self._core.calls, loop, front.calls.name))
+        ours.peer, theirs.peer = theirs, ours
+        self._core.calls.attach(theirs.link)
+        front.calls.follow(ours.link)
+        ours.move(self._reader)
 
     async def _settle(self) -> None:
         """Until nobody has anything to say."""
@@ -221,12 +221,7 @@ class Attempt:
             pipe.lose()
         self._core = Core(now)
         for front in self._fronts:
-            ours = front.pipe = Pipe(front.calls, "to the core")
-            theirs = Pipe(self._core.calls, front.calls.name)
-            ours.peer, theirs.peer = theirs, ours
-            self._core.calls.attach(cast("Link", theirs))
-            front.calls.follow(cast("Link", ours))
-            ours.move(self._reader)
+            self._connect(front)
         self._core.lead()
 
 

@@ -150,6 +150,7 @@ async def test_ten_runs_of_each_loss(tmp_path: Path, loss: Loss) -> None:
             refused.append(len(account.unanswered()))
             waits.append(max(one.started_at - one.sent_at for one in account.traces.values()))
             await restore(stack, loss, roles.get(loss.ends, ""))
+            assert await stack.leader() == (other if loss.through == "standby" else leader)
     text = f"over {over}, blind {blind}, overtaken {overtaken}, refused {refused}"
     print(f"\n{loss.name}: {text}, waits {[round(each, 1) for each in waits]}")  # noqa: T201 - it is what it is for
-    assert not any(over) and not any(blind) and not any(refused)
+    assert not any(over) and not any(blind) and not any(refused) and not any(overtaken)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="no make on
 def up(*arguments: str) -> list[str]:
     """The words that `make up` hands to the program that takes the place of its shell, also when
     `make` runs this test."""
-    told = subprocess.run(
+    printed = subprocess.run(
         ["make", "--no-print-directory", *AS_IF_INSTALLED, "up", "RUN=printf '%s\\n'", *arguments],
         env={name: value for name, value in os.environ.items() if name not in OUR_MAKES},
         cwd=ROOT,
@@ -29,7 +29,7 @@ def up(*arguments: str) -> list[str]:
         text=True,
         check=True,
     )
-    exec_, *words = told.stdout.splitlines()
+    exec_, *words = printed.stdout.splitlines()
     assert exec_ == "exec"
     return words
 
@@ -50,7 +50,7 @@ def test_make_up_without_servers_starts_a_fleet() -> None:
 
 def test_too_old_a_python_gets_instructions() -> None:
     """The recipe stops before it creates anything."""
-    told = subprocess.run(
+    printed = subprocess.run(
         ["make", "--no-print-directory", "-W", "requirements.lock", "venv", "PYTHON=false"],
         env={name: value for name, value in os.environ.items() if name not in OUR_MAKES},
         cwd=ROOT,
@@ -58,5 +58,5 @@ def test_too_old_a_python_gets_instructions() -> None:
         text=True,
         check=False,
     )
-    assert told.returncode != 0
-    assert "Python 3.11 or newer is needed; name one: make PYTHON=" in told.stdout
+    assert printed.returncode != 0
+    assert "Python 3.11 or newer is needed; name one: make PYTHON=" in printed.stdout

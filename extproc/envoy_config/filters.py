@@ -83,6 +83,9 @@ RESPONSE_ATTRIBUTES = [
 ]
 """The attributes that the picker gets with the response headers: serving host, attempts, details.
 """
+ARRIVAL_ATTRIBUTES = ["request.time"]
+"""With fronts: the place of a request that comes again from one that stood still follows from it.
+"""
 
 
 REOPENINGS = 5
@@ -141,6 +144,7 @@ def _processor(options: EnvoyOptions) -> ExternalProcessor:
             ),
             receiving_namespaces=MetadataOptionsMetadataNamespaces(untyped=[names.LB_NAMESPACE]),
         ),
+        request_attributes=ARRIVAL_ATTRIBUTES if options.has_fronts else [],
         response_attributes=RESPONSE_ATTRIBUTES,
     )
 

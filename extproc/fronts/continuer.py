@@ -37,10 +37,19 @@ class Continuer(Protocol):
 
     def claim(self, handler: CallHandler, message: bytes) -> None:
         """A new call, before its first message: its request may have had a place at a front that
-        was lost."""
+        was lost, or may have come to it."""
 
     def leave(self, handler: CallHandler) -> None:
         """Its front is lost."""
+
+    def front_silent(self, front: str) -> None:
+        """A front stands still: requests may be there that nobody has seen."""
+
+    def front_heard(self, front: str) -> None:
+        """It goes on."""
+
+    def front_lost(self, front: str) -> None:
+        """A front is lost, and all its calls have left."""
 
     def hold(self) -> None:
         """Assign no slots until `assign`."""

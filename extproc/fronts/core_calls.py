@@ -209,7 +209,15 @@ class CoreCalls:
                 self.continuer.leave(call.handler)
         for call in calls.values():
             call.lose()
+        self.continuer.front_lost(link.name)
         self._changed()
+
+    def silence(self, name: str, *, is_silent: bool) -> None:
+        """A front of this machine stands still, or goes on."""
+        if not is_silent:
+            self.continuer.front_heard(name)
+        elif any(link.name == name for link in self.fronts):
+            self.continuer.front_silent(name)
 
     def throttled(self, link: Link, is_throttled: bool) -> None:
         """A front reads slowly. It can be sent no more than replies to what it has sent."""

@@ -90,6 +90,7 @@ class Exchange:
         "_tail",
         "_trace_parent",
         "_waited_s",
+        "arrived_at",
         "id",
         "place",
         "stage",
@@ -130,6 +131,8 @@ class Exchange:
         self.id = new_id()
         self.place: Place | None = None
         """Its place in the queue, if it was queued by another process."""
+        self.arrived_at: float | None = None
+        """When it arrived at Envoy, if it came to a process that stood still."""
         self.stage = Stage.NEW
         self.ticket: Ticket | None = None
 
@@ -483,7 +486,9 @@ class Exchange:
                     self._reject_over_limit(exceeded)
                     return
         outcome = (
-            self._dispatcher.submit(request, now, may_queue=full is None)
+            self._dispatcher.submit(
+                request, now, may_queue=full is None, arrived_at=self.arrived_at
+            )
             if self.place is None
             else self._dispatcher.place(request, self.place, now)
         )

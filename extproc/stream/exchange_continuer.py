@@ -1,16 +1,11 @@
 """Continues the exchanges of a core that is gone, from what the fronts hold."""
 
-import asyncio
-from collections import OrderedDict
+import time
 from collections.abc import Callable
 from typing import Final
 
-from google.protobuf.message import DecodeError
-
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.takeover import Place
-from extproc.pb import external_processor_pb2 as pb
-from extproc.stream.envoy import codec
 from extproc.stream.held_state import (
     FINAL,
     LEASED,
@@ -20,20 +15,11 @@ from extproc.stream.held_state import (
     lease_of,
     place_of,
 )
+from extproc.stream.returning_requests import ReturningRequests
 from extproc.stream.running_stream import RunningStream
 from extproc.stream.servicer import PROCESS, ExternalProcessor
 from extproc.transport import Call, CallHandler
 from extproc.transport.patience import is_patient
-
-PLACE_KEPT_S: Final = 5.0
-"""How long the place of a request is kept whose front was lost: Envoy asks again at once, or when
-its health check notices."""
-MAX_PLACES: Final = 10_000
-RETURN_S: Final = 1.0
-"""How long no slot is assigned after a front was lost, because its queued requests come back."""
-PAUSE_S: Final = 0.3
-"""If none has come back for so long, no more do: their clients have left."""
-CHECK_S: Final = 0.02
 
 
 class ExchangeContinuer:
@@ -42,17 +28,14 @@ class ExchangeContinuer:
     path: Final = PROCESS
 
     def __init__(
-        self, processor: ExternalProcessor, dispatcher: Dispatcher, clock: Callable[[], float]
+        self,
+        processor: ExternalProcessor,
+        dispatcher: Dispatcher,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._processor = processor
-        self._dispatcher = dispatcher
-        self._clock = clock
-        self._places: OrderedDict[str, tuple[Place, float]] = OrderedDict()
-        self._awaited: set[str] = set()
-        """The queued requests that a lost front had, and that come back at once."""
-        self._awaited_until = self._pause_until = 0.0
-        self.claimed = 0
-        """How many requests got back the place that they had at a lost front."""
+        self.returning = ReturningRequests(dispatcher, clock, wall_clock)
 
     def state_of(self, handler: CallHandler) -> HeldState | None:
         return held_state(_stream(handler).exchange)
@@ -76,59 +59,34 @@ class ExchangeContinuer:
         _stream(handler).exchange.place = place_of(state)
 
     def leave(self, handler: CallHandler) -> None:
-        _stream(handler).exchange.lose_stream()
-        ticket = _stream(handler).ticket
-        if ticket is None or not ticket.request.id:
-            return
-        state = held_state(_stream(handler).exchange)
-        if state is not None:
-            self._places[ticket.request.id] = (place_of(state), self._clock() + PLACE_KEPT_S)
-            if len(self._places) > MAX_PLACES:
-                self._places.popitem(last=False)
-            if is_patient(_stream(handler).metadata):
-                self._await(ticket.request.id)
+        stream = _stream(handler)
+        stream.exchange.lose_stream()
+        ticket, state = stream.ticket, held_state(stream.exchange)
+        if ticket is not None and state is not None and ticket.request.id:
+            comes_back = is_patient(stream.metadata)
+            self.returning.keep(ticket.request.id, place_of(state), comes_back=comes_back)
 
     def claim(self, handler: CallHandler, message: bytes) -> None:
-        while self._places and next(iter(self._places.values()))[1] < self._clock():
-            self._places.popitem(last=False)
-        if not self._places:
-            return
-        try:
-            headers = pb.ProcessingRequest.FromString(message).request_headers
-            request_id = codec.read_request_head(headers).id
-        except (DecodeError, codec.BadRequestError):
-            return  # the exchange says what is wrong with it
-        place, _ = self._places.pop(request_id, (None, 0.0))
-        if place is not None:
-            self.claimed += 1
-            self._awaited.discard(request_id)
-            self._pause_until = self._clock() + PAUSE_S
-            _stream(handler).exchange.place = place
+        found = self.returning.claim(message)
+        if isinstance(found, Place):
+            _stream(handler).exchange.place = found
+        elif found is not None:
+            _stream(handler).exchange.arrived_at = found
 
-    def _await(self, request_id: str) -> None:
-        """Envoy opens its stream again: until then its slot is given to none behind it."""
-        now = self._clock()
-        self._awaited_until, self._pause_until = now + RETURN_S, now + PAUSE_S
-        if not self._awaited:
-            self._dispatcher.hold()
-            asyncio.get_running_loop().call_later(CHECK_S, self._check)
-        self._awaited.add(request_id)
+    def front_silent(self, front: str) -> None:
+        self.returning.silent(front)
 
-    def _check(self) -> None:
-        """Whether all are back. Looked at later than the last claim, as its body may follow."""
-        now = self._clock()
-        if self._awaited and now < min(self._awaited_until, self._pause_until):
-            asyncio.get_running_loop().call_later(CHECK_S, self._check)
-            return
-        self._awaited.clear()
-        self._dispatcher.assign(now)
+    def front_heard(self, front: str) -> None:
+        self.returning.heard(front)
+
+    def front_lost(self, front: str) -> None:
+        self.returning.lost(front)
 
     def hold(self) -> None:
-        self._dispatcher.hold()
+        self.returning.hold()
 
     def assign(self) -> None:
-        if not self._awaited:  # else when these are back
-            self._dispatcher.assign(self._clock())
+        self.returning.assign()
 
 
 def _stream(handler: CallHandler) -> RunningStream:

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ class Fronted:
     def __init__(self, stack: Stack, account: Account) -> None:
         self.stack = stack
         self.account = account
+        self.urls = [stack.url(CHAT)]
+        """Of each Envoy."""
         self.broken_at = 0.0
         """When the fault was made."""
 
@@ -88,7 +91,7 @@ class Fronted:
 
         await load(
             self.account,
-            self.stack.url(CHAT),
+            self.urls,
             rate=offered * sum(SLOTS) / MEAN_S,
             mean_s=MEAN_S,
             length_s=length_s,
@@ -105,9 +108,10 @@ async def fronted(
     mode: str = "discovery",
     settings: dict[str, Any] | None = None,
     headers: dict[str, str] | None = None,
+    envoys: int = 1,
 ) -> AsyncIterator[Fronted]:
     """Everything up and ready, everything gone afterwards. Envoy waits as long as by default.
-    `headers` are those of the stack's own requests."""
+    `headers` are those of the stack's own requests. Several Envoys have a front each."""
     account = Account()
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     async with AsyncExitStack() as exits:
@@ -129,16 +133,18 @@ async def fronted(
         assert stack.picker is not None
         await stack.picker.wait_ready(stack._picker_listens, timeout_s=60)
         await stack.start_envoy(mode)
-        await stack.envoy.wait_ready(lambda: _serves(stack), timeout_s=60)  # type: ignore[union-attr]
         found = Fronted(stack, account)
+        found.urls += [await stack.start_another_envoy(mode) + CHAT for _ in range(envoys - 1)]
+        for url in found.urls:
+            await until(partial(_serves, stack, url))
         if isinstance(fronts, int):
             await found.until_complete(fronts)
         yield found
 
 
-async def _serves(stack: Stack) -> bool:
+async def _serves(stack: Stack, url: str) -> bool:
     try:
-        answer = await stack.client.post(stack.url(CHAT), json={"messages": []})
+        answer = await stack.client.post(url, json={"messages": []})
         status = await stack.status()
     except (httpx.TransportError, OSError, ValueError):
         return False

@@ -23,7 +23,7 @@ from extproc.demo.model import ModelShape, write_model
 from extproc.demo.port import free_ports
 from extproc.demo.process import Child, Children
 from extproc.envoy_config.documents import bootstrap
-from extproc.envoy_config.options import Mode
+from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
 from extproc.settings import load_settings
 from tests.fakes.patience import PATIENCE_S
 
@@ -258,11 +258,28 @@ class Stack:
         )
 
     async def start_envoy(self, mode: str = "discovery", alter: Callable[[str], str] = str) -> None:
-        config = self.folder / "envoy.yaml"
         options = envoy_options(load_settings(self.config, environ={}))
-        config.write_text(alter(bootstrap(replace(options, mode=Mode(mode)))))
-        self.envoy = await self.children.start(
-            "envoy",
+        self.envoy = await self._start_envoy("envoy", replace(options, mode=Mode(mode)), alter)
+
+    async def start_another_envoy(self, mode: str = "discovery") -> str:
+        """Start one before the same picker; returns the beginning of its URLs."""
+        port, admin = free_ports(2)
+        options = replace(
+            envoy_options(load_settings(self.config, environ={})),
+            mode=Mode(mode),
+            listener=HostPort("127.0.0.1", port),
+            admin=HostPort("127.0.0.1", admin),
+        )
+        await self._start_envoy(f"envoy-{port}", options)
+        return f"http://127.0.0.1:{port}"
+
+    async def _start_envoy(
+        self, name: str, options: EnvoyOptions, alter: Callable[[str], str] = str
+    ) -> Child:
+        config = self.folder / f"{name}.yaml"
+        config.write_text(alter(bootstrap(options)))
+        return await self.children.start(
+            name,
             [
                 *(find_envoy(), "-c", config, "--concurrency", "1", "--use-dynamic-base-id"),
                 *("--log-level", "warning"),

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from extproc.envoy_config.documents import bootstrap
-from extproc.envoy_config.filters import CONTROL_HEADERS, REQUEST_HEADERS, RESPONSE_HEADERS
+from extproc.envoy_config.filters import (
+    ARRIVAL_ATTRIBUTES,
+    CONTROL_HEADERS,
+    REQUEST_HEADERS,
+    RESPONSE_HEADERS,
+)
 from extproc.envoy_config.options import EnvoyOptions
 from extproc.stream.envoy import codec
+from extproc.stream.envoy.codec.names import ARRIVAL
 from extproc.transport.patience import LONG, PATIENCE
 
 
@@ -23,3 +29,11 @@ def test_with_fronts_a_stream_is_opened_again_and_nothing_asks_for_patience() ->
     assert "num_retries: 5" in service and "reset,connect-failure" in service
     assert f"key: {PATIENCE}" in service and f"value: {LONG}" in service
     assert PATIENCE not in bootstrap(EnvoyOptions())
+
+
+def test_with_fronts_envoy_says_when_a_request_arrived() -> None:
+    [attribute] = ARRIVAL_ATTRIBUTES
+    assert attribute == ARRIVAL
+    text = bootstrap(EnvoyOptions(has_fronts=True))
+    assert attribute in text[text.index("request_attributes:") :].split("response_attributes")[0]
+    assert attribute not in bootstrap(EnvoyOptions())

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from random import Random
 
 import httpx
@@ -83,6 +84,12 @@ class Account:
                 for other in served[:index]
             )
         ]
+
+    def longest_pause(self, since: float) -> float:
+        """The longest time after `since` in which no request got a slot, of those before the
+        last one got it."""
+        starts = sorted(one.started_at for one in self.traces.values() if one.started_at > since)
+        return max(b - a for a, b in pairwise([since, *starts]))
 
     def describe(self, since: float = 0.0) -> str:
         waits = sorted(one.started_at - one.sent_at for one in self.traces.values())

@@ -41,6 +41,13 @@ def request_headers(
     return request
 
 
+def set_arrival(request: pb.ProcessingRequest, text: str) -> None:
+    """The attribute that Envoy sends with the first message, if it has several fronts."""
+    attributes = Struct()
+    attributes["request.time"] = text
+    request.attributes[FILTER] = attributes.SerializeToString()
+
+
 def with_body(request: pb.ProcessingRequest, *, is_duplex: bool = False) -> pb.ProcessingRequest:
     """The same with a body to follow; `is_duplex` for an Envoy in full-duplex mode."""
     request.request_headers.end_of_stream = False

@@ -121,7 +121,7 @@ async def test_the_order_of_the_queue_outlives_clocks_that_have_nothing_in_commo
     first.die()
     await settle()
     second = FakeCore(1, now=777.0)
-    second.dispatcher.hold(7 << 32)
+    second.dispatcher.hold(7 << 32, 777.0)
     await other.follow(second)
     await front.follow(second, is_remote=True)
     assert second.lead() == 4

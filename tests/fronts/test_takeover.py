@@ -26,6 +26,14 @@ def is_held(call: HandCall) -> bool:
     return any(reply.HasField("override_message_timeout") for reply in call.sent)
 
 
+async def until_held(call: HandCall) -> None:
+    await eventually(lambda: is_held(call))
+
+
+async def until_sent(call: HandCall) -> None:
+    await eventually(lambda: sent_to(call) is not None)
+
+
 def is_queued(core: FakeCore, call: CoreCall) -> bool:
     return call.handler is not None and core.continuer.place_of(state_at(core, call)) is not None
 
@@ -322,10 +330,32 @@ async def test_the_place_of_a_request_outlives_its_front() -> None:
     again = other.ask("first")
     await eventually(lambda: is_held(again))
     assert core.queued() == ["first", "second"]
-    assert core.continuer.claimed == 1
+    assert core.continuer.returning.claimed == 1
     running.say(envoy.response_headers(body_bytes=10, served=str(sent_to(running))))
     await eventually(lambda: sent_to(again))
     assert sent_to(later) is None
+
+
+async def test_a_front_that_stands_still_holds_the_queue_until_it_goes_on_or_is_lost() -> None:
+    front, other, core = FakeFront("a"), FakeFront("b"), FakeCore(1)
+    await front.follow(core)
+    await other.follow(core)
+    core.lead()
+    core.calls.silence("unknown", is_silent=True)
+    for ends in ("goes on", "is lost"):
+        core.calls.silence("a", is_silent=True)
+        call = other.ask(ends)
+        await until_held(call)
+        if ends == "goes on":
+            core.calls.silence("a", is_silent=False)
+        else:
+            front.die()
+            await settle()
+            assert sent_to(call) is None, "what it held comes back"
+            core.rig.fleet.now += 1.0
+        await until_sent(call)
+        call.say(envoy.response_headers(body_bytes=10, served=str(sent_to(call))))
+    assert not core.dispatcher.faults(core.rig.fleet.now)
 
 
 async def test_slots_wait_for_those_that_come_back_from_a_lost_front() -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from extproc.app.processes.control import Control, Message
 
-ALIVE_S: Final = 0.25
+ALIVE_S: Final = 0.1
 PR_SET_PDEATHSIG: Final = 1
 
 log = logging.getLogger("coxswain.processes")

@@ -1,6 +1,7 @@
 """Accepts Envoys' connections and gives each to the front with the fewest.
 
-None is lost with a front that has not accepted it. While there is no front, connections wait in the
+One that stands still gets none while there is another. None is lost
+with a front that has not accepted it. While there is no front, connections wait in the
 kernel.
 """
 
@@ -50,6 +51,6 @@ class ConnectionBalancer:
             if not ready:
                 connection.close()
                 return
-            front = min(ready, key=lambda each: each.connections)
+            front = min(ready, key=lambda each: (each.is_silent, each.connections))
             front.connections += 1
             front.order("serve", connection)

@@ -48,8 +48,9 @@ SCRAPE_S: Final = 1.0
 POLL_S: Final = 0.005
 FLEET_INTERVAL_S: Final = 0.5
 LEARN_PAUSE_S: Final = 0.2
-EPOCH_SHIFT: Final = 32
-"""Tickets of a later epoch have higher ids."""
+EPOCH_SHIFT: Final = 44
+"""Tickets of a later epoch have higher ids: one lasts for less than 2**44 microseconds, which are
+half a year."""
 
 log = logging.getLogger("coxswain.core")
 
@@ -150,6 +151,9 @@ class Core:
                 self._permit(message["permission"])
             case "stand_by":
                 self._stand_by(message["term"])
+            case "silence":
+                is_silent = bool(message["is_silent"])
+                self._calls_now().silence(str(message["front"]), is_silent=is_silent)
             case "peer":
                 self._spawn(self._members_port.greet(sockets[0]), self._linking)
             case "stop":
@@ -266,7 +270,7 @@ class Core:
             self._standby = None
         await self._follower.stop()
         epoch = int(self._members_port.term.get("epoch", 0))
-        dispatcher.hold(epoch << EPOCH_SHIFT)
+        dispatcher.hold(epoch << EPOCH_SHIFT, time.monotonic())
         if since is not None:
             service.discovery.expect(())
         await service.start(self._memory.key_names)

@@ -26,10 +26,9 @@ class CoreLinks:
         fronts = [each for each in self._table.fronts() if each.has_started]
         for front in fronts:
             self.link(front)
-        names = [front.name for front in fronts]
+        names = [self._name_of(front) for front in fronts]
         more: dict[str, object] = {}
         if self._cluster is not None:
-            names = [self._cluster.qualified(name) for name in names]
             permission = self._cluster.permission()
             names += [front for each in self._cluster.others() for front in each.fronts]
             more = {"term": self._cluster.term(), "permission": permission}
@@ -48,10 +47,8 @@ class CoreLinks:
         """Connect a front with the core that leads; nothing happens while none does."""
         core, cluster = self._table.core, self._cluster
         term: dict[str, object] = {}
-        name = front.name
         if cluster is not None:
             term = cluster.term()
-            name = cluster.qualified(name)
             if not cluster.is_leading:
                 if cluster.leader() is not None:
                     front.order("follow", number=self._number(front), term=term)
@@ -59,8 +56,14 @@ class CoreLinks:
         if core is None:
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        core.order("link", ours, front=name)
+        core.order("link", ours, front=self._name_of(front))
         front.order("link", theirs, number=self._number(front), term=term)
+
+    def report_silence(self, front: Member) -> None:
+        """Let the core know that a front stands still, or does so no more."""
+        core = self._table.core
+        if core is not None and (front.connections or not front.is_silent):
+            core.order("silence", front=self._name_of(front), is_silent=front.is_silent)
 
     def is_present(self, front: Member, number: int) -> bool:
         """Whether this is the number of a front's present link."""
@@ -74,6 +77,9 @@ class CoreLinks:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         core.order("feed", ours, spare=spare.name)
         spare.order("learn", theirs)
+
+    def _name_of(self, front: Member) -> str:
+        return front.name if self._cluster is None else self._cluster.qualified(front.name)
 
     def _number(self, front: Member) -> int:
         """A new number for the link of a front."""

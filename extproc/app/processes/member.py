@@ -35,6 +35,8 @@ class Member:
         self.is_ready = False
         """A front to which a core has spoken, or a core that leads."""
         self.is_leaving = False
+        self.is_silent = False
+        """A front that seems to stand still."""
         self.is_hung = False
         """It is killed because it does not answer."""
         self.number = 0

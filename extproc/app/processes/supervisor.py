@@ -129,7 +129,7 @@ class Supervisor:
         )
         self._links = CoreLinks(self._table, self._cluster, port)
         self._balancer = ConnectionBalancer(listeners, self._table.ready_fronts)
-        self._liveness = Liveness(time.monotonic())
+        self._liveness = Liveness(self._table, self._links.report_silence, time.monotonic())
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -171,7 +171,7 @@ class Supervisor:
     # What they say
 
     def _heard(self, member: Member, message: Message) -> None:
-        member.alive_at = time.monotonic()
+        self._liveness.heard(member, time.monotonic())
         match message["is"]:
             case "alive":
                 member.connections = int(message.get("connections", 0))
@@ -353,7 +353,7 @@ class Supervisor:
 
     def _check(self) -> None:
         now = time.monotonic()
-        self._liveness.check(self._table, now)
+        self._liveness.check(now)
         if now - self._published_at > PUBLISH_S:
             self._publish()
         asyncio.get_running_loop().call_later(CHECK_S, self._check)

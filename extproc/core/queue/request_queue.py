@@ -18,6 +18,7 @@ from extproc.core.queue.constraint_queue import ConstraintQueue
 from extproc.core.queue.fair_queueing import FairQueueing
 from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.queue.ticket import UNKNOWN_SIZE, ExpectedSize, Ticket
+from extproc.core.queue.ticket_ids import TicketIds
 from extproc.core.request import Request
 from extproc.core.resolved_request import UNCONSTRAINED_REQUEST, ResolvedRequest
 from extproc.core.slots.endpoint_slots import EndpointSlots
@@ -45,7 +46,7 @@ class RequestQueue:
         self._reserved: dict[int, Ticket] = {}
         self._reserved_weights: Counter[int] = Counter()
         self._deadlines: list[tuple[float, int, Ticket]] = []
-        self._last_id = 0
+        self._ids = TicketIds()
         self.body_bytes = 0
         """Bytes of request bodies that are held for queued requests."""
 
@@ -63,27 +64,29 @@ class RequestQueue:
         size: ExpectedSize = UNKNOWN_SIZE,
     ) -> Ticket:
         """Queue a request, in its flow among those with its constraints."""
-        self._last_id += 1
-        return self._enter(self._last_id, request, now, resolved, size)
+        return self._enter(self._ids.next(now), request, now, resolved, size)
 
-    def skip_to(self, last_id: int) -> None:
+    def skip_to(self, last_id: int, now: float) -> None:
         """Let the next ticket's id be above `last_id`, which other processes may have used."""
-        self._last_id = max(self._last_id, last_id)
+        self._ids.use(last_id, now)
 
     def place(
         self,
-        id_: int,
+        id_: int | None,
         request: Request,
         entered_at: float,
         resolved: ResolvedRequest,
         size: ExpectedSize = UNKNOWN_SIZE,
     ) -> Ticket:
-        """Queue a request where it was queued before: as ticket `id_`, since `entered_at`; at the
-        end if another has that place. O(n log n) if later ones are queued."""
-        if id_ in self._tickets:
-            id_ = self._last_id + 1
-        is_back = id_ <= self._last_id
-        self._last_id = max(self._last_id, id_)
+        """Queue a request where it belongs: as ticket `id_` if it was queued before, else where it
+        would be, had it been queued at `entered_at`; behind another that has that place.
+        O(n log n) if later ones are queued."""
+        if id_ is None:
+            id_ = self._ids.at(entered_at)
+        while id_ in self._tickets:
+            id_ += 1
+        is_back = id_ <= self._ids.last
+        self._ids.use(id_, entered_at)
         ticket = self._enter(id_, request, entered_at, resolved, size, is_back=is_back)
         if is_back:
             self._sort(self._tickets)

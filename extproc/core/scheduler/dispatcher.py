@@ -48,10 +48,18 @@ class Dispatcher(Introspection):
 
     # Requests
 
-    def submit(self, request: Request, now: float, *, may_queue: bool = True) -> Decision:
+    def submit(
+        self,
+        request: Request,
+        now: float,
+        *,
+        may_queue: bool = True,
+        arrived_at: float | None = None,
+    ) -> Decision:
         """Decide on a new request. A `Queued` one ends in a `Settled` event or by `withdraw`.
 
-        Without `may_queue` it is rejected as rate-limited where it would be queued.
+        Without `may_queue` it is rejected as rate-limited where it would be queued. One that is
+        heard of late is queued as if it had been submitted at `arrived_at`.
         """
         with self._call:
             if self._is_closed:
@@ -65,7 +73,9 @@ class Dispatcher(Introspection):
             request = self.state.resolver.apply(request, resolved)
             address, target = self._admission.goal(resolved, request, self._limits, now)
             if address is not None and self._must_wait_for_others(request):
-                return Queued(ticket=self._allocator.enqueue(resolved, request, None, now))
+                return Queued(
+                    ticket=self._allocator.enqueue(resolved, request, None, now, arrived_at)
+                )
             if address is None:
                 reason = self._why_rejected(request, resolved.objective, now, may_queue=may_queue)
                 if reason is not None:
@@ -76,8 +86,9 @@ class Dispatcher(Introspection):
                 # An eviction may have freed reserved slots.
                 address = self._allocator.find_available(resolved, request, now)
             if address is not None and (target is None or not may_queue):
-                return self._allocator.pick(address, request, resolved, now, now)
-            ticket = self._allocator.enqueue(resolved, request, target, now)
+                entered_at = now if arrived_at is None else arrived_at
+                return self._allocator.pick(address, request, resolved, entered_at, now)
+            ticket = self._allocator.enqueue(resolved, request, target, now, arrived_at)
             if not ticket.is_waiting:  # its arrival freed slots that were reserved for another
                 settlement = self._outbox.settlement_of(ticket)
                 assert settlement is not None
@@ -257,10 +268,10 @@ class Dispatcher(Introspection):
 
     # Requests of another process: see `takeover`
 
-    def hold(self, last_ticket: int = 0) -> None:
+    def hold(self, last_ticket: int = 0, now: float = 0.0) -> None:
         """Assign no slot until `assign`. A new request is queued, if it may be, as a ticket with an
-        id above `last_ticket`."""
-        self.state.queue.skip_to(last_ticket)
+        id above `last_ticket`, which another process may have given to one that arrived `now`."""
+        self.state.queue.skip_to(last_ticket, now)
         self._allocator.is_held = True
 
     def adopt(self, held: HeldLease, request: Request, now: float) -> Picked | None:

@@ -61,12 +61,21 @@ class SlotAllocator(Settlements):
         return self._state.endpoint_picker.affinity_target(resolved, request, offered, now)
 
     def enqueue(
-        self, resolved: ResolvedRequest, request: Request, target: AffinityTarget | None, now: float
+        self,
+        resolved: ResolvedRequest,
+        request: Request,
+        target: AffinityTarget | None,
+        now: float,
+        arrived_at: float | None = None,
     ) -> Ticket:
-        """Queue a request, for its affinity target alone if it has one."""
+        """Queue a request, for its affinity target alone if it has one; where it would be, had it
+        been queued at `arrived_at`."""
         state = self._state
         size = UNKNOWN_SIZE if state.sizes is None else self._size_of(resolved, request, now)
-        ticket = state.queue.enter(request, now, resolved, size)
+        if arrived_at is None:
+            ticket = state.queue.enter(request, now, resolved, size)
+        else:
+            ticket = state.queue.place(None, request, arrived_at, resolved, size)
         self._outbox.wake_at(ticket.deadline)
         try:
             if target is not None:

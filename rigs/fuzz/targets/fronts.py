@@ -135,7 +135,10 @@ class Attempt:
             self._connect(front)
         self._core.lead()
         await self._settle()
-        steps = (self._ask, self._say, self._reset, self._move, self._replace, self._response)
+        steps = (
+            *(self._ask, self._say, self._reset, self._move, self._replace, self._response),
+            self._silence,
+        )
         for _ in range(MOST_STEPS):
             if not self._reader:
                 break
@@ -186,6 +189,10 @@ class Attempt:
             call = HandCall().open(front.table[PROCESS])
             front.open.append(call)
             call.say(envoy.request_headers(x_request_id=f"r{self._number}"))
+
+    def _silence(self) -> None:
+        name = self._reader.choice(self._fronts).calls.name
+        self._core.calls.silence(name, is_silent=self._reader.flag())
 
     def _say(self) -> None:
         front = self._reader.choice(self._fronts)

@@ -40,6 +40,23 @@ async def test_each_connection_goes_to_the_front_with_the_fewest(listener: socke
             client.close()
 
 
+async def test_a_front_that_stands_still_gets_a_connection_if_there_is_no_other(
+    listener: socket.socket,
+) -> None:
+    async with some_started() as processes:
+        still, busy = await processes.start(Role.FRONT, 2)
+        still.is_ready = busy.is_ready = True
+        still.is_silent, busy.connections = True, 9
+        balancer = ConnectionBalancer([listener], processes.table.ready_fronts)
+        balancer.accept(True)
+        with socket.create_connection(listener.getsockname()):
+            await eventually(lambda: busy.connections == 10)
+        busy.is_leaving = True
+        with socket.create_connection(listener.getsockname()):
+            await eventually(lambda: still.connections == 1)
+        balancer.accept(False)
+
+
 async def test_connections_wait_in_the_kernel_until_there_is_a_front(
     listener: socket.socket,
 ) -> None:

@@ -70,3 +70,25 @@ async def test_a_core_of_a_cluster_is_given_its_permission_and_what_operators_as
             True,
             True,
         )
+
+
+async def test_the_core_hears_that_a_front_stands_still() -> None:
+    """If Envoy may have sent it requests."""
+    async with some_started() as processes:
+        links = CoreLinks(processes.table, None, 9002)
+        (front,) = await processes.start(Role.FRONT, 1)
+        front.is_silent, front.connections = True, 1
+        links.report_silence(front)  # no core leads: nobody to say it to
+        (core,) = await processes.start(Role.CORE, 1)
+        processes.table.core = core
+        front.connections = 0
+        links.report_silence(front)
+        front.connections = 1
+        links.report_silence(front)
+        front.is_silent, front.connections = False, 0
+        links.report_silence(front)
+        await eventually(lambda: len(processes.orders(core.name, "silence")) == 2)
+        said = [
+            (each["front"], each["is_silent"]) for each in processes.orders(core.name, "silence")
+        ]
+        assert said == [(front.name, True), (front.name, False)]

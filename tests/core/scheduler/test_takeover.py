@@ -33,17 +33,41 @@ def test_places_are_kept_whatever_their_order_and_new_requests_come_behind() -> 
     dispatcher.assign(fleet.now)
     assert [ticket.id for ticket in dispatcher.queue] == [5, 7]
     later = dispatcher.submit(request("new"), fleet.now)
-    assert isinstance(later, Queued) and later.ticket.id == 8
+    assert isinstance(later, Queued) and later.ticket.id > 7
     assert not dispatcher.faults(fleet.now)
 
 
-def test_a_place_that_another_has_is_the_last_one() -> None:
+def test_a_place_that_another_has_is_behind_that_one() -> None:
     fleet = SmallFleet(1)
     fleet.pick()
-    for name in ("a", "b"):
-        fleet.dispatcher.place(request(name), Place(4, 99.0), fleet.now)
-    assert [ticket.request.id for ticket in fleet.dispatcher.queue] == ["a", "b"]
+    for name, number in (("a", 4), ("c", 9), ("b", 4)):
+        fleet.dispatcher.place(request(name), Place(number, 99.0), fleet.now)
+    assert [ticket.request.id for ticket in fleet.dispatcher.queue] == ["a", "b", "c"]
     assert not fleet.dispatcher.faults(fleet.now)
+
+
+def test_a_request_that_is_heard_of_late_is_queued_where_it_belongs() -> None:
+    """Also where those before it were queued by another process; its time in the queue began with
+    its arrival."""
+    fleet = SmallFleet(1)
+    dispatcher = fleet.dispatcher
+    dispatcher.hold(last_ticket=7 << 44, now=fleet.now - 5)
+    dispatcher.place(request("continued"), Place(6 << 44, fleet.now - 9), fleet.now)
+    for name in ("a", "b", "c"):
+        dispatcher.submit(request(name), fleet.now)
+        fleet.now += 1
+    late = dispatcher.submit(request("late"), fleet.now, arrived_at=fleet.now - 1.5)
+    assert isinstance(late, Queued) and late.ticket.entered_at == fleet.now - 1.5
+    assert late.ticket.deadline == late.ticket.entered_at + 60.0
+    names = [ticket.request.id for ticket in dispatcher.queue]
+    assert names == ["continued", "a", "b", "late", "c"]
+    assert not dispatcher.faults(fleet.now)
+
+
+def test_one_that_is_heard_of_late_takes_a_free_slot_and_has_waited_since_its_arrival() -> None:
+    fleet = SmallFleet(1)
+    picked = fleet.dispatcher.submit(request("late"), fleet.now, arrived_at=fleet.now - 1.5)
+    assert isinstance(picked, Picked) and picked.waited_s == 1.5
 
 
 def test_a_place_takes_a_free_slot_at_once_unless_assignment_is_held() -> None:

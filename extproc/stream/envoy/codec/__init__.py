@@ -4,6 +4,7 @@ from extproc.stream.envoy.codec.headers import (
     BadRequestError,
     RequestHead,
     ResponseHead,
+    read_arrival,
     read_request_head,
     read_response_head,
     read_trace_parent,

@@ -1,6 +1,7 @@
 """Reads the headers and attributes in Envoy's messages."""
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -13,6 +14,7 @@ from extproc.pb import external_processor_pb2 as pb
 from extproc.security.known_keys import KnownKeys
 from extproc.stream.envoy.codec.names import (
     ADAPTER,
+    ARRIVAL,
     CONTROL_HEADERS,
     CREDENTIALS,
     FAIRNESS_ID,
@@ -180,6 +182,19 @@ def read_trace_parent(metadata: Iterable[tuple[str, str | bytes]]) -> str:
         if key == TRACE_PARENT:
             return value if isinstance(value, str) else ""
     return ""
+
+
+def read_arrival(request: pb.ProcessingRequest) -> float | None:
+    """When the request arrived at Envoy, in seconds since 1970 by Envoy's clock; None if that is
+    not said."""
+    attributes = request.attributes.get(FILTER_ATTRIBUTES) if request.attributes else None
+    if attributes is None:
+        return None
+    try:
+        text = struct_pb2.Struct.FromString(attributes).fields[ARRIVAL].string_value
+        return datetime.fromisoformat(text).timestamp()
+    except (DecodeError, ValueError):
+        return None
 
 
 def read_response_head(request: pb.ProcessingRequest) -> ResponseHead:

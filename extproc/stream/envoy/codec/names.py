@@ -11,6 +11,8 @@ MAX_RETRIES: Final = "x-envoy-max-retries"
 """Envoy's router reads it and removes it."""
 LB_NAMESPACE: Final = "envoy.lb"
 FILTER_ATTRIBUTES: Final = "envoy.filters.http.ext_proc"
+ARRIVAL: Final = "request.time"
+"""The attribute with the time at which Envoy got the request's first byte."""
 QUEUE_TIMEOUT: Final = "x-coxswain-queue-timeout-ms"
 TRACE_PARENT: Final = "traceparent"
 TTFT: Final = ("x-slo-ttft-ms", "x-llm-d-slo-ttft-ms")

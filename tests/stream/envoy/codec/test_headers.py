@@ -44,6 +44,18 @@ def test_what_is_not_reported() -> None:
     assert (read.id, read.queue_timeout_s) == ("", None)
 
 
+def test_when_a_request_arrived() -> None:
+    """As Envoy 1.40 writes it; None for anything else."""
+    request = envoy.request_headers()
+    assert codec.read_arrival(request) is None
+    envoy.set_arrival(request, "2026-11-26T02:33:15.25+00:00")
+    assert codec.read_arrival(request) == 1795660395.25
+    envoy.set_arrival(request, "soon")
+    assert codec.read_arrival(request) is None
+    request.attributes[envoy.FILTER] = b"\xff"
+    assert codec.read_arrival(request) is None
+
+
 def test_values_as_older_envoys_send_them() -> None:
     """`value` where `raw_value` is empty."""
     request = pb.ProcessingRequest()

@@ -1,0 +1,67 @@
+"""A fleet of one slot, and what continues its exchanges."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from extproc.stream.exchange import ExchangeOptions
+from extproc.stream.exchange_continuer import ExchangeContinuer
+from extproc.stream.held_state import HeldState
+from extproc.stream.running_stream import RunningStream
+from extproc.transport.patience import LONG, PATIENCE
+from tests.fakes import envoy_messages as envoy
+from tests.fakes.envoy_stream import HandCall, Rig
+from tests.fakes.small_fleet import SmallFleet
+
+SINCE_1970_S = 1.7e9
+"""What Envoy's clock is ahead of the monotonic one."""
+
+
+class Continued:
+    """A fleet of one slot, and what continues its exchanges."""
+
+    def __init__(self) -> None:
+        self.rig = Rig(SmallFleet(1), ExchangeOptions())
+        self.fleet = self.rig.fleet
+        self.continuer = ExchangeContinuer(
+            self.rig.processor,
+            self.fleet.dispatcher,
+            lambda: self.fleet.now,
+            lambda: self.fleet.now + SINCE_1970_S,
+        )
+        self.streams: dict[str, RunningStream] = {}
+
+    def begin(self, name: str) -> RunningStream:
+        """A call whose request is not read yet; its Envoy is patient."""
+        call = HandCall()
+        call.metadata = ((PATIENCE, LONG),)
+        stream = self.continuer.begin(call, name, self.fleet.now)
+        assert isinstance(stream, RunningStream)
+        self.streams[name] = stream
+        return stream
+
+    def ask(self, name: str, arrived_at: float | str | None = None) -> RunningStream:
+        """`arrived_at` is what Envoy says, by the monotonic clock."""
+        stream = self.begin(name)
+        request = envoy.request_headers(x_request_id=name)
+        if arrived_at is not None:
+            if not isinstance(arrived_at, str):
+                wall_time = datetime.fromtimestamp(arrived_at + SINCE_1970_S, UTC)
+                arrived_at = wall_time.isoformat()
+            envoy.set_arrival(request, arrived_at)
+        message = request.SerializeToString()
+        self.continuer.claim(stream, message)
+        stream.receive(message)
+        return stream
+
+    def lose(self, name: str) -> None:
+        """Its front is gone."""
+        stream = self.streams[name]
+        self.continuer.leave(stream)
+        stream.gone()
+
+    def state(self, name: str) -> HeldState | None:
+        return self.continuer.state_of(self.streams[name])
+
+    def queued(self) -> list[str]:
+        return [ticket.request.id for ticket in self.fleet.dispatcher.queue]

@@ -65,7 +65,8 @@ class Election:
             is_candidate=can_lead
             and not self.has_resigned
             and (goes_on or (is_known and not is_led)),
-            is_leading=self.is_leading and now <= self.permitted_until,
+            is_leading=goes_on,
+            has_lease=self.is_leading and now <= self.permitted_until,
             epoch=self.epoch,
         )
 

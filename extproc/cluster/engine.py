@@ -30,11 +30,13 @@ class Member:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
     """What a member says of itself. A candidate wants to lead, or to go on leading; `epoch` is the
-    highest that it knows."""
+    highest that it knows. One that is leading goes on, perhaps because its fronts follow it though
+    its lease has run out. It `has_lease` if that has not: then nobody else can have led since."""
 
     member: Member
     is_candidate: bool
     is_leading: bool
+    has_lease: bool
     epoch: int
 
 
@@ -68,8 +70,9 @@ class Engine(Protocol):
 
     async def beat(self, beat: Beat) -> View:
         """Say that a member lives, and hear who leads. In one step: a candidate gets the lock if it
-        is free, in a new epoch, or in its own if it leads already. An engine that has forgotten
-        learns the epoch from this, and waits for the leader for a lease before it elects."""
+        is free, in a new epoch, or in its own if it leads already and nobody was elected since. An
+        engine that has forgotten learns the epoch from this, and waits for the leader for a lease
+        before it elects."""
 
     async def intents(self) -> Mapping[str, str]:
         """What operators asked for: texts by the address of an endpoint."""

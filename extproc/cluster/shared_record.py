@@ -42,11 +42,15 @@ class SharedRecord:
         members = {key: one for key, one in self.members.items() if key not in gone}
         record = replace(self, members={**members, me.id: (number, me)})
         holder = self.holder if is_held else FREE
-        was_its_own = self.leader is None or self.leader.id == me.id
-        is_its_own = beat.is_leading and (known > epoch or (known == epoch and was_its_own))
+        was_its_own = self.leader is not None and self.leader.id == me.id
+        may_be_next = known == epoch or (known < epoch and not beat.is_leading)
+        is_forgotten = known > epoch or (known == epoch and self.leader is None)
+        is_its_own = (beat.is_leading and known == epoch and was_its_own) or (
+            beat.has_lease and is_forgotten
+        )
         if beat.is_candidate and holder == me.id and known <= epoch:
             return replace(record, renewals=self.renewals + 1)
-        if beat.is_candidate and (is_its_own or (holder == FREE and known <= epoch)):
+        if beat.is_candidate and (is_its_own or (holder == FREE and may_be_next)):
             return replace(
                 record,
                 epoch=known if is_its_own else epoch + 1,

@@ -29,8 +29,9 @@ BEAT: Final = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local id, record, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local is_candidate, is_leading, known = ARGV[4] == '1', ARGV[5] == '1', tonumber(ARGV[6])
-if now > tonumber(ARGV[7]) then
+local is_candidate, is_leading, has_lease = ARGV[4] == '1', ARGV[5] == '1', ARGV[6] == '1'
+local known = tonumber(ARGV[7])
+if now > tonumber(ARGV[8]) then
   return {}
 end
 redis.call('ZADD', KEYS[3], now + lease, id)
@@ -42,11 +43,14 @@ end
 local place = redis.call('HMGET', KEYS[2], 'epoch', 'id', 'record', 'clean', 'resigned')
 local epoch = tonumber(place[1] or '0')
 local holder = redis.call('GET', KEYS[1])
-local was_its_own = place[2] == id or not place[2] or place[2] == ''
-local is_its_own = is_leading and (known > epoch or (known == epoch and was_its_own))
+local is_known = place[2] and place[2] ~= ''
+local is_forgotten = known > epoch or (known == epoch and not is_known)
+local may_be_next = known == epoch or (known < epoch and not is_leading)
+local is_its_own = (is_leading and known == epoch and place[2] == id)
+  or (has_lease and is_forgotten)
 if is_candidate and holder == id and known <= epoch then
   redis.call('PEXPIRE', KEYS[1], lease)
-elseif is_candidate and (is_its_own or (not holder and known <= epoch)) then
+elseif is_candidate and (is_its_own or (not holder and may_be_next)) then
   local clean = place[5] == '1' and '1' or '0'
   if is_its_own then
     epoch = known
@@ -160,8 +164,8 @@ class ValkeyEngine:
 
     async def beat(self, beat: Beat) -> View:
         record = json.dumps(asdict(beat.member))
-        flags = [int(beat.is_candidate), int(beat.is_leading), beat.epoch]
-        arguments: list[str | int] = [beat.member.id, record, self._lease_ms, *flags]
+        flags = [int(beat.is_candidate), int(beat.is_leading), int(beat.has_lease)]
+        arguments: list[str | int] = [beat.member.id, record, self._lease_ms, *flags, beat.epoch]
         ahead_s, self._ahead_s = self._ahead_s, None
         answer = await self._bounded(self._beat_in_time(arguments, ahead_s))
         if not answer:

@@ -41,11 +41,15 @@ class FakeEngine:
         if self.held_until > now:
             holder = "" if self.leader is None else self.leader.id
         me = beat.member
-        was_mine = self.leader is None or self.leader.id == me.id
-        is_its_own = beat.is_leading and (beat.epoch > epoch or (beat.epoch == epoch and was_mine))
+        was_mine = self.leader is not None and self.leader.id == me.id
+        is_forgotten = beat.epoch > epoch or (beat.epoch == epoch and self.leader is None)
+        may_be_next = beat.epoch == epoch or (beat.epoch < epoch and not beat.is_leading)
+        is_its_own = (beat.is_leading and beat.epoch == epoch and was_mine) or (
+            beat.has_lease and is_forgotten
+        )
         if beat.is_candidate and holder == me.id and beat.epoch <= epoch:
             self.held_until = now + LEASE_S
-        elif beat.is_candidate and (is_its_own or (holder is None and beat.epoch <= epoch)):
+        elif beat.is_candidate and (is_its_own or (holder is None and may_be_next)):
             self.epoch = epoch = beat.epoch if is_its_own else epoch + 1
             is_clean = self.is_resigned and not is_its_own
             self.leader = Leader(
@@ -263,13 +267,13 @@ class World:
         if kind < 0.25:
             machine.frozen_until = self.now + random.choice((0.3, 1.2, 3.0, 6.0))
         elif kind < 0.4:
-            self.starts += 1
-            self.machines[name] = self.machine(name, self.starts)  # all of it died
+            self.restart(name)  # all of it died
         elif kind < 0.5:
             if machine.election.is_leading and machine.frozen_until <= self.now:
                 machine.permission = None
-                machine.election.is_leading = False
+                machine.election.resign()
                 self.engine.resign(machine.member.id, self.now)
+                self.post(random.choice((0.5, 2.0)), lambda: self.restart(name, machine))
         elif kind < 0.6:
             self.engine_down_until = self.now + random.choice((0.5, 3.0, 8.0))
         elif kind < 0.65:
@@ -281,6 +285,12 @@ class World:
             pair = frozenset(random.sample([*"abc", "engine"], 2))
             self.cut.add(pair)
             self.post(random.choice((0.5, 2.0, 5.0)), lambda: self.cut.discard(pair))
+
+    def restart(self, name: str, old: Machine | None = None) -> None:
+        """Begin anew, in place of `old` if it is still there."""
+        if old is None or self.machines[name] is old:
+            self.starts += 1
+            self.machines[name] = self.machine(name, self.starts)
 
     def isolate(self, name: str, for_s: float) -> None:
         """It reaches neither the engine nor the other machines."""
@@ -402,6 +412,18 @@ def test_a_lost_engine_extends_what_the_settings_say(stays: bool) -> None:
     assert election.is_leading
     assert election.permitted_until == pytest.approx(12.7 if stays else 11.7)
     assert election.followed_until == pytest.approx(12.7)
+
+
+def test_a_leader_that_fronts_follow_goes_on_without_its_lease() -> None:
+    """It says which of the two it is: only a lease shows that nobody else has led since."""
+    election = leading()
+    beat = asked(election, 11.0)
+    assert (beat.is_candidate, beat.is_leading, beat.has_lease) == (True, True, True)
+    election.failed(11.0)
+    beat = asked(election, 12.0)
+    assert (beat.is_candidate, beat.is_leading, beat.has_lease) == (True, True, False)
+    beat = asked(election, 12.8)
+    assert (beat.is_candidate, beat.is_leading, beat.has_lease) == (False, False, False)
 
 
 def test_a_later_epoch_deposes_a_leader_and_an_earlier_one_does_not() -> None:

@@ -122,8 +122,22 @@ def member(name: str) -> Member:
     return Member(id=f"{name}/1", name=name, address=f"{name}:9", fronts=(f"{name}/front-1",))
 
 
-def beat(name: str, *, wants: bool = True, leads: bool = False, epoch: int = 0) -> Beat:
-    return Beat(member=member(name), is_candidate=wants, is_leading=leads, epoch=epoch)
+def beat(
+    name: str,
+    *,
+    wants: bool = True,
+    leads: bool = False,
+    has_lease: bool | None = None,
+    epoch: int = 0,
+) -> Beat:
+    """A member that leads has its lease, if nothing else is said."""
+    return Beat(
+        member=member(name),
+        is_candidate=wants,
+        is_leading=leads,
+        has_lease=leads if has_lease is None else has_lease,
+        epoch=epoch,
+    )
 
 
 def led_by(view: View) -> tuple[str, int, bool]:
@@ -155,6 +169,35 @@ async def test_the_first_candidate_leads_until_it_is_silent(engine: Engine) -> N
     assert [each.name for each in view.members] == ["b"], "the silent one has left"
     assert view.leader is not None
     assert not view.leader.is_clean
+
+
+@EXPIRING
+async def test_a_leader_that_was_out_of_touch_goes_on_in_its_epoch(engine: Engine) -> None:
+    """Its fronts follow it, and nobody was elected since its lease has run out."""
+    await engine.beat(beat("a"))
+    async with asyncio.timeout(60):
+        while True:
+            view = await engine.beat(beat("b", wants=False, epoch=1))
+            if not view.is_held:
+                break
+            await asyncio.sleep(0.02)
+    goes_on = beat("a", leads=True, has_lease=False, epoch=1)
+    assert led_by(await engine.beat(goes_on)) == ("a", 1, True)
+    assert await until_led(engine, beat("b", epoch=1)) == ("b", 2, True)
+    assert led_by(await engine.beat(goes_on)) == ("b", 2, True)
+    await engine.resign("b/1")
+    assert led_by(await engine.beat(goes_on)) == ("b", 2, False), "b may decide for a while"
+    assert led_by(await engine.beat(beat("a", epoch=2))) == ("a", 3, True)
+
+
+async def test_a_leader_without_a_lease_claims_no_epoch_that_the_engine_has_forgotten(
+    engine: Engine,
+) -> None:
+    """Another one may have led since, and the engine may have forgotten that as well."""
+    for _ in range(2):
+        view = await engine.beat(beat("a", leads=True, has_lease=False, epoch=7))
+        assert view.leader is None
+    assert led_by(await engine.beat(beat("b", leads=True, epoch=8))) == ("b", 8, True)
 
 
 async def test_who_resigns_is_followed_at_once(engine: Engine) -> None:

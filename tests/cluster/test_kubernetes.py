@@ -40,7 +40,7 @@ def made(api: FakeApiServer) -> KubernetesEngine:
 
 def beat(name: str, *, leads: bool = False, epoch: int = 0, wants: bool = True) -> Beat:
     member = Member(id=f"{name}/1", name=name, address=f"{name}:9", fronts=(f"{name}/front-1",))
-    return Beat(member=member, is_candidate=wants, is_leading=leads, epoch=epoch)
+    return Beat(member=member, is_candidate=wants, is_leading=leads, has_lease=leads, epoch=epoch)
 
 
 def writes(api: FakeApiServer) -> int:

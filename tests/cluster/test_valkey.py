@@ -33,7 +33,7 @@ async def engine(valkey: Valkey) -> AsyncIterator[ValkeyEngine]:
 
 def beat(name: str, *, leads: bool = False, epoch: int = 0, wants: bool = True) -> Beat:
     member = Member(id=f"{name}/1", name=name, address=f"{name}:9")
-    return Beat(member=member, is_candidate=wants, is_leading=leads, epoch=epoch)
+    return Beat(member=member, is_candidate=wants, is_leading=leads, has_lease=leads, epoch=epoch)
 
 
 async def test_an_engine_that_hangs_is_given_up(valkey: Valkey, engine: ValkeyEngine) -> None:

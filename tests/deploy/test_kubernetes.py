@@ -46,7 +46,13 @@ async def test_the_engine_does_what_the_role_allows_and_the_role_nothing_more(
         engine = KubernetesEngine("prod", api.url, "serving", api.folder, 4.0)
         me = Member(id="a/1", name="a", address="a:9")
         for is_leading in (False, True):
-            beat = Beat(member=me, is_candidate=True, is_leading=is_leading, epoch=int(is_leading))
+            beat = Beat(
+                member=me,
+                is_candidate=True,
+                is_leading=is_leading,
+                has_lease=is_leading,
+                epoch=int(is_leading),
+            )
             await engine.beat(beat)
         for text in ("one", "two"):
             await engine.set_intents("a/1", {"10.0.0.2:1": text})

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import itertools
 import os
 import shutil
 import socket
@@ -24,6 +25,7 @@ NO_ADDRESS = "02:00:00:00:00:ff"
 PROGRAMS = ("ip", "nsenter", "unshare")
 MISSING = "needs root, ip, nsenter and unshare"
 HERE = os.getpid()
+SERIALS = itertools.count(1)
 CHUNK_BYTES = 64 * 1024
 
 
@@ -112,7 +114,8 @@ class Networks:
     async def link(self, one: str, other: str, number: int) -> None:
         """Join two machines; they have the addresses 10.77.`number`.1 and .2."""
         ends = {}
-        devices = {one: f"cx{HERE % 100_000}-{number}a", other: f"cx{HERE % 100_000}-{number}b"}
+        pair = f"cx{HERE % 100_000}-{next(SERIALS)}"  # the kernel removes those of a test later
+        devices = {one: f"{pair}a", other: f"{pair}b"}
         await _run("ip", "link", "add", devices[one], "type", "veth", "peer", devices[other])
         for last, name in enumerate((one, other), start=1):
             device, address = devices[name], f"10.77.{number}.{last}"

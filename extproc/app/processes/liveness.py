@@ -17,7 +17,7 @@ STILL_S: Final = 1.0
 """A front is killed after so long, and so is a core with a spare: nothing is lost by it."""
 HUNG_S: Final = 2.0
 """Any other process is killed after so long."""
-SOON_KILLED: Final = 5
+SOON_KILLED: Final = 10
 MINUTE_S: Final = 60.0
 """After this number of processes was killed within a minute all have `HUNG_S`: this may be a slow
 machine."""

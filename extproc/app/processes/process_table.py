@@ -77,6 +77,11 @@ class ProcessTable:
         """One that could lead now."""
         return next((each for each in self.spares() if each.has_started), None)
 
+    def ending_core(self) -> Member | None:
+        """A core that led and was ended: it may still have its ports."""
+        cores = (each for each in self if each.role is Role.CORE and each is not self.core)
+        return next((each for each in cores if each.is_leaving and each.is_ready), None)
+
     def start_missing(self, role: Role, wanted: int) -> None:
         """Start as many as are missing to have this number of fronts, or of spares."""
         present = self.fronts() if role is Role.FRONT else self.spares()

@@ -157,7 +157,7 @@ class Supervisor:
         if self._is_stopping or self._over.is_set():
             return
         may_lead = self._cluster is None or self._cluster.is_leading
-        if self._table.core is None and may_lead:
+        if self._table.core is None and may_lead and not self._table.ending_core():
             spare = self._table.started_spare()
             if spare is not None:
                 self._links.promote(spare, self._lost_at)

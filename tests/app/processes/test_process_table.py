@@ -42,6 +42,22 @@ async def test_only_what_is_missing_is_started() -> None:
         assert table.ready_fronts() == []
 
 
+async def test_a_core_that_led_is_ending_until_it_is_gone() -> None:
+    """Another one cannot have its ports before."""
+    async with some_started() as processes:
+        table = processes.table
+        core, spare = await processes.start(Role.CORE, 2)
+        table.core, core.is_ready = core, True
+        assert table.ending_core() is None
+        spare.is_leaving = True
+        assert table.ending_core() is None, "it has none"
+        table.core = None
+        core.end_at_once()
+        assert table.ending_core() is core
+        await eventually(lambda: processes.ended == [core.name])
+        assert table.ending_core() is None
+
+
 async def test_the_numbers_of_fronts_are_used_again() -> None:
     """They are a metric's label, so they must not grow with each restart."""
     async with some_started() as processes:

@@ -262,6 +262,18 @@ class Exchange:
         if self._limited is not None:
             self._limited.dequeue()
 
+    def move(self, place: Place, now: float) -> Settlement | None:
+        """Queue the request at this place instead of its own. Returns a rejection, if it may not be
+        queued any more; it is to be settled."""
+        before, request = self.ticket, self._reader.request
+        assert before is not None and request is not None
+        outcome = self._dispatcher.place(request, place, now)
+        self._dispatcher.withdraw(before, now)
+        if not isinstance(outcome, Queued):
+            return outcome
+        self.ticket = outcome.ticket
+        return None
+
     def upload_reported(self, body_bytes: int, now: float, *, is_whole: bool) -> str | None:
         """Record how much of the body has arrived, and whether that is all. Returns the reason to
         end the exchange, as text for the client; None if it may continue, or is not an upload with

@@ -1,5 +1,6 @@
 """Continues the exchanges of a core that is gone, from what the fronts hold."""
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Final
@@ -22,6 +23,9 @@ from extproc.transport import Call, CallHandler
 from extproc.transport.patience import is_patient
 
 
+log = logging.getLogger("coxswain.fronts")
+
+
 class ExchangeContinuer:
     """See `Continuer`: the calls are those of ext_proc. Belongs to one event loop."""
 
@@ -36,6 +40,8 @@ class ExchangeContinuer:
     ) -> None:
         self._processor = processor
         self.returning = ReturningRequests(dispatcher, clock, wall_clock)
+        self._left: list[str] = []
+        """The queued requests of the front that is being lost."""
 
     def state_of(self, handler: CallHandler) -> HeldState | None:
         return held_state(_stream(handler).exchange)
@@ -65,6 +71,7 @@ class ExchangeContinuer:
         if ticket is not None and state is not None and ticket.request.id:
             comes_back = is_patient(stream.metadata)
             self.returning.keep(ticket.request.id, place_of(state), comes_back=comes_back)
+            self._left.append(ticket.request.id)
 
     def claim(self, handler: CallHandler, message: bytes) -> None:
         found = self.returning.claim(message)
@@ -80,7 +87,13 @@ class ExchangeContinuer:
         self.returning.heard(front)
 
     def front_lost(self, front: str) -> None:
+        left, self._left = self._left, []
         self.returning.lost(front)
+        for request_id in left:  # Envoy may be faster than the news of the loss
+            try:
+                self.returning.claim_by(request_id, self._processor.move)
+            except Exception:
+                log.exception("giving a request its place again failed")
 
     def hold(self) -> None:
         self.returning.hold()

@@ -13,6 +13,7 @@ class PendingStreams:
     def __init__(self) -> None:
         self._waiting: dict[int, tuple[Ticket, RunningStream]] = {}
         self._by_request: dict[str, Ticket] = {}
+        """Of several that share an id, the last to come."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -49,6 +50,12 @@ class PendingStreams:
     def find(self, request_id: str) -> Ticket | None:
         """Who waits with this id; of several that share one, the last to come."""
         return self._by_request.get(request_id)
+
+    def stream_of(self, request_id: str) -> RunningStream | None:
+        """The stream of the one that `find` finds."""
+        ticket = self._by_request.get(request_id)
+        entry = None if ticket is None else self._waiting.get(ticket.id)
+        return None if entry is None else entry[1]
 
     def _forget_name(self, ticket: Ticket) -> None:
         if self._by_request.get(ticket.request.id) is ticket:

@@ -8,6 +8,7 @@ Envoy says when they arrived, and their places are where they would be then.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from math import inf
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -31,6 +32,8 @@ EARLIER_S: Final = 1.0
 """How long before a loss was noticed the first of its requests may have arrived."""
 LATE_S: Final = RETURN_S + 0.5
 """How long after a loss Envoy's word counts for when a request arrived."""
+MOMENT_S: Final = 0.05
+"""A request that is so much older than its stream may have come to a front before."""
 CHECK_S: Final = 0.02
 
 
@@ -84,6 +87,7 @@ class ReturningRequests:
         if silent_at is not None:
             self._awaits_unknown = True
             self._awaited_until, self._pause_until = now + RETURN_S, now + PAUSE_S
+        if silent_at is not None or self._places:
             self._wait()
 
     # Requests
@@ -107,7 +111,7 @@ class ReturningRequests:
         now = self._clock()
         while self._places and next(iter(self._places.values()))[1] < now:
             self._places.popitem(last=False)
-        is_late = now < self._late_until
+        is_late = bool(self._silent) or now < self._late_until
         if not self._places and not is_late:
             return None
         try:
@@ -117,19 +121,40 @@ class ReturningRequests:
             return None  # the exchange says what is wrong with it
         place, _ = self._places.pop(request_id, (None, 0.0))
         if place is not None:
-            self.claimed += 1
-            self._awaited.discard(request_id)
-            self._pause_until = now + PAUSE_S
+            self._is_back(request_id)
             return place
         arrived = codec.read_arrival(request) if is_late else None
         if arrived is None:
             return None
         arrived_at = now - (self._wall_clock() - arrived)
-        if arrived_at >= self._late_until - LATE_S:
-            return None  # after the loss
+        came_elsewhere_before = now - MOMENT_S if self._silent else self._late_until - LATE_S
+        if arrived_at >= came_elsewhere_before:
+            return None
         self.late += 1
         self._pause_until = now + PAUSE_S
-        return max(arrived_at, self._late_since)
+        return max(arrived_at, self._earliest())
+
+    def claim_by(self, request_id: str, move: Callable[[str, Place], bool]) -> None:
+        """Let a request whose stream was opened again before the loss was noticed be moved to the
+        place that it had. `move` returns whether there is such a request."""
+        kept = self._places.get(request_id)
+        if kept is not None and move(request_id, kept[0]):
+            del self._places[request_id]
+            self._is_back(request_id)
+
+    def _is_back(self, request_id: str) -> None:
+        self.claimed += 1
+        self._awaited.discard(request_id)
+        self._pause_until = self._clock() + PAUSE_S
+
+    def _earliest(self) -> float:
+        """Before this no request can have come to a front that is silent or lost now."""
+        silent_since = min(self._silent.values(), default=inf) - EARLIER_S
+        return (
+            silent_since
+            if self._late_until <= self._clock()
+            else min(silent_since, self._late_since)
+        )
 
     # The dispatcher
 

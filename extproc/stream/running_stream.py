@@ -142,6 +142,10 @@ class RunningStream:
         self._call.soon(self._continue)
         return not isinstance(settlement, Picked) or self.exchange.lease is settlement.lease
 
+    def keep_waiting(self) -> None:
+        """Its place has changed: what holds its call is to know."""
+        self._call.pause()
+
     def _continue(self) -> None:
         """Send the result of the wait, and read on."""
         if self.exchange.has_ended:

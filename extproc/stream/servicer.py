@@ -8,6 +8,7 @@ from typing import Final
 from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
+from extproc.core.scheduler.takeover import Place
 from extproc.stream.envoy import codec
 from extproc.stream.exchange import Exchange, ExchangeOptions
 from extproc.stream.pending_streams import PendingStreams
@@ -72,6 +73,22 @@ class ExternalProcessor:
             self._registry.enter(stream)
             self.idle.clear()
         return stream
+
+    def move(self, request_id: str, place: Place) -> bool:
+        """Give this place to the queued request with this id, while no slots are assigned: it was
+        queued there by a stream that has ended. Returns whether there is one."""
+        stream = self._pending.stream_of(request_id)
+        if stream is None or stream.ticket is None:
+            return False
+        before = stream.ticket
+        settlement = stream.exchange.move(place, self.clock())
+        self._pending.leave(before)
+        if settlement is None:
+            self.wait(stream)
+        else:
+            stream.settle(settlement)
+        stream.keep_waiting()
+        return True
 
     # What its streams call
 

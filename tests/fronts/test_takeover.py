@@ -336,6 +336,56 @@ async def test_the_place_of_a_request_outlives_its_front() -> None:
     assert sent_to(later) is None
 
 
+async def test_envoy_may_be_faster_than_the_news_that_a_front_is_lost() -> None:
+    """What it has opened again by then gets its place when the loss is noticed, also for the next
+    core."""
+    front, other, core = FakeFront("a"), FakeFront("b"), FakeCore(1)
+    await front.follow(core)
+    await other.follow(core)
+    core.lead()
+    running = other.ask("running")
+    await until_sent(running)
+    lost = front.ask("first")
+    await until_held(lost)
+    for name in ("second", "third"):
+        await until_held(other.ask(name))
+    again = other.ask("first")
+    await until_held(again)
+    assert core.queued() == ["first", "second", "third", "first"]
+    front.die()
+    await eventually(lambda: core.queued() == ["first", "second", "third"])
+    assert core.continuer.returning.claimed == 1
+    assert not core.dispatcher.faults(core.rig.fleet.now)
+    assert len(core.rig.pending_streams) == 3
+    await settle()
+    core.die()
+    await settle()
+    second = FakeCore(1)
+    await other.follow(second)
+    second.lead()
+    assert second.queued() == ["first", "second", "third"]
+    running.say(envoy.response_headers(body_bytes=10, served=str(sent_to(running))))
+    await until_sent(again)
+    assert second.queued() == ["second", "third"]
+
+
+async def test_a_request_that_may_not_have_its_place_any_more_is_refused() -> None:
+    front, other, core = FakeFront("a"), FakeFront("b"), FakeCore(1)
+    await front.follow(core)
+    await other.follow(core)
+    core.lead()
+    await until_sent(other.ask("running"))
+    await until_held(front.ask("first"))
+    again = other.ask("first")
+    await until_held(again)
+    core.dispatcher._is_closed = True  # the picker stops
+    front.die()
+    await eventually(lambda: core.queued() == [])
+    await eventually(lambda: any(reply.HasField("immediate_response") for reply in again.sent))
+    assert len(core.rig.pending_streams) == 0
+    assert not core.dispatcher.faults(core.rig.fleet.now)
+
+
 async def test_a_front_that_stands_still_holds_the_queue_until_it_goes_on_or_is_lost() -> None:
     front, other, core = FakeFront("a"), FakeFront("b"), FakeCore(1)
     await front.follow(core)

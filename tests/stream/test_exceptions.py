@@ -417,6 +417,28 @@ async def closing(shell: Shell) -> None:
     await shell.open(ask(4))
 
 
+async def moved(shell: Shell) -> None:
+    """Queued requests that get the places that they had at a front that was lost: one in time, one
+    when the service goes, and one that is not there."""
+    running = [await shell.open(ask(number)) for number in (1, 2)]
+    for number in (3, 4, 5):
+        await shell.open(ask(number))
+    dispatcher, now = shell.fleet.dispatcher, shell.fleet.now
+    dispatcher.hold()
+    try:
+        shell.processor.move("5", Place(1, now - 1.0))
+        shell.processor.move("6", Place(2, now - 1.0))
+        await shell.settle()
+    finally:
+        dispatcher.assign(now)
+    await shell.say(running[0], envoy.response_headers())
+    running[0].half_close()
+    await shell.settle()
+    dispatcher._is_closed = True
+    shell.processor.move("4", Place(2, now - 1.0))
+    await shell.settle()
+
+
 async def limited(shell: Shell) -> None:
     """A client with limits: served, queued and then served, rejected for its queue, its requests
     and its tokens, cut off where it runs and where it waits, and one that leaves the queue. Before
@@ -467,6 +489,7 @@ SCENARIOS: list[Callable[[Shell], Awaitable[None]]] = [
     others,
     closing,
     limited,
+    moved,
 ]
 
 

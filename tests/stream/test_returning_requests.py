@@ -116,6 +116,23 @@ async def test_what_came_to_a_front_that_stood_still_has_the_place_of_its_arriva
     assert not there.fleet.dispatcher.faults(there.fleet.now)
 
 
+async def test_envoy_may_open_a_stream_again_before_the_loss_is_noticed() -> None:
+    """Of a request that nobody has seen: it is older than its stream."""
+    there = Continued()
+    there.ask("running")
+    began = there.fleet.now
+    there.continuer.front_silent(FRONT)
+    there.fleet.now += 1.0
+    there.ask("queued")
+    there.fleet.now += 1.0
+    there.ask("late", arrived_at=began + 0.5)
+    there.ask("new", arrived_at=there.fleet.now - 0.01)
+    assert there.queued() == ["late", "queued", "new"]
+    there.continuer.front_lost(FRONT)
+    there.ask("another", arrived_at=began + 0.7)
+    assert there.queued() == ["late", "another", "queued", "new"]
+
+
 async def test_requests_that_do_not_come_again_are_not_waited_for() -> None:
     there = Continued()
     there.continuer.front_silent(FRONT)

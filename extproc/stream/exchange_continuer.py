@@ -22,7 +22,6 @@ from extproc.stream.servicer import PROCESS, ExternalProcessor
 from extproc.transport import Call, CallHandler
 from extproc.transport.patience import is_patient
 
-
 log = logging.getLogger("coxswain.fronts")
 
 

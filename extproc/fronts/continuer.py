@@ -51,6 +51,10 @@ class Continuer(Protocol):
     def front_lost(self, front: str) -> None:
         """A front is lost, and all its calls have left."""
 
+    def leader_lost(self) -> None:
+        """The leader before this one was on another machine, whose fronts are lost too: their
+        requests come to other fronts."""
+
     def hold(self) -> None:
         """Assign no slots until `assign`."""
 

@@ -184,7 +184,7 @@ class CoreCalls:
         self._is_behind = False
         said: dict[FrontLink, list[Said]] = {}
         for held, call in undecided:
-            entry = (held.began_at, partial(self._hear_news, held, call))
+            entry = (held.began_at, partial(self._hear_undecided, held, call))
             said.setdefault(call.front, []).append(entry)
         for front in self.fronts.values():
             if not front.has_greeted:
@@ -252,9 +252,10 @@ class CoreCalls:
             hello.link.backlog = self._hear_adopted(hello.link, hello.link.backlog)
         return len(adopted)
 
-    def open(self) -> int:
+    def open(self, *, is_successor: bool = False) -> int:
         """Place queued requests, assign slots, and hear what fronts said since; returns how many
-        were placed."""
+        were placed. A successor of a leader on another machine assigns none before all have a
+        place: some were queued at the fronts of that machine."""
         hellos, self.hellos = self.hellos, []
         continued: list[tuple[FrontCall, CoreCall]] = []
         for hello in hellos:
@@ -273,10 +274,17 @@ class CoreCalls:
         continued += [(held, self._continue(hello.link, held)) for hello, held in queued]
         undecided = [(held, self._continue(hello.link, held)) for hello, held in rest]
         self.is_open = True
-        self.continuer.assign()
-        for held, call in continued:
-            self._hear_news(held, call)
-        self._hear_meanwhile(undecided)
+        if is_successor:
+            self.continuer.leader_lost()
+        else:
+            self.continuer.assign()
+        try:
+            for held, call in continued:
+                self._hear_news(held, call)
+            self._hear_meanwhile(undecided)
+        finally:
+            if is_successor:
+                self.continuer.assign()
         for hello in hellos:
             self._greet(hello.link)
         return len(queued)
@@ -306,6 +314,11 @@ class CoreCalls:
     def _is_decided(self, handler: CallHandler) -> bool:
         state = self.continuer.state_of(handler)
         return state is not None and self.continuer.is_final(state)
+
+    def _hear_undecided(self, held: FrontCall, call: CoreCall) -> None:
+        if call.handler is not None and held.kept and not held.heard:
+            self.continuer.claim(call.handler, held.kept[0][1])
+        self._hear_news(held, call)
 
     def _hear_news(self, held: FrontCall, call: CoreCall) -> None:
         if call.is_over:

@@ -94,6 +94,9 @@ class ExchangeContinuer:
             except Exception:
                 log.exception("giving a request its place again failed")
 
+    def leader_lost(self) -> None:
+        self.returning.leader_lost()
+
     def hold(self) -> None:
         self.returning.hold()
 

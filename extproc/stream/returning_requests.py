@@ -90,6 +90,12 @@ class ReturningRequests:
         if silent_at is not None or self._places:
             self._wait()
 
+    def leader_lost(self) -> None:
+        """A leader on another machine is gone, with its fronts: Envoy has opened their streams
+        again here. Nothing is known of them, however long they were queued."""
+        now = self._clock()
+        self._late_since, self._late_until = -inf, now + LATE_S
+
     # Requests
 
     def keep(self, request_id: str, place: Place, *, comes_back: bool) -> None:

@@ -83,6 +83,8 @@ class Loss(NamedTuple):
     offered: float = 1.2
     is_shared: bool = False
     """Whether each Envoy knows both members."""
+    is_of_leader: bool = False
+    """Whether the machine that leads is lost."""
 
 
 def losses_of(role: str, through: str) -> list[Loss]:
@@ -93,6 +95,7 @@ def losses_of(role: str, through: str) -> list[Loss]:
             lose_machine(role, number),
             through,
             ends="" if number is signal.SIGSTOP else role,
+            is_of_leader=role == "leader",
         )
         for number in KINDS
     ]
@@ -103,10 +106,14 @@ LOSSES = [
     Loss("nothing at 1.3", lose_nothing, offered=1.3),
     *(Loss(f"core of the leader, {number.name}", lose_core(number)) for number in KINDS),
     *(Loss(f"Valkey, {number.name}", lose_engine(number)) for number in KINDS),
-    Loss("Valkey, then the leader", lose_engine_and_leader, "standby", ends="leader"),
+    Loss("Valkey, then the leader", lose_engine_and_leader, "standby", "leader", is_of_leader=True),
     *losses_of("leader", "standby"),
     *losses_of("standby", "leader"),
     losses_of("standby", "both")[0]._replace(name="standby, shared", is_shared=True),
+    *(
+        each._replace(name=f"shared {each.name}", is_shared=True)
+        for each in losses_of("leader", "both")
+    ),
 ]
 
 
@@ -150,7 +157,7 @@ async def test_ten_runs_of_each_loss(tmp_path: Path, loss: Loss) -> None:
             refused.append(len(account.unanswered()))
             waits.append(max(one.started_at - one.sent_at for one in account.traces.values()))
             await restore(stack, loss, roles.get(loss.ends, ""))
-            assert await stack.leader() == (other if loss.through == "standby" else leader)
+            assert await stack.leader() == (other if loss.is_of_leader else leader)
     text = f"over {over}, blind {blind}, overtaken {overtaken}, refused {refused}"
     print(f"\n{loss.name}: {text}, waits {[round(each, 1) for each in waits]}")  # noqa: T201 - it is what it is for
     assert not any(over) and not any(blind) and not any(refused) and not any(overtaken)

@@ -17,6 +17,11 @@ SINCE_1970_S = 1.7e9
 """What Envoy's clock is ahead of the monotonic one."""
 
 
+def wall_time(now: float) -> str:
+    """A time of the monotonic clock, as Envoy writes it."""
+    return datetime.fromtimestamp(now + SINCE_1970_S, UTC).isoformat()
+
+
 class Continued:
     """A fleet of one slot, and what continues its exchanges."""
 
@@ -45,10 +50,8 @@ class Continued:
         stream = self.begin(name)
         request = envoy.request_headers(x_request_id=name)
         if arrived_at is not None:
-            if not isinstance(arrived_at, str):
-                wall_time = datetime.fromtimestamp(arrived_at + SINCE_1970_S, UTC)
-                arrived_at = wall_time.isoformat()
-            envoy.set_arrival(request, arrived_at)
+            text = arrived_at if isinstance(arrived_at, str) else wall_time(arrived_at)
+            envoy.set_arrival(request, text)
         message = request.SerializeToString()
         self.continuer.claim(stream, message)
         stream.receive(message)

@@ -22,6 +22,7 @@ from extproc.stream.servicer import PROCESS
 from extproc.transport import ServiceTable
 from extproc.transport.patience import is_patient
 from tests.fakes import envoy_messages as envoy
+from tests.fakes.continued import SINCE_1970_S, wall_time
 from tests.fakes.envoy_stream import HandCall, Rig, eventually
 from tests.fakes.small_fleet import SmallFleet
 
@@ -40,7 +41,8 @@ class FakeCore:
         self.rig.fleet.now = now
         self.dispatcher = self.rig.fleet.dispatcher
         self.continuer = ExchangeContinuer(
-            self.rig.processor, self.dispatcher, lambda: self.rig.fleet.now
+            *(self.rig.processor, self.dispatcher, lambda: self.rig.fleet.now),
+            lambda: self.rig.fleet.now + SINCE_1970_S,
         )
         self.others: list[bytes] = []
         self.rig.table[OTHER] = self._serve_other
@@ -51,16 +53,16 @@ class FakeCore:
         self.calls.on_response = self.responses.append
         self.links: list[Link] = []
 
-    def lead(self, **busy: int) -> int:
+    def lead(self, *, epoch: int = 0, is_successor: bool = False, **busy: int) -> int:
         """Continue what the fronts hold; `busy` is what each server shows by its port, and by
         default what its leases take. Returns how many requests were placed."""
-        self.dispatcher.hold()
+        self.dispatcher.hold(epoch << 44, self.rig.fleet.now)
         self.calls.adopt()
         fleet = self.rig.fleet
         for address in fleet.addresses:
             leased = fleet.account(address).leased_slots
             fleet.scrape(address, busy=busy.get(f"p{address.port}", leased))
-        return self.calls.open()
+        return self.calls.open(is_successor=is_successor)
 
     def die(self) -> None:
         """As kill -9: everything that was written is still read."""
@@ -141,10 +143,13 @@ class FakeFront:
         else:
             await eventually(lambda: len(core.calls.hellos) > before)
 
-    def ask(self, request_id: str, **headers: str) -> HandCall:
-        """A request without a body."""
+    def ask(self, request_id: str, arrived_at: float | None = None, **headers: str) -> HandCall:
+        """A request without a body; `arrived_at` is what Envoy says, by the core's clock."""
         call = HandCall().open(self.table[PROCESS])
-        call.say(envoy.request_headers(x_request_id=request_id, **headers))
+        request = envoy.request_headers(x_request_id=request_id, **headers)
+        if arrived_at is not None:
+            envoy.set_arrival(request, wall_time(arrived_at))
+        call.say(request)
         return call
 
     def die(self) -> None:

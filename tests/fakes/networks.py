@@ -114,7 +114,7 @@ class Networks:
     async def link(self, one: str, other: str, number: int) -> None:
         """Join two machines; they have the addresses 10.77.`number`.1 and .2."""
         ends = {}
-        pair = f"cx{HERE % 100_000}-{next(SERIALS)}"  # the kernel removes those of a test later
+        pair = f"cx{HERE % 100_000}-{next(SERIALS)}"
         devices = {one: f"{pair}a", other: f"{pair}b"}
         await _run("ip", "link", "add", devices[one], "type", "veth", "peer", devices[other])
         for last, name in enumerate((one, other), start=1):
@@ -124,6 +124,8 @@ class Networks:
             await self._in(name, "ip", "address", "add", f"{address}/30", "dev", device)
             await self._in(name, "ip", "link", "set", device, "up")
             ends[name] = (device, address)
+            if name == "hub":  # the kernel would remove it some time later, with the machine
+                self._exits.push_async_callback(_run, "ip", "link", "delete", device)
         self._links[frozenset((one, other))] = ends
 
     def address(self, of: str, by: str) -> str:

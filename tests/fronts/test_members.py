@@ -121,16 +121,58 @@ async def test_the_order_of_the_queue_outlives_clocks_that_have_nothing_in_commo
     first.die()
     await settle()
     second = FakeCore(1, now=777.0)
-    second.dispatcher.hold(7 << 32, 777.0)
     await other.follow(second)
     await front.follow(second, is_remote=True)
-    assert second.lead() == 4
+    assert second.lead(epoch=7) == 4
     assert second.queued() == ["q0", "q1", "q2", "q3"]
     assert second.leased() == [1]
     new = other.ask("new")
     await eventually(lambda: new.sent)
     [*_, last] = second.dispatcher.queue
-    assert last.id == (7 << 32) + 1, "tickets of a later epoch are behind those of earlier ones"
+    assert last.id > 7 << 44, "tickets of a later epoch are behind those of earlier ones"
+
+
+@pytest.mark.parametrize("has_queued", [True, False])
+async def test_places_outlive_the_machine_of_a_leader_and_its_fronts(has_queued: bool) -> None:
+    """Envoy opens the streams of its fronts again at those of the next leader, and says when the
+    requests arrived. No slot is assigned before they have their places."""
+    front, other = FakeFront("a", PATIENCE_S), FakeFront("b", PATIENCE_S)
+    first = FakeCore(1)
+    start_at(front, first.rig.fleet.now)
+    start_at(other, 90_000.0)
+    clocks = (front, other, first.rig.fleet)
+    await front.follow(first)
+    await other.follow(first, is_remote=True)
+    first.lead(epoch=6)
+    running = other.ask("running")
+    await eventually(lambda: sent_to(running))
+    arrived_at = {}
+    for number, name in enumerate(("a0", "b0", "a1", "b1")):
+        for clock in clocks:
+            clock.now += 0.1
+        arrived_at[name] = other.now
+        if name in ("a0", "a1") or has_queued:
+            call = (front, other)[number % 2].ask(name)
+            await eventually(lambda: call.sent)  # noqa: B023 - it is awaited here
+    first.die()
+    front.die()
+    await settle()
+    for clock in clocks:
+        clock.now += 3.0
+    tick(other)
+    again = [other.ask(name, arrived_at=arrived_at[name]) for name in ("a1", "a0")]
+    new = other.ask("new", arrived_at=other.now)
+    await settle()
+    second = FakeCore(1, now=other.now)
+    await other.follow(second)
+    second.lead(epoch=7, is_successor=True)
+    names = ["a0", "b0", "a1", "b1", "new"]
+    expected = [name for name in names if has_queued or name not in ("b0", "b1")]
+    await settle()
+    assert second.queued() == expected
+    assert second.continuer.returning.late >= 2
+    await eventually(lambda: all(call.sent for call in (*again, new)))
+    assert not second.dispatcher.faults(second.rig.fleet.now)
 
 
 async def test_what_arrives_after_a_pause_is_not_believed() -> None:

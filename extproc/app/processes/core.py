@@ -93,6 +93,8 @@ class Core:
         self._service.on_members = self._members_changed
         self._entries: dict[str, str] = {}
         """What operators asked for, as the engine has it."""
+        self._is_successor = False
+        """Whether the leader before this one was on another machine."""
         self._is_warm = False
         """Whether fronts knew what the core before this one did."""
         self._memory = Memory()
@@ -142,6 +144,7 @@ class Core:
                 if "term" in message:
                     self._members_port.term = message["term"]
                     self._permit(message["permission"])
+                self._is_successor = bool(message["is_successor"])
                 self._spawn(self._lead(set(message["fronts"]), message["since"]), self._tasks)
             case "restore":
                 self._hear_entries(message)
@@ -295,7 +298,7 @@ class Core:
             service.scrape_all()
             await self._until(lambda: self._is_observed_since(adopted_at), SCRAPE_S)
         service.discovery.may_subscribe()
-        placed = calls.open()
+        placed = calls.open(is_successor=self._is_successor)
         if self._permission is not None:
             self._report_intents(is_all=True)
         self._publish_fleet()

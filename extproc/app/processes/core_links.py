@@ -20,8 +20,9 @@ class CoreLinks:
         self._port = port
         self._links = 0
 
-    def promote(self, spare: Member, lost_at: float | None) -> None:
-        """Let a spare lead; `lost_at` is when the core before it was lost."""
+    def promote(self, spare: Member, lost_at: float | None, *, is_successor: bool = False) -> None:
+        """Let a spare lead; `lost_at` is when the core before it was lost. A successor follows one
+        on another machine."""
         self._table.core = spare
         fronts = [each for each in self._table.fronts() if each.has_started]
         for front in fronts:
@@ -33,6 +34,7 @@ class CoreLinks:
             names += [front for each in self._cluster.others() for front in each.fronts]
             more = {"term": self._cluster.term(), "permission": permission}
             self.restore(spare, self._cluster)
+        more["is_successor"] = is_successor
         spare.order("lead", fronts=names, port=self._port, since=lost_at, **more)
         if lost_at is not None:
             log.warning("%s takes over", spare.name)

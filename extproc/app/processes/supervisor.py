@@ -103,6 +103,8 @@ class Supervisor:
         """A spare that leaves as soon as another one has started."""
         self._published_at = time.monotonic()
         self._was_followed = False
+        self._is_successor = False
+        """Whether the next core follows one on another machine."""
         self._term: tuple[object, object] = (None, None)
         self._cluster: ClusterPart | None = None
         if settings.cluster.name:
@@ -160,7 +162,8 @@ class Supervisor:
         if self._table.core is None and may_lead and not self._table.ending_core():
             spare = self._table.started_spare()
             if spare is not None:
-                self._links.promote(spare, self._lost_at)
+                self._links.promote(spare, self._lost_at, is_successor=self._is_successor)
+                self._is_successor = False
         if self._outdated not in self._table.spares():
             self._outdated = None
         wanted = 1 + (self._table.core is None and may_lead) + (self._outdated is not None)
@@ -327,7 +330,7 @@ class Supervisor:
                 if self._was_followed:
                     self._lost_at = time.monotonic()
                     self._takeovers[TakeoverReason.MEMBER] += 1
-                    self._was_followed = False
+                    self._was_followed, self._is_successor = False, True
                 self._reconcile()
         elif cluster.leader() is not None:
             self._was_followed = True

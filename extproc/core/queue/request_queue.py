@@ -67,8 +67,8 @@ class RequestQueue:
         return self._enter(self._ids.next(now), request, now, resolved, size)
 
     def skip_to(self, last_id: int, now: float) -> None:
-        """Let the next ticket's id be above `last_id`, which other processes may have used."""
-        self._ids.use(last_id, now)
+        """Let the next ticket's id be above `last_id`. Those below were given by other leaders."""
+        self._ids.begin(last_id, now)
 
     def place(
         self,

@@ -268,10 +268,12 @@ class Dispatcher(Introspection):
 
     # Requests of another process: see `takeover`
 
-    def hold(self, last_ticket: int = 0, now: float = 0.0) -> None:
-        """Assign no slot until `assign`. A new request is queued, if it may be, as a ticket with an
-        id above `last_ticket`, which another process may have given to one that arrived `now`."""
-        self.state.queue.skip_to(last_ticket, now)
+    def hold(self, last_ticket: int | None = None, now: float = 0.0) -> None:
+        """Assign no slot until `assign`. A new request is queued, if it may be; at the beginning of
+        a takeover, as a ticket with an id above `last_ticket`, those below being of other leaders.
+        """
+        if last_ticket is not None:
+            self.state.queue.skip_to(last_ticket, now)
         self._allocator.is_held = True
 
     def adopt(self, held: HeldLease, request: Request, now: float) -> Picked | None:

@@ -2,6 +2,7 @@
 
 import logging
 import socket
+import time
 
 from extproc.app.processes.cluster_part import ClusterPart
 from extproc.app.processes.control import in_parts
@@ -86,5 +87,5 @@ class CoreLinks:
     def _number(self, front: Member) -> int:
         """A new number for the link of a front."""
         self._links += 1
-        front.link = self._links
+        front.link, front.linked_at = self._links, time.monotonic()
         return front.link

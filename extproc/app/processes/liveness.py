@@ -21,6 +21,9 @@ SOON_KILLED: Final = 10
 MINUTE_S: Final = 60.0
 """After this number of processes was killed within a minute all have `HUNG_S`: this may be a slow
 machine."""
+TAKEOVER_S: Final = 10.0
+"""In a takeover a core and its fronts are killed after so long: it takes a second to place 10,000
+queued requests, or to hand over a gigabyte of bodies."""
 START_S: Final = 60.0
 """One that starts is killed after so long."""
 PAUSED_S: Final = 0.25
@@ -68,11 +71,15 @@ class Liveness:
     def _limit_s(self, member: Member, now: float) -> float:
         if not member.has_started:
             return START_S
+        takes_over = member is self._table.core and not member.is_ready
+        hands_over = member.alive_at < member.linked_at + 2 * CHECK_S  # the order is on its way
+        if takes_over or hands_over:
+            return TAKEOVER_S
         if member.is_hung or self._is_slow_machine(now):
             return HUNG_S
         if member.role is Role.FRONT:
             return STILL_S
-        leads = member is self._table.core and member.is_ready
+        leads = member is self._table.core
         return STILL_S if leads and self._table.started_spare() is not None else HUNG_S
 
     def _is_slow_machine(self, now: float) -> bool:

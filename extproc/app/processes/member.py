@@ -43,6 +43,8 @@ class Member:
         """Of a front: small, and free again after its end."""
         self.link = 0
         """The number of a front's present link."""
+        self.linked_at = float("-inf")
+        """Since when it has this link."""
         self.connections = 0
         self.calls = 0
         self.follows_until = 0.0

@@ -14,6 +14,7 @@ from extproc.app.processes.liveness import (
     SOON_KILLED,
     START_S,
     STILL_S,
+    TAKEOVER_S,
     Liveness,
 )
 from extproc.app.processes.member import Member, Role
@@ -80,10 +81,12 @@ async def test_one_that_starts_has_more_time(watched: Watched) -> None:
     assert is_about(watched.silent_for(quiet), START_S)
 
 
-async def test_a_core_with_a_spare_is_killed_sooner_once_it_decides(watched: Watched) -> None:
+async def test_a_core_has_time_to_take_over_and_is_killed_soon_if_it_has_a_spare(
+    watched: Watched,
+) -> None:
     core, spare = await watched.start(Role.CORE, 2)
     watched.processes.table.core = core
-    assert is_about(watched.silent_for(core), HUNG_S)
+    assert is_about(watched.silent_for(core), TAKEOVER_S)
     await eventually(lambda: core not in watched.processes.table)
     watched.processes.table.core = spare
     (another,) = await watched.start(Role.CORE, 1)
@@ -104,6 +107,13 @@ async def test_a_front_that_stands_still_is_reported_before_it_is_killed(watched
     assert watched.changes == [(front.name, True), (front.name, False)]
     assert is_about(watched.silent_for(front), STILL_S)
     assert not other.is_hung and len(watched.changes) == 3
+
+
+async def test_a_front_has_time_to_hand_over_what_it_holds(watched: Watched) -> None:
+    first, second = await watched.start(Role.FRONT, 2)
+    first.linked_at = second.linked_at = watched.now
+    assert is_about(watched.silent_for(first), TAKEOVER_S)
+    assert is_about(watched.silent_for(second), STILL_S), "it has done so"
 
 
 async def test_a_slow_machine_is_given_more_time(watched: Watched) -> None:

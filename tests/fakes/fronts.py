@@ -35,9 +35,14 @@ class FakeCore:
     """A core with endpoints of its own; it leads when it is opened. All share one clock."""
 
     def __init__(
-        self, *slots: int, now: float = 100.0, permission: Permission | None = None
+        self,
+        *slots: int,
+        now: float = 100.0,
+        permission: Permission | None = None,
+        queue_max_requests: int = 100,
     ) -> None:
-        self.rig = Rig(SmallFleet(*slots), ExchangeOptions())
+        fleet = SmallFleet(*slots, queue_max_requests=queue_max_requests)
+        self.rig = Rig(fleet, ExchangeOptions())
         self.rig.fleet.now = now
         self.dispatcher = self.rig.fleet.dispatcher
         self.continuer = ExchangeContinuer(

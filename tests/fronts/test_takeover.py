@@ -369,6 +369,28 @@ async def test_envoy_may_be_faster_than_the_news_that_a_front_is_lost() -> None:
     assert second.queued() == ["second", "third"]
 
 
+async def test_many_get_back_their_places_in_whatever_order_they_come() -> None:
+    front, other, core = FakeFront("a"), FakeFront("b"), FakeCore(1, queue_max_requests=MANY)
+    await front.follow(core)
+    await other.follow(core)
+    core.lead()
+    await until_sent(other.ask("running"))
+    names = [f"q{number}" for number in range(MANY)]
+    for name in names:
+        front.ask(name)
+    await eventually(lambda: len(core.dispatcher.queue) == MANY)
+    front.die()
+    await eventually(lambda: not len(core.dispatcher.queue))
+    for name in Random(1).sample(names, MANY):
+        other.ask(name)
+    await eventually(lambda: len(core.dispatcher.queue) == MANY)
+    assert core.queued() == names
+    assert not core.dispatcher.faults(core.rig.fleet.now)
+
+
+MANY = 1000
+
+
 async def test_a_request_that_may_not_have_its_place_any_more_is_refused() -> None:
     front, other, core = FakeFront("a"), FakeFront("b"), FakeCore(1)
     await front.follow(core)

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -50,15 +51,25 @@ class Child:
         self._figures = figures
         end = socket.socket(fileno=identity.descriptor)
         self._control = Control(end, hear, self._orphaned)
+        self._alive_at = 0.0
         self._alive()
 
     def report(self, what: str, **more: object) -> None:
         """Send the supervisor a message."""
         self._control.send({"is": what, **more})
 
+    def progress(self) -> None:
+        """Give a sign of life if one is due: to be called in work that takes long."""
+        if time.monotonic() - self._alive_at >= ALIVE_S:
+            self._say_alive()
+
     def _alive(self) -> None:
-        self._control.send({"is": "alive", **self._figures()})
+        self._say_alive()
         asyncio.get_running_loop().call_later(ALIVE_S, self._alive)
+
+    def _say_alive(self) -> None:
+        self._alive_at = time.monotonic()
+        self._control.send({"is": "alive", **self._figures()})
 
     def _orphaned(self) -> None:
         """Without a supervisor there is nobody to serve for."""

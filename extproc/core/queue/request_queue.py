@@ -46,7 +46,11 @@ class RequestQueue:
         self._reserved: dict[int, Ticket] = {}
         self._reserved_weights: Counter[int] = Counter()
         self._deadlines: list[tuple[float, int, Ticket]] = []
+        self._is_unsorted = False
+        """Whether tickets are queued behind later ones: thousands return together when a front is
+        lost, so they are sorted once, when their order is wanted."""
         self._ids = TicketIds()
+        self._taken_id = self._free_id = -1
         self.body_bytes = 0
         """Bytes of request bodies that are held for queued requests."""
 
@@ -54,6 +58,7 @@ class RequestQueue:
         return len(self._tickets)
 
     def __iter__(self) -> Iterator[Ticket]:
+        self._sort()
         return iter(self._tickets.values())
 
     def enter(
@@ -79,24 +84,31 @@ class RequestQueue:
         size: ExpectedSize = UNKNOWN_SIZE,
     ) -> Ticket:
         """Queue a request where it belongs: as ticket `id_` if it was queued before, else where it
-        would be, had it been queued at `entered_at`; behind another that has that place.
-        O(n log n) if later ones are queued."""
+        would be, had it been queued at `entered_at`; behind another that has that place."""
         if id_ is None:
             id_ = self._ids.at(entered_at)
-        while id_ in self._tickets:
-            id_ += 1
+        if id_ in self._tickets:
+            id_ = self._free_after(id_)
         is_back = id_ <= self._ids.last
         self._ids.use(id_, entered_at)
         ticket = self._enter(id_, request, entered_at, resolved, size, is_back=is_back)
-        if is_back:
-            self._sort(self._tickets)
-            self._sort(self._by_criticality[ticket.criticality])
+        self._is_unsorted |= is_back
         return ticket
 
-    @staticmethod
-    def _sort(tickets: OrderedDict[int, Ticket]) -> None:
-        for id_ in sorted(tickets):
-            tickets.move_to_end(id_)
+    def _free_after(self, id_: int) -> int:
+        """The next id that no ticket has; many may ask for the same one after each other."""
+        free = self._free_id if id_ == self._taken_id else id_ + 1
+        while free in self._tickets:
+            free += 1
+        self._taken_id, self._free_id = id_, free + 1
+        return free
+
+    def _sort(self) -> None:
+        if self._is_unsorted:
+            self._is_unsorted = False
+            for tickets in (self._tickets, *self._by_criticality.values()):
+                for id_ in sorted(tickets):
+                    tickets.move_to_end(id_)
 
     def _enter(
         self,
@@ -127,11 +139,13 @@ class RequestQueue:
 
     def first_arrived(self) -> Ticket | None:
         """The ticket that arrived first, or None when the queue is empty."""
+        self._sort()
         return next(iter(self._tickets.values()), None)
 
     def newest_below(self, criticality: Criticality, least_bytes: int = 0) -> Ticket | None:
         """The newest ticket of the lowest criticality below this one, or None. With `least_bytes`
         the newest that holds that many body bytes: O(tickets)."""
+        self._sort()
         for lower in reversed(Criticality):
             if lower <= criticality:
                 return None

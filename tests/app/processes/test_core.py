@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from extproc.app.processes.child import Identity
+from extproc.app.processes.child import ALIVE_S, Identity
 from extproc.app.processes.control import channel
 from extproc.app.processes.core import Core
+from extproc.fronts.core_calls import PROGRESS_STEPS
 from extproc.settings import Settings
 from tests.fakes.envoy_stream import eventually
 
@@ -55,3 +56,19 @@ async def test_a_core_of_a_cluster_decides_nothing_before_it_is_permitted() -> N
 async def test_without_a_cluster_it_needs_no_permission() -> None:
     async with core_with_a_front(Settings.model_validate({"fronts": 1})) as core:
         assert core._calls_now().may_decide()
+
+
+async def test_a_core_gives_signs_of_life_in_work_that_takes_long() -> None:
+    """Thousands of streams may end at once: a supervisor that hears nothing would kill it."""
+    async with core_with_a_front(Settings.model_validate({"fronts": 1})) as core:
+        calls = core._calls_now()
+        core._child._alive_at = time.monotonic() - ALIVE_S
+        before = core._child._alive_at
+        for _ in range(PROGRESS_STEPS):
+            calls._step()
+        assert core._child._alive_at > before
+        last = core._child._alive_at
+        core._child._alive_at = last = time.monotonic() + 60.0  # none is due
+        for _ in range(PROGRESS_STEPS):
+            calls._step()
+        assert core._child._alive_at == last

@@ -12,7 +12,7 @@ from extproc.core.queue.request_queue import FEW_QUEUES, RequestQueue
 from extproc.core.queue.slo_attainment import SloAttainment
 from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
-from extproc.core.resolved_request import ResolvedRequest
+from extproc.core.resolved_request import UNCONSTRAINED_REQUEST, ResolvedRequest
 from tests.fakes.steered_fleet import SteeredFleet
 
 CONSTRAINTS = (Constraints(model="a"), Constraints(model="b"))
@@ -210,3 +210,23 @@ def test_an_endpoint_finds_its_queues_among_many_by_its_address_and_its_models()
     for number in range(2 * FEW_QUEUES):
         assert {one.constraints for one in queue.queues_for(endpoint)} == set(own)
         enter_for(Constraints(model=f"m{number}"))
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=60))
+def test_what_is_heard_of_late_is_queued_by_its_arrival(arrivals: list[tuple[int, bool]]) -> None:
+    """Whatever comes between, and behind those that arrived in the same moment."""
+    queue, now = RequestQueue(), 0.0
+    expected: list[tuple[float, int]] = []
+    for number, (age_s, is_late) in enumerate(arrivals):
+        now += 0.5
+        request = Request(id=str(number), timeout_s=99.0)
+        arrived_at = max(0.0, now - age_s) if is_late else now
+        if is_late:
+            queue.place(None, request, arrived_at, UNCONSTRAINED_REQUEST)
+        else:
+            queue.enter(request, now)
+        expected.append((arrived_at, number))
+        first = queue.first_arrived()
+        assert first is not None and first.request.id == str(min(expected)[1])
+    assert [ticket.request.id for ticket in queue] == [str(each[1]) for each in sorted(expected)]
+    assert not queue.faults()

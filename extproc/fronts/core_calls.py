@@ -27,6 +27,7 @@ from extproc.fronts.front_link import FrontCall, FrontLink, Hello
 from extproc.fronts.link import Link
 from extproc.fronts.meanwhile import Said, in_order
 from extproc.fronts.permission import Permission
+from extproc.fronts.progress import Progress
 from extproc.transport.call import CallHandler, ServiceTable
 from extproc.transport.status import UNAVAILABLE
 
@@ -35,7 +36,6 @@ SILENT_S: Final = 2.0
 """A front of another machine that says nothing for so long is left: what runs there drains."""
 ABOUT_CALLS: Final = frozenset({frames.MESSAGE, frames.CLOSED, frames.GONE})
 """The messages that begin with the number of a call that has begun before."""
-PROGRESS_STEPS: Final = 64
 PAUSED_S: Final = 1.0
 """If a tick comes so late, it was this process that stood still."""
 
@@ -64,9 +64,7 @@ class CoreCalls:
         """Called when a front says hello or is lost."""
         self.on_response: Callable[[Any], None] | None = None
         """Called with the counts of a response that a front has read."""
-        self.on_progress: Callable[[], None] | None = None
-        """Called now and then in work that takes long."""
-        self._steps = 0
+        self.progress = Progress()
         self._table = table
         self._fleet: tuple[Any, ...] = ()
         self._is_behind = False
@@ -212,7 +210,7 @@ class CoreCalls:
             if call.path == self.continuer.path and call.handler is not None:
                 self.continuer.leave(call.handler)
         for call in calls.values():
-            self._step()
+            self.progress.step()
             call.lose()
         self.continuer.front_lost(link.name)
         self._changed()
@@ -296,7 +294,7 @@ class CoreCalls:
 
     def _continue(self, front: FrontLink, held: FrontCall) -> CoreCall:
         """Take a call over, without what no core has answered yet."""
-        self._step()
+        self.progress.step()
         call = CoreCall(front, held.number, held.path, held.metadata, held.exchange_id)
         front.calls[held.number] = call
         if held.path != self.continuer.path:
@@ -327,7 +325,7 @@ class CoreCalls:
         self._hear_news(held, call)
 
     def _hear_news(self, held: FrontCall, call: CoreCall) -> None:
-        self._step()
+        self.progress.step()
         if call.is_over:
             return
         if call.handler is None:
@@ -346,14 +344,8 @@ class CoreCalls:
         front.link.say((frames.FLEET, self._fleet))
         front.link.say((frames.OPENED,))
 
-    def _step(self) -> None:
-        """A part of work that may take long."""
-        self._steps += 1
-        if not self._steps % PROGRESS_STEPS and self.on_progress is not None:
-            self.on_progress()
-
     def _hear(self, front: FrontLink, frame: Frame) -> None:
-        self._step()
+        self.progress.step()
         kind, number = frame[0], frame[1]
         if kind == frames.MESSAGE:
             call = front.calls.get(number)

@@ -22,6 +22,7 @@ from extproc.fronts.held_call import HeldCall
 from extproc.fronts.held_responses import HeldResponses, ReadResponse
 from extproc.fronts.link import Link
 from extproc.fronts.permission import PLEDGE_S
+from extproc.fronts.progress import Progress
 from extproc.transport.call import Call, CallHandler, ServiceTable
 from extproc.transport.status import OK, UNAVAILABLE
 
@@ -68,6 +69,7 @@ class FrontCalls:
         """Called when the core is lost."""
         self.on_opened: Callable[[], None] | None = None
         """Called when a core begins to decide."""
+        self.progress = Progress()
         self._options = options
         self._loop = loop
         self._clock = clock
@@ -146,6 +148,7 @@ class FrontCalls:
     # What the calls say
 
     def _open(self, path: str, call: Call) -> CallHandler:
+        self.progress.step()
         number = next(self._numbers)
         held = HeldCall(self, call, number, path, self._options.new_id(), self._clock())
         held.is_patient = path == self._options.restored and self._options.is_patient(call)
@@ -182,6 +185,7 @@ class FrontCalls:
     def gone(self, held: HeldCall) -> None:
         """The call ended by its client. One with a server is reported until a core has heard of
         it: its slot is free, and it counts."""
+        self.progress.step()
         self._drop(held)
         if held.path == self._options.restored and self._has_server(held):
             self._ended[held.number] = held
@@ -200,6 +204,7 @@ class FrontCalls:
             link.close()
             return
         for frame in batch:
+            self.progress.step()
             kind = frame[0]
             if kind == frames.REPLIES:
                 self._reply(*frame[1:])

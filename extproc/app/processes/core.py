@@ -202,7 +202,7 @@ class Core:
             continuer = ExchangeContinuer(service.processor, service.dispatcher, time.monotonic)
             self._calls = CoreCalls(service.data_plane_table(), continuer, self._permission)
             self._calls.on_response = service.take_response
-            self._calls.on_progress = self._child.progress
+            self._calls.progress.on_progress = self._child.progress
             if self._permission is not None:
                 self._tick()
         return self._calls

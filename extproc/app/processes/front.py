@@ -103,6 +103,7 @@ class Front:
             self._hear,
             self._figures,
         )
+        self._calls.progress.on_progress = self._child.progress
 
     def _own_name(self, name: str) -> str:
         cluster = self._settings.cluster

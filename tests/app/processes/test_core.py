@@ -12,7 +12,7 @@ from typing import Any
 from extproc.app.processes.child import ALIVE_S, Identity
 from extproc.app.processes.control import channel
 from extproc.app.processes.core import Core
-from extproc.fronts.core_calls import PROGRESS_STEPS
+from extproc.fronts.progress import STEPS
 from extproc.settings import Settings
 from tests.fakes.envoy_stream import eventually
 
@@ -64,11 +64,11 @@ async def test_a_core_gives_signs_of_life_in_work_that_takes_long() -> None:
         calls = core._calls_now()
         core._child._alive_at = time.monotonic() - ALIVE_S
         before = core._child._alive_at
-        for _ in range(PROGRESS_STEPS):
-            calls._step()
+        for _ in range(STEPS):
+            calls.progress.step()
         assert core._child._alive_at > before
         last = core._child._alive_at
         core._child._alive_at = last = time.monotonic() + 60.0  # none is due
-        for _ in range(PROGRESS_STEPS):
-            calls._step()
+        for _ in range(STEPS):
+            calls.progress.step()
         assert core._child._alive_at == last

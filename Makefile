@@ -22,6 +22,9 @@ PYTEST := pytest -n $(WORKERS)
 CAN_COMPILE = command -v cc >/dev/null && test -f "$(INCLUDE)/Python.h"
 LOCK = $(RUN) uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+LONG_FORMS = $(shell grep -rlE "LONG_RUN|long_run" tests --include="test_*.py")
+LOSSES := tests/e2e/test_fronts.py tests/e2e/test_cluster.py tests/e2e/test_cluster_losses.py \
+	tests/e2e/test_partitions.py
 SOURCES := extproc scraper tests tools $(wildcard bench rigs)
 
 # Tests start hundreds of processes: without kept bytecode each of them compiles all sources again.
@@ -31,7 +34,7 @@ export PYTHONFAULTHANDLER := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help venv up check test test-compiled bench format proto docs lock wheels clean static generated \
-	fast-tests test-sources compile-meanwhile llama chaos fuzz soak image-test nightly coverage
+	fast-tests test-sources compile-meanwhile llama chaos fuzz soak image-test nightly losses coverage
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,9 +85,11 @@ compile-meanwhile:
 	@if $(CAN_COMPILE); then nice -n 10 $(MAKE) --no-print-directory $(COMPILED)/made; fi
 
 nightly: venv llama ## Run the long forms: more seeds, 100,000 steps and requests
-	@LONG_RUN=1 $(RUN) $(PYTEST) -ra --durations=10 tests/properties tests/bench \
-		tests/e2e/test_leaving_clients.py tests/e2e/test_outliers.py \
-		tests/e2e/test_swap_failures.py tests/e2e/test_agents_under_load.py
+	@LONG_RUN=1 $(RUN) $(PYTEST) -ra --durations=10 $(filter-out $(LOSSES),$(LONG_FORMS))
+
+losses: venv ## Lose each part of fronts and of a cluster ten times, under load (two hours; cuts as root)
+	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made; fi
+	@LONG_RUN=1 $(RUN_COMPILED) pytest -o pythonpath= -n 0 -ra -s $(LOSSES)
 
 coverage: venv ## Measure which branches the unit and property tests reach
 	@COVERAGE=1 $(RUN) $(PYTEST) -q -m "not e2e and not llama" --cov --cov-report=term:skip-covered \

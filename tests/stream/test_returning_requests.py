@@ -193,3 +193,19 @@ async def test_a_takeover_assigns_nothing_before_everything_is_placed() -> None:
     assert there.queued() == ["queued"]
     there.continuer.assign()
     await eventually(lambda: there.queued() == [])
+
+
+async def test_nobody_is_refused_for_the_clock_of_an_envoy() -> None:
+    """A machine was lost, and Envoy's clock is minutes behind: its requests have just arrived."""
+    there = Continued()
+    there.ask("running")
+    there.ask("queued")
+    there.continuer.leader_lost()
+    there.ask("new", arrived_at=there.fleet.now - 600.0)
+    there.fleet.dispatcher.advance(there.fleet.now)
+    assert there.queued() == ["queued", "new"]
+    there.ask("old", arrived_at=there.fleet.now - 30.0)
+    assert there.queued() == ["old", "queued", "new"]
+    there.fleet.now += 20.0
+    there.fleet.dispatcher.advance(there.fleet.now)
+    assert there.queued() == ["old", "queued", "new"]

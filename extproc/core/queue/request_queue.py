@@ -82,16 +82,20 @@ class RequestQueue:
         entered_at: float,
         resolved: ResolvedRequest,
         size: ExpectedSize = UNKNOWN_SIZE,
+        deadline: float | None = None,
     ) -> Ticket:
         """Queue a request where it belongs: as ticket `id_` if it was queued before, else where it
-        would be, had it been queued at `entered_at`; behind another that has that place."""
+        would be, had it been queued at `entered_at`; behind another that has that place. Its time
+        in the queue began then, unless it has another `deadline`."""
         if id_ is None:
             id_ = self._ids.at(entered_at)
         if id_ in self._tickets:
             id_ = self._free_after(id_)
         is_back = id_ <= self._ids.last
         self._ids.use(id_, entered_at)
-        ticket = self._enter(id_, request, entered_at, resolved, size, is_back=is_back)
+        ticket = self._enter(
+            id_, request, entered_at, resolved, size, is_back=is_back, deadline=deadline
+        )
         self._is_unsorted |= is_back
         return ticket
 
@@ -119,10 +123,13 @@ class RequestQueue:
         size: ExpectedSize,
         *,
         is_back: bool = False,
+        deadline: float | None = None,
     ) -> Ticket:
         flow = self._fairness.flow(resolved.objective, request.fairness_id, request.tenant)
         ticket = Ticket(id_, request, now, resolved, flow)
         ticket.expected_slot_s, ticket.size_class = size
+        if deadline is not None:
+            ticket.deadline = deadline
         if not self._tickets:
             self._fairness.contention_began()
         try:

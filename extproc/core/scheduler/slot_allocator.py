@@ -12,7 +12,7 @@ from extproc.core.queue.aging import Aging
 from extproc.core.queue.discipline import QueueDiscipline
 from extproc.core.queue.ticket import UNKNOWN_SIZE, ExpectedSize, Ticket
 from extproc.core.rejection import Reason
-from extproc.core.request import Request
+from extproc.core.request import HOLD_MARGIN_S, Request
 from extproc.core.resolved_request import ResolvedRequest
 from extproc.core.scheduler.events import Outbox
 from extproc.core.scheduler.settlements import Settlements
@@ -69,13 +69,15 @@ class SlotAllocator(Settlements):
         arrived_at: float | None = None,
     ) -> Ticket:
         """Queue a request, for its affinity target alone if it has one; where it would be, had it
-        been queued at `arrived_at`."""
+        been queued at `arrived_at`. It has its whole time in the queue, as that time is by another
+        clock, but no more than Envoy has patience."""
         state = self._state
         size = UNKNOWN_SIZE if state.sizes is None else self._size_of(resolved, request, now)
         if arrived_at is None:
             ticket = state.queue.enter(request, now, resolved, size)
         else:
-            ticket = state.queue.place(None, request, arrived_at, resolved, size)
+            until = min(now, arrived_at + HOLD_MARGIN_S / 2) + request.timeout_s
+            ticket = state.queue.place(None, request, arrived_at, resolved, size, until)
         self._outbox.wake_at(ticket.deadline)
         try:
             if target is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from extproc.core.address import Address
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.rejection import Reason, Rejected
-from extproc.core.request import Request
+from extproc.core.request import HOLD_MARGIN_S, Request
 from extproc.core.scheduler.decision import Picked, Queued
 from extproc.core.scheduler.takeover import HeldLease, Place
 from extproc.core.slots.lease import LeaseEnd
@@ -47,8 +47,8 @@ def test_a_place_that_another_has_is_behind_that_one() -> None:
 
 
 def test_a_request_that_is_heard_of_late_is_queued_where_it_belongs() -> None:
-    """Also where those before it were queued by another process; its time in the queue began with
-    its arrival."""
+    """Also where those before it were queued by another process. It may wait as long as any other,
+    while its Envoy has patience."""
     fleet = SmallFleet(1)
     dispatcher = fleet.dispatcher
     dispatcher.hold(last_ticket=7 << 44, now=fleet.now - 5)
@@ -58,7 +58,11 @@ def test_a_request_that_is_heard_of_late_is_queued_where_it_belongs() -> None:
         fleet.now += 1
     late = dispatcher.submit(request("late"), fleet.now, arrived_at=fleet.now - 1.5)
     assert isinstance(late, Queued) and late.ticket.entered_at == fleet.now - 1.5
-    assert late.ticket.deadline == late.ticket.entered_at + 60.0
+    assert late.ticket.deadline == fleet.now + 60.0
+    old = dispatcher.submit(request("old"), fleet.now, arrived_at=fleet.now - 50.0)
+    assert isinstance(old, Queued)
+    assert old.ticket.deadline == fleet.now - 50.0 + 60.0 + HOLD_MARGIN_S / 2
+    dispatcher.withdraw(old.ticket, fleet.now)
     names = [ticket.request.id for ticket in dispatcher.queue]
     assert names == ["continued", "a", "b", "late", "c"]
     assert not dispatcher.faults(fleet.now)

@@ -7,6 +7,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -85,6 +86,9 @@ class Loss(NamedTuple):
     """Whether each Envoy knows both members."""
     is_of_leader: bool = False
     """Whether the machine that leads is lost."""
+    keeps_order: bool = True
+    """Whether nobody is overtaken. Envoy notices that a machine is frozen by its health checks, and
+    the other one may have assigned slots by then."""
 
 
 def losses_of(role: str, through: str) -> list[Loss]:
@@ -111,7 +115,9 @@ LOSSES = [
     *losses_of("standby", "leader"),
     losses_of("standby", "both")[0]._replace(name="standby, shared", is_shared=True),
     *(
-        each._replace(name=f"shared {each.name}", is_shared=True)
+        each._replace(
+            name=f"shared {each.name}", is_shared=True, keeps_order="SIGSTOP" not in each.name
+        )
         for each in losses_of("leader", "both")
     ),
 ]
@@ -130,7 +136,8 @@ async def restore(stack: Clustered, loss: Loss, lost: str) -> None:
             await member.restart_picker()
         else:
             for pid in await stack.all_pids(name):
-                os.kill(pid, signal.SIGCONT)
+                with suppress(ProcessLookupError):  # one that goes on may end another one
+                    os.kill(pid, signal.SIGCONT)
     await stack.until_complete(2)
     await stack.until_served()
     await stack.until_calm()
@@ -160,4 +167,5 @@ async def test_ten_runs_of_each_loss(tmp_path: Path, loss: Loss) -> None:
             assert await stack.leader() == (other if loss.is_of_leader else leader)
     text = f"over {over}, blind {blind}, overtaken {overtaken}, refused {refused}"
     print(f"\n{loss.name}: {text}, waits {[round(each, 1) for each in waits]}")  # noqa: T201 - it is what it is for
-    assert not any(over) and not any(blind) and not any(refused) and not any(overtaken)
+    assert not any(over) and not any(blind) and not any(refused)
+    assert not any(overtaken) or not loss.keeps_order

@@ -293,6 +293,7 @@ class Supervisor:
         """Another spare has started. It listens before the one that leaves ends."""
         if self._outdated in self._table.spares() and self._cluster is not None:
             spare.order("stand_by", term=self._cluster.term())
+            self._report_to(spare)
             asyncio.get_running_loop().call_later(CHECK_S, self._end_spare, self._outdated)
 
     def _end_spare(self, spare: Member) -> None:
@@ -378,6 +379,9 @@ class Supervisor:
             if self._cluster.leader() is not None:
                 core.order("stand_by", term=term)
         self._published_at = time.monotonic()
+        self._report_to(core)
+
+    def _report_to(self, core: Member) -> None:
         core.order(
             "processes",
             fronts=self._fronts_wanted,

@@ -57,7 +57,10 @@ class ReturningRequests:
         self._awaited_until = self._pause_until = 0.0
         self._silent: dict[str, float] = {}
         """The fronts that stand still, and since when that is known."""
-        self._late_since = self._late_until = 0.0
+        self._lost_at = -inf
+        """When a front, or a leader with its fronts, was lost last."""
+        self._late_since = 0.0
+        """When the first of its requests may have arrived."""
         self._is_taking_over = False
         self._is_checking = False
         self.claimed = 0
@@ -82,19 +85,18 @@ class ReturningRequests:
         now = self._clock()
         silent_at = self._silent.pop(front, None)
         since = (now if silent_at is None else silent_at) - EARLIER_S
-        self._late_since = since if now > self._late_until else min(since, self._late_since)
-        self._late_until = now + LATE_S
+        self._late_since = min(since, self._late_since) if self._is_just_lost(now) else since
+        self._lost_at = now
         if silent_at is not None:
             self._awaits_unknown = True
-            self._awaited_until, self._pause_until = now + RETURN_S, now + PAUSE_S
+            self._expect(now)
         if silent_at is not None or self._places:
             self._wait()
 
     def leader_lost(self) -> None:
         """A leader on another machine is gone, with its fronts: Envoy has opened their streams
         again here. Nothing is known of them, however long they were queued."""
-        now = self._clock()
-        self._late_since, self._late_until = -inf, now + LATE_S
+        self._lost_at, self._late_since = self._clock(), -inf
 
     # Requests
 
@@ -107,7 +109,7 @@ class ReturningRequests:
             self._places.popitem(last=False)
         if comes_back:
             self._awaited.add(request_id)
-            self._awaited_until, self._pause_until = now + RETURN_S, now + PAUSE_S
+            self._expect(now)
             self._wait()
 
     def claim(self, message: bytes) -> Place | float | None:
@@ -117,7 +119,7 @@ class ReturningRequests:
         now = self._clock()
         while self._places and next(iter(self._places.values()))[1] < now:
             self._places.popitem(last=False)
-        is_late = bool(self._silent) or now < self._late_until
+        is_late = bool(self._silent) or self._is_just_lost(now)
         if not self._places and not is_late:
             return None
         try:
@@ -133,12 +135,12 @@ class ReturningRequests:
         if arrived is None:
             return None
         arrived_at = now - (self._wall_clock() - arrived)
-        came_elsewhere_before = now - MOMENT_S if self._silent else self._late_until - LATE_S
+        came_elsewhere_before = now - MOMENT_S if self._silent else self._lost_at
         if arrived_at >= came_elsewhere_before:
             return None
         self.late += 1
         self._pause_until = now + PAUSE_S
-        return max(arrived_at, self._earliest())
+        return max(arrived_at, self._earliest(now))
 
     def claim_by(self, request_id: str, move: Callable[[str, Place], bool]) -> None:
         """Let a request whose stream was opened again before the loss was noticed be moved to the
@@ -153,14 +155,17 @@ class ReturningRequests:
         self._awaited.discard(request_id)
         self._pause_until = self._clock() + PAUSE_S
 
-    def _earliest(self) -> float:
+    def _expect(self, now: float) -> None:
+        """Requests of a lost front come back at once."""
+        self._awaited_until, self._pause_until = now + RETURN_S, now + PAUSE_S
+
+    def _is_just_lost(self, now: float) -> bool:
+        return now < self._lost_at + LATE_S
+
+    def _earliest(self, now: float) -> float:
         """Before this no request can have come to a front that is silent or lost now."""
         silent_since = min(self._silent.values(), default=inf) - EARLIER_S
-        return (
-            silent_since
-            if self._late_until <= self._clock()
-            else min(silent_since, self._late_since)
-        )
+        return min(silent_since, self._late_since) if self._is_just_lost(now) else silent_since
 
     # The dispatcher
 

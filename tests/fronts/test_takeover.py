@@ -34,6 +34,15 @@ async def until_sent(call: HandCall) -> None:
     await eventually(lambda: sent_to(call) is not None)
 
 
+async def two_fronts(core: FakeCore) -> tuple[FakeFront, FakeFront]:
+    """Two that follow a core, which begins to lead."""
+    front, other = FakeFront("a"), FakeFront("b")
+    await front.follow(core)
+    await other.follow(core)
+    core.lead()
+    return front, other
+
+
 def is_queued(core: FakeCore, call: CoreCall) -> bool:
     return call.handler is not None and core.continuer.place_of(state_at(core, call)) is not None
 
@@ -315,10 +324,8 @@ async def test_a_lease_at_an_unknown_endpoint_is_left_to_the_scrapes() -> None:
 
 async def test_the_place_of_a_request_outlives_its_front() -> None:
     """Envoy opens its stream at another front; in between a slot stays with those before it."""
-    front, other, core = FakeFront("a"), FakeFront("b"), FakeCore(1)
-    await front.follow(core)
-    await other.follow(core)
-    core.lead()
+    core = FakeCore(1)
+    front, other = await two_fronts(core)
     running = other.ask("running")
     await eventually(lambda: sent_to(running))
     lost = front.ask("first")
@@ -339,10 +346,8 @@ async def test_the_place_of_a_request_outlives_its_front() -> None:
 async def test_envoy_may_be_faster_than_the_news_that_a_front_is_lost() -> None:
     """What it has opened again by then gets its place when the loss is noticed, also for the next
     core."""
-    front, other, core = FakeFront("a"), FakeFront("b"), FakeCore(1)
-    await front.follow(core)
-    await other.follow(core)
-    core.lead()
+    core = FakeCore(1)
+    front, other = await two_fronts(core)
     running = other.ask("running")
     await until_sent(running)
     lost = front.ask("first")
@@ -370,10 +375,8 @@ async def test_envoy_may_be_faster_than_the_news_that_a_front_is_lost() -> None:
 
 
 async def test_many_get_back_their_places_in_whatever_order_they_come() -> None:
-    front, other, core = FakeFront("a"), FakeFront("b"), FakeCore(1, queue_max_requests=MANY)
-    await front.follow(core)
-    await other.follow(core)
-    core.lead()
+    core = FakeCore(1, queue_max_requests=MANY)
+    front, other = await two_fronts(core)
     await until_sent(other.ask("running"))
     names = [f"q{number}" for number in range(MANY)]
     for name in names:
@@ -392,10 +395,8 @@ MANY = 1000
 
 
 async def test_a_request_that_may_not_have_its_place_any_more_is_refused() -> None:
-    front, other, core = FakeFront("a"), FakeFront("b"), FakeCore(1)
-    await front.follow(core)
-    await other.follow(core)
-    core.lead()
+    core = FakeCore(1)
+    front, other = await two_fronts(core)
     await until_sent(other.ask("running"))
     await until_held(front.ask("first"))
     again = other.ask("first")
@@ -409,10 +410,8 @@ async def test_a_request_that_may_not_have_its_place_any_more_is_refused() -> No
 
 
 async def test_a_front_that_stands_still_holds_the_queue_until_it_goes_on_or_is_lost() -> None:
-    front, other, core = FakeFront("a"), FakeFront("b"), FakeCore(1)
-    await front.follow(core)
-    await other.follow(core)
-    core.lead()
+    core = FakeCore(1)
+    front, other = await two_fronts(core)
     core.calls.silence("unknown", is_silent=True)
     for ends in ("goes on", "is lost"):
         core.calls.silence("a", is_silent=True)
@@ -432,10 +431,8 @@ async def test_a_front_that_stands_still_holds_the_queue_until_it_goes_on_or_is_
 
 async def test_slots_wait_for_those_that_come_back_from_a_lost_front() -> None:
     """New requests do not pass them, and who has left is not waited for for long."""
-    front, other, core = FakeFront("a"), FakeFront("b"), FakeCore(1)
-    await front.follow(core)
-    await other.follow(core)
-    core.lead()
+    core = FakeCore(1)
+    front, other = await two_fronts(core)
     running = other.ask("running")
     await eventually(lambda: sent_to(running))
     lost = []

@@ -16,6 +16,14 @@ from tests.fakes import envoy_messages as envoy
 from tests.fakes.continued import Continued
 from tests.fakes.envoy_stream import eventually
 
+FRONT = "front-1"
+
+
+def serve(there: Continued, name: str) -> None:
+    """End the response of a request that runs."""
+    answer = envoy.response_headers(body_bytes=10, served=str(there.fleet.addresses[0]))
+    there.streams[name].receive(answer.SerializeToString())
+
 
 async def test_a_place_is_kept_for_a_while_and_given_back_once() -> None:
     there = Continued()
@@ -49,22 +57,12 @@ async def test_a_slot_waits_for_those_that_come_back_but_not_for_long() -> None:
     for name in ("running", "first", "second"):
         there.ask(name)
     there.lose("first")
-    answer = envoy.response_headers(body_bytes=10, served=str(there.fleet.addresses[0]))
-    there.streams["running"].receive(answer.SerializeToString())
+    serve(there, "running")
     there.continuer.assign()
     await asyncio.sleep(0)
     assert there.queued() == ["second"], "the slot is held for the first one"
     there.fleet.now += PAUSE_S + 0.1
     await eventually(lambda: there.queued() == [])
-
-
-FRONT = "front-1"
-
-
-def serve(there: Continued, name: str) -> None:
-    """End the response of a request that runs."""
-    answer = envoy.response_headers(body_bytes=10, served=str(there.fleet.addresses[0]))
-    there.streams[name].receive(answer.SerializeToString())
 
 
 async def test_no_slot_is_assigned_while_a_front_stands_still() -> None:

@@ -1,8 +1,7 @@
 """Accepts Envoys' connections and gives each to the front with the fewest.
 
-One that stands still gets none while there is another. None is lost
-with a front that has not accepted it. While there is no front, connections wait in the
-kernel.
+One that stands still gets none while there is another. None is lost with a front that has not
+accepted it. While there is no front, connections wait in the kernel.
 """
 
 import asyncio

@@ -26,7 +26,7 @@ from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.objective import Objective
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason, Rejected
-from extproc.core.request import HOLD_MARGIN_S, Request
+from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked, Queued, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeSnapshot
@@ -499,7 +499,7 @@ class Exchange:
                     return
         outcome = (
             self._dispatcher.submit(
-                request, now, may_queue=full is None, arrived_at=self._arrival(request, now)
+                request, now, may_queue=full is None, arrived_at=self.arrived_at
             )
             if self.place is None
             else self._dispatcher.place(request, self.place, now)
@@ -514,14 +514,6 @@ class Exchange:
             self._reject_over_limit(full)
         else:
             self.settle(outcome)
-
-    def _arrival(self, request: Request, now: float) -> float | None:
-        """When it arrived, if that is not now. Envoy gives up a request that is older than its time
-        in the queue: one that seems to be has an Envoy with a wrong clock."""
-        arrived_at = self.arrived_at
-        if arrived_at is None or now - arrived_at > request.timeout_s + HOLD_MARGIN_S:
-            return None
-        return arrived_at
 
     def _limited_request(self) -> LimitedRequest | None:
         """The request as the limits of its client see it, if it has any."""

@@ -23,7 +23,7 @@ from extproc.core.objective import Objective
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason
-from extproc.core.request import Request
+from extproc.core.request import HOLD_MARGIN_S, Request
 from extproc.core.resolved_request import ResolvedRequest
 from extproc.core.scheduler.blame import blame, conclude, credit
 from extproc.core.scheduler.context_fit import fit_context
@@ -59,8 +59,11 @@ class Dispatcher(Introspection):
         """Decide on a new request. A `Queued` one ends in a `Settled` event or by `withdraw`.
 
         Without `may_queue` it is rejected as rate-limited where it would be queued. One that is
-        heard of late is queued as if it had been submitted at `arrived_at`.
+        heard of late is queued as if it had been submitted at `arrived_at`, by Envoy's clock, which
+        is wrong if Envoy would have given it up since.
         """
+        if arrived_at is not None and now - arrived_at > request.timeout_s + HOLD_MARGIN_S:
+            arrived_at = None
         with self._call:
             if self._is_closed:
                 return self._allocator.rejected(Reason.SHUTTING_DOWN, 0.0)

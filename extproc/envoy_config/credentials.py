@@ -6,11 +6,6 @@ it has none. What the client sent is remembered before, since tries share their 
 """
 
 from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutation
-from envoy_data_plane.envoy.config.core.v3 import (
-    HeaderValue,
-    HeaderValueOption,
-    HeaderValueOptionHeaderAppendAction,
-)
 from envoy_data_plane.envoy.extensions.filters.http.header_to_metadata.v3 import (
     Config,
     ConfigKeyValuePair,
@@ -20,7 +15,7 @@ from envoy_data_plane.envoy.extensions.filters.http.header_to_metadata.v3 import
 from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import HttpFilter
 
 from extproc.envoy_config import names
-from extproc.envoy_config.messages import typed
+from extproc.envoy_config.messages import set_header, typed
 
 AUTHORIZATION = "authorization"
 REMEMBERED = "client_authorization"
@@ -44,16 +39,11 @@ def authorization_steps() -> list[HeaderMutation]:
     namespace = names.COXSWAIN_NAMESPACE
     return [
         HeaderMutation(remove=AUTHORIZATION),
-        _set(f"%DYNAMIC_METADATA({namespace}:{REMEMBERED})%"),
-        _set(f"%UPSTREAM_METADATA({namespace}:{names.SERVER_AUTHORIZATION})%"),
+        *(
+            HeaderMutation(append=set_header(AUTHORIZATION, value))
+            for value in (
+                f"%DYNAMIC_METADATA({namespace}:{REMEMBERED})%",
+                f"%UPSTREAM_METADATA({namespace}:{names.SERVER_AUTHORIZATION})%",
+            )
+        ),
     ]
-
-
-def _set(value: str) -> HeaderMutation:
-    """An empty value leaves the header as it is."""
-    return HeaderMutation(
-        append=HeaderValueOption(
-            header=HeaderValue(key=AUTHORIZATION, value=value),
-            append_action=HeaderValueOptionHeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD,
-        )
-    )

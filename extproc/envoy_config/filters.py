@@ -28,7 +28,7 @@ from envoy_data_plane.envoy.type.v3 import HttpStatus, StatusCode
 from extproc.envoy_config import names
 from extproc.envoy_config.broken_framing import unless_malformed
 from extproc.envoy_config.credentials import authorization_steps, memory_of_authorization
-from extproc.envoy_config.messages import grpc_service, seconds, typed
+from extproc.envoy_config.messages import grpc_service, seconds, set_header, typed
 from extproc.envoy_config.options import EnvoyOptions, Mode
 from extproc.transport.patience import LONG, PATIENCE
 
@@ -83,10 +83,8 @@ RESPONSE_ATTRIBUTES = [
 ]
 """The attributes that the picker gets with the response headers: serving host, attempts, details.
 """
-ARRIVAL_ATTRIBUTES = ["request.time"]
-"""With fronts: the place of a request that comes again from one that stood still follows from it.
-"""
-
+ARRIVAL = "%START_TIME(%s.%6f)%"
+"""Envoy's own time of a request's arrival, in the form that the picker reads."""
 
 REOPENINGS = 5
 """How often a stream is opened again, over about half a second: a front is replaced in less, and
@@ -134,7 +132,7 @@ def _processor(options: EnvoyOptions) -> ExternalProcessor:
             allowed_headers=ListStringMatcher(
                 patterns=[
                     StringMatcher(exact=name)
-                    for name in dict.fromkeys((*REQUEST_HEADERS, *RESPONSE_HEADERS))
+                    for name in dict.fromkeys((*_request_headers(options), *RESPONSE_HEADERS))
                 ]
             )
         ),
@@ -144,9 +142,12 @@ def _processor(options: EnvoyOptions) -> ExternalProcessor:
             ),
             receiving_namespaces=MetadataOptionsMetadataNamespaces(untyped=[names.LB_NAMESPACE]),
         ),
-        request_attributes=ARRIVAL_ATTRIBUTES if options.has_fronts else [],
         response_attributes=RESPONSE_ATTRIBUTES,
     )
+
+
+def _request_headers(options: EnvoyOptions) -> tuple[str, ...]:
+    return (*REQUEST_HEADERS, names.ARRIVED_AT) if options.has_fronts else REQUEST_HEADERS
 
 
 def _picker_service(options: EnvoyOptions) -> GrpcService:
@@ -206,14 +207,30 @@ def router() -> HttpFilter:
 
 def first_filters(options: EnvoyOptions) -> list[HttpFilter]:
     """The filters before the picker: storage of the client's key, unless that is for the picker
-    alone."""
+    alone, and with fronts the time of arrival."""
     is_kept = options.keeps_authorization and not options.checks_clients
-    return [memory_of_authorization()] if is_kept else []
+    found = [memory_of_authorization()] if is_kept else []
+    return [*found, _arrival()] if options.has_fronts else found
+
+
+def _arrival() -> HttpFilter:
+    """Write into each request when it arrived, over what its client may have written there.
+
+    The attribute `request.time` would say the same, but Envoy evaluates an expression for it,
+    which costs many times as much. It is on for the route to the servers alone.
+    """
+    step = HeaderMutationStep(append=set_header(names.ARRIVED_AT, ARRIVAL))
+    return HttpFilter(
+        name=names.ARRIVAL_FILTER,
+        disabled=True,
+        typed_config=typed(HeaderMutation(mutations=Mutations(request_mutations=[step]))),
+    )
 
 
 def last_filters(options: EnvoyOptions) -> list[HttpFilter]:
     """The filters after the selection of the server: removed headers, and servers' keys."""
-    steps = [HeaderMutationStep(remove=name) for name in (names.DESTINATION, *CONTROL_HEADERS)]
+    ours = (names.DESTINATION, names.ARRIVED_AT, *CONTROL_HEADERS)
+    steps = [HeaderMutationStep(remove=name) for name in ours]
     if options.injects_keys:
         steps += authorization_steps()
     forget = Mutations(request_mutations=steps)

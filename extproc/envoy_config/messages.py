@@ -9,6 +9,8 @@ from envoy_data_plane.envoy.config.core.v3 import (
     GrpcService,
     GrpcServiceEnvoyGrpc,
     HeaderValue,
+    HeaderValueOption,
+    HeaderValueOptionHeaderAppendAction,
     RetryPolicy,
     SocketAddress,
     TypedExtensionConfig,
@@ -39,6 +41,14 @@ def typed(message: betterproto2.Message) -> Any:
 def extension(name: str, message: betterproto2.Message) -> TypedExtensionConfig:
     """A named extension with its configuration."""
     return TypedExtensionConfig(name=name, typed_config=typed(message))
+
+
+def set_header(key: str, value: str) -> HeaderValueOption:
+    """Write a header in place of what is there. An empty one changes nothing."""
+    return HeaderValueOption(
+        header=HeaderValue(key=key, value=value),
+        append_action=HeaderValueOptionHeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD,
+    )
 
 
 def grpc_service(

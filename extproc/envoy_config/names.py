@@ -32,6 +32,10 @@ ABILITIES: Final = "x-coxswain-abilities"
 it sends servers their keys. The picker withholds servers that need more."""
 KEYS: Final = "keys"
 
+ARRIVED_AT: Final = "x-coxswain-arrived-at"
+"""A request header of Envoy's own, with fronts: when the request arrived, in seconds since 1970.
+The place of a request that comes again from a front that stood still follows from it."""
+
 CLIENT: Final = "x-coxswain-client"
 """The client's name in the keys file."""
 
@@ -46,6 +50,7 @@ UNSUPPORTED_HTTP: Final = "unsupported-http"
 USAGE: Final = "x-coxswain-usage"
 """With each stream of the usage filter: the picker's exchange whose response it carries."""
 
+ARRIVAL_FILTER: Final = "coxswain.arrival"
 USAGE_FILTER: Final = "coxswain.usage"
 EXT_PROC_FILTER: Final = "envoy.filters.http.ext_proc"
 EXT_PROC_SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"

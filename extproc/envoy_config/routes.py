@@ -4,12 +4,8 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from envoy_data_plane.envoy.config.core.v3 import (
-    DataSource,
-    HeaderValue,
-    HeaderValueOption,
-    HeaderValueOptionHeaderAppendAction,
-)
+import betterproto2
+from envoy_data_plane.envoy.config.core.v3 import DataSource
 from envoy_data_plane.envoy.config.route.v3 import (
     DirectResponseAction,
     FilterConfig,
@@ -27,11 +23,12 @@ from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
     ExtProcOverrides,
     ExtProcPerRoute,
 )
+from envoy_data_plane.envoy.extensions.filters.http.header_mutation.v3 import HeaderMutationPerRoute
 from envoy_data_plane.envoy.extensions.retry.host.previous_hosts.v3 import PreviousHostsPredicate
 from envoy_data_plane.envoy.type.matcher.v3 import RegexMatcher, StringMatcher
 
 from extproc.envoy_config import names
-from extproc.envoy_config.messages import NEVER, seconds, typed
+from extproc.envoy_config.messages import NEVER, seconds, set_header, typed
 from extproc.envoy_config.options import EnvoyOptions
 from extproc.envoy_config.path_patterns import blocked_patterns, open_patterns
 from extproc.security.api_paths import CLOSED, OPEN_PATHS
@@ -149,8 +146,8 @@ def _rejection(name: str, match: RouteMatch) -> Route:
             status=FORBIDDEN, body=DataSource(inline_string=_rejection_body())
         ),
         response_headers_to_add=[
-            _header("content-type", "application/json"),
-            _header(names.REASON, names.BLOCKED_PATH),
+            set_header("content-type", "application/json"),
+            set_header(names.REASON, names.BLOCKED_PATH),
         ],
     )
 
@@ -158,13 +155,6 @@ def _rejection(name: str, match: RouteMatch) -> Route:
 def _rejection_body() -> str:
     error = {"message": CLOSED, "type": "permission_error", "code": names.BLOCKED_PATH}
     return json.dumps({"error": error}, separators=(",", ":"))
-
-
-def _header(key: str, value: str) -> HeaderValueOption:
-    return HeaderValueOption(
-        header=HeaderValue(key=key, value=value),
-        append_action=HeaderValueOptionHeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD,
-    )
 
 
 def _server_route(options: EnvoyOptions) -> Route:
@@ -182,16 +172,19 @@ def _server_route(options: EnvoyOptions) -> Route:
         request_body_buffer_limit=options.body_buffer_bytes,
         # Only here is the picker asked; the filter itself is off by default.
         typed_per_filter_config={
-            name: typed(FilterConfig(config=typed(ExtProcPerRoute(overrides=ExtProcOverrides()))))
-            for name in _filters_of_servers(options)
+            name: typed(FilterConfig(config=typed(nothing)))
+            for name, nothing in _filters_of_servers(options)
         },
     )
 
 
-def _filters_of_servers(options: EnvoyOptions) -> Iterator[str]:
-    yield names.EXT_PROC_FILTER
+def _filters_of_servers(options: EnvoyOptions) -> Iterator[tuple[str, betterproto2.Message]]:
+    """The filters that are on for this route alone, with what it sets in them: nothing."""
+    yield names.EXT_PROC_FILTER, ExtProcPerRoute(overrides=ExtProcOverrides())
     if options.has_usage_filter:
-        yield names.USAGE_FILTER
+        yield names.USAGE_FILTER, ExtProcPerRoute(overrides=ExtProcOverrides())
+    if options.has_fronts:
+        yield names.ARRIVAL_FILTER, HeaderMutationPerRoute()
 
 
 def _next_member(options: EnvoyOptions) -> RetryPolicy:

@@ -73,11 +73,12 @@ class ExchangeContinuer:
             self._left.append(ticket.request.id)
 
     def claim(self, handler: CallHandler, message: bytes) -> None:
-        found = self.returning.claim(message)
+        stream = _stream(handler)
+        found = self.returning.claim(message, says_arrival=is_patient(stream.metadata))
         if isinstance(found, Place):
-            _stream(handler).exchange.place = found
+            stream.exchange.place = found
         elif found is not None:
-            _stream(handler).exchange.arrived_at = found
+            stream.exchange.arrived_at = found
 
     def front_silent(self, front: str) -> None:
         self.returning.silent(front)

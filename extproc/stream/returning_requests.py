@@ -112,10 +112,11 @@ class ReturningRequests:
             self._expect(now)
             self._wait()
 
-    def claim(self, message: bytes) -> Place | float | None:
+    def claim(self, message: bytes, *, says_arrival: bool) -> Place | float | None:
         """The place that the request of a new stream had, or when it arrived if that was before a
         front was lost, by the monotonic clock; None for one that has just arrived. `message` is its
-        first."""
+        first. `says_arrival`: its Envoy has our configuration for fronts, which writes the time of
+        arrival; through any other, the client may have written it."""
         now = self._clock()
         while self._places and next(iter(self._places.values()))[1] < now:
             self._places.popitem(last=False)
@@ -131,7 +132,7 @@ class ReturningRequests:
         if place is not None:
             self._is_back(request_id)
             return place
-        arrived = codec.read_arrival(request) if is_late else None
+        arrived = codec.read_arrival(request) if is_late and says_arrival else None
         if arrived is None:
             return None
         arrived_at = now - (self._wall_clock() - arrived)

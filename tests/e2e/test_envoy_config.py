@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -179,13 +180,17 @@ async def test_with_the_picker_dead_other_paths_are_served_by_all_live_servers(
 
 
 async def test_a_client_cannot_steer(tmp_path: Path) -> None:
-    """Neither past a living picker, nor with none to ask; no control header reaches a server."""
-    async with rig(tmp_path) as it:
+    """Neither past a living picker, nor with none to ask; nor does it say when it arrived. No
+    control header reaches a server."""
+    async with rig(tmp_path, replace(PATIENT, has_fronts=True)) as it:
         forged = dict.fromkeys((names.DESTINATION, names.SUBSET), it.second.address)
         forged |= {names.SERVED: it.second.address, "x-envoy-max-retries": "9"}
-        forged |= dict.fromkeys(CONTROL_HEADERS, "7")
+        forged |= dict.fromkeys((names.ARRIVED_AT, *CONTROL_HEADERS), "7")
+        began = time.time()
         for _ in range(5):
             await it.client.post(COMPLETION, json={}, headers=forged)
+        assert len(it.picker.arrivals) == 5
+        assert all(began - 0.001 <= float(each) <= time.time() for each in it.picker.arrivals)
         assert len(it.first.reached) == 5 and not it.second.reached
 
         it.forget()
@@ -194,11 +199,12 @@ async def test_a_client_cannot_steer(tmp_path: Path) -> None:
         for _ in range(20):
             assert (await it.client.post(COMPLETION, json={}, headers=forged)).status_code == 200
         seen = [request.headers for server in it.servers for request in server.reached]
+        ours = {*CONTROL_HEADERS, names.ARRIVED_AT}
         assert not [
             name
             for headers in seen
             for name in headers
-            if name.startswith(("x-gateway-", "x-envoy-max")) or name in CONTROL_HEADERS
+            if name.startswith(("x-gateway-", "x-envoy-max")) or name in ours
         ]
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import yaml
+
 from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.filters import (
-    ARRIVAL_ATTRIBUTES,
     CONTROL_HEADERS,
     REQUEST_HEADERS,
     RESPONSE_HEADERS,
 )
+from extproc.envoy_config.names import ARRIVAL_FILTER
 from extproc.envoy_config.options import EnvoyOptions
 from extproc.stream.envoy import codec
-from extproc.stream.envoy.codec.names import ARRIVAL
+from extproc.stream.envoy.codec.names import ARRIVED_AT
 from extproc.transport.patience import LONG, PATIENCE
 
 
@@ -32,8 +34,22 @@ def test_with_fronts_a_stream_is_opened_again_and_nothing_asks_for_patience() ->
 
 
 def test_with_fronts_envoy_says_when_a_request_arrived() -> None:
-    [attribute] = ARRIVAL_ATTRIBUTES
-    assert attribute == ARRIVAL
+    """In a header that is written over the client's, on the route to the servers alone, sent to
+    the picker, and removed before the server."""
     text = bootstrap(EnvoyOptions(has_fronts=True))
-    assert attribute in text[text.index("request_attributes:") :].split("response_attributes")[0]
-    assert attribute not in bootstrap(EnvoyOptions())
+    tree = yaml.safe_load(text)["static_resources"]
+    [listener] = tree["listeners"]
+    manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
+    [arrival] = [each for each in manager["http_filters"] if each["name"] == ARRIVAL_FILTER]
+    assert arrival["disabled"]
+    [step] = arrival["typed_config"]["mutations"]["request_mutations"]
+    assert step["append"]["append_action"] == "OVERWRITE_IF_EXISTS_OR_ADD"
+    assert step["append"]["header"]["key"] == ARRIVED_AT
+    [host] = manager["route_config"]["virtual_hosts"]
+    on_routes = [each["name"] for each in host["routes"] if ARRIVAL_FILTER in str(each)]
+    assert on_routes == ["llama"]
+    assert f"remove: {ARRIVED_AT}" in bootstrap(EnvoyOptions(serves_cluster=False))
+    for is_sent in (True, False):
+        found = bootstrap(EnvoyOptions(has_fronts=is_sent))
+        assert (f"exact: {ARRIVED_AT}" in found) is is_sent
+    assert ARRIVAL_FILTER not in bootstrap(EnvoyOptions())

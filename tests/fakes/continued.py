@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.exchange_continuer import ExchangeContinuer
 from extproc.stream.held_state import HeldState
@@ -19,7 +17,7 @@ SINCE_1970_S = 1.7e9
 
 def wall_time(now: float) -> str:
     """A time of the monotonic clock, as Envoy writes it."""
-    return datetime.fromtimestamp(now + SINCE_1970_S, UTC).isoformat()
+    return f"{now + SINCE_1970_S:.6f}"
 
 
 class Continued:
@@ -36,18 +34,20 @@ class Continued:
         )
         self.streams: dict[str, RunningStream] = {}
 
-    def begin(self, name: str) -> RunningStream:
-        """A call whose request is not read yet; its Envoy is patient."""
+    def begin(self, name: str, *, is_patient: bool = True) -> RunningStream:
+        """A call whose request is not read yet; its Envoy has the configuration for fronts."""
         call = HandCall()
-        call.metadata = ((PATIENCE, LONG),)
+        call.metadata = ((PATIENCE, LONG),) if is_patient else ()
         stream = self.continuer.begin(call, name, self.fleet.now)
         assert isinstance(stream, RunningStream)
         self.streams[name] = stream
         return stream
 
-    def ask(self, name: str, arrived_at: float | str | None = None) -> RunningStream:
+    def ask(
+        self, name: str, arrived_at: float | str | None = None, *, is_patient: bool = True
+    ) -> RunningStream:
         """`arrived_at` is what Envoy says, by the monotonic clock."""
-        stream = self.begin(name)
+        stream = self.begin(name, is_patient=is_patient)
         request = envoy.request_headers(x_request_id=name)
         if arrived_at is not None:
             text = arrived_at if isinstance(arrived_at, str) else wall_time(arrived_at)

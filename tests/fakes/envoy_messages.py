@@ -42,10 +42,8 @@ def request_headers(
 
 
 def set_arrival(request: pb.ProcessingRequest, text: str) -> None:
-    """The attribute that Envoy sends with the first message, if it has several fronts."""
-    attributes = Struct()
-    attributes["request.time"] = text
-    request.attributes[FILTER] = attributes.SerializeToString()
+    """The header that Envoy writes into a request, if it has several fronts."""
+    header_map(request.request_headers, {"x-coxswain-arrived-at": text})
 
 
 def with_body(request: pb.ProcessingRequest, *, is_duplex: bool = False) -> pb.ProcessingRequest:

@@ -37,6 +37,8 @@ class FixedPicker:
     hangs: bool = False
     heard: list[tuple[str, Any]] = field(default_factory=list)
     something_heard: asyncio.Condition = field(default_factory=asyncio.Condition)
+    arrivals: list[str] = field(default_factory=list)
+    """What Envoy says of when each request arrived, if it says so."""
     port: int = 0
     server: grpc.aio.Server = field(default_factory=grpc.aio.server)
 
@@ -66,6 +68,9 @@ class FixedPicker:
                 if request.HasField("request_headers"):
                     headers = request.request_headers.headers.headers
                     path = next(h.raw_value for h in headers if h.key == ":path").decode()
+                    self.arrivals += [
+                        h.raw_value.decode() for h in headers if h.key == names.ARRIVED_AT
+                    ]
                     await self._hear("headers", path)
                     if not self.hangs:
                         await context.write(self._hold() if self.holds else self._choice())

@@ -20,7 +20,7 @@ from extproc.stream.exchange_id import new_id
 from extproc.stream.held_state import FINAL, OVER, QUEUED
 from extproc.stream.servicer import PROCESS
 from extproc.transport import ServiceTable
-from extproc.transport.patience import is_patient
+from extproc.transport.patience import LONG, PATIENCE, is_patient
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.continued import SINCE_1970_S, wall_time
 from tests.fakes.envoy_stream import HandCall, Rig, eventually
@@ -150,10 +150,12 @@ class FakeFront:
 
     def ask(self, request_id: str, arrived_at: float | None = None, **headers: str) -> HandCall:
         """A request without a body; `arrived_at` is what Envoy says, by the core's clock."""
-        call = HandCall().open(self.table[PROCESS])
+        call = HandCall()
         request = envoy.request_headers(x_request_id=request_id, **headers)
         if arrived_at is not None:
+            call.metadata = ((PATIENCE, LONG),)
             envoy.set_arrival(request, wall_time(arrived_at))
+        call.open(self.table[PROCESS])
         call.say(request)
         return call
 

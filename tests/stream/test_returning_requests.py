@@ -169,6 +169,7 @@ async def test_envoys_word_counts_for_what_came_before_a_loss_alone() -> None:
     there.ask("in the future", arrived_at=lost_at + 900)
     there.ask("nothing said")
     there.ask("nonsense", arrived_at="tomorrow")
+    there.ask("a client's word", arrived_at=lost_at - 0.1, is_patient=False)
     there.ask("long ago", arrived_at=0.0)
     assert there.continuer.returning.late == 1
     [long_ago] = [each for each in there.fleet.dispatcher.queue if each.request.id == "long ago"]

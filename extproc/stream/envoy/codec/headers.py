@@ -1,7 +1,7 @@
 """Reads the headers and attributes in Envoy's messages."""
 
+import re
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -14,7 +14,7 @@ from extproc.pb import external_processor_pb2 as pb
 from extproc.security.known_keys import KnownKeys
 from extproc.stream.envoy.codec.names import (
     ADAPTER,
-    ARRIVAL,
+    ARRIVED_AT,
     CONTROL_HEADERS,
     CREDENTIALS,
     FAIRNESS_ID,
@@ -156,6 +156,8 @@ def _controlled(head: RequestHead, found: Mapping[str, str]) -> RequestHead:
     )
 
 
+_ARRIVED_AT: Final = frozenset({ARRIVED_AT})
+_TIME: Final = re.compile(r"\d{1,12}(\.\d{1,9})?", re.ASCII)
 _NOT_JSON: Final = ("multipart/", "audio/", "application/octet-stream")
 """With any other type the body may be JSON: llama-server ignores the content type."""
 _PLAIN: Final = ("", "identity")
@@ -187,14 +189,8 @@ def read_trace_parent(metadata: Iterable[tuple[str, str | bytes]]) -> str:
 def read_arrival(request: pb.ProcessingRequest) -> float | None:
     """When the request arrived at Envoy, in seconds since 1970 by Envoy's clock; None if that is
     not said."""
-    attributes = request.attributes.get(FILTER_ATTRIBUTES) if request.attributes else None
-    if attributes is None:
-        return None
-    try:
-        text = struct_pb2.Struct.FromString(attributes).fields[ARRIVAL].string_value
-        return datetime.fromisoformat(text).timestamp()
-    except (DecodeError, ValueError):
-        return None
+    text = _pick_out(request.request_headers.headers, _ARRIVED_AT).get(ARRIVED_AT, "")
+    return float(text) if _TIME.fullmatch(text) else None
 
 
 def read_response_head(request: pb.ProcessingRequest) -> ResponseHead:

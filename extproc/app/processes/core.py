@@ -1,7 +1,6 @@
 """A core: decides for all fronts once it leads, and waits as a spare until then."""
 
 import asyncio
-import gc
 import logging
 import signal
 import socket
@@ -10,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from extproc.admin.dependencies import ReloadError
+from extproc.app import collector
 from extproc.app.poller import start_poller
 from extproc.app.ports import DataPlaneServer
 from extproc.app.processes.child import Child, Identity
@@ -111,8 +111,7 @@ class Core:
         self._loop.add_signal_handler(signal.SIGTERM, self._child.report, "leaving")
         self._loop.add_signal_handler(signal.SIGHUP, self._spawn_reload)
         self._service.prepare()
-        gc.collect()
-        gc.freeze()  # what is here stays
+        collector.settle()
         self._child.report("started")
         try:
             return await self._end

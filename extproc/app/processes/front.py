@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
 import socket
@@ -12,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from extproc.app import collector
 from extproc.app.ports import http2_server
 from extproc.app.processes.child import Child, Identity
 from extproc.app.processes.leader_connection import connect_with_leader
@@ -120,8 +120,7 @@ class Front:
         await self._server.start()
         self._calls.start()
         self._loop.add_signal_handler(signal.SIGTERM, self._child.report, "leaving")
-        gc.collect()
-        gc.freeze()
+        collector.settle()
         self._child.report("started")
         await self._leaving.wait()
         self._health.set_ready(False)

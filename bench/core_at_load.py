@@ -168,7 +168,7 @@ class Cores:
                     Role.CORE,
                     name,
                     [*command, str(os.getpid())],
-                    os.environ,
+                    dict(os.environ),
                     self._heard,
                     lambda _: None,
                 )

@@ -3,7 +3,7 @@
 import asyncio
 import copy
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,7 @@ async def start_picker(
     admin: int | None = None,
     http: int | None = None,
     transport: str = "builtin",
+    environment: Mapping[str, str] | None = None,
 ) -> tuple[Child, int]:
     """Start Coxswain as people run it; returns it and its gRPC port."""
     port, any_admin, any_http = free_ports(3)
@@ -96,7 +97,9 @@ async def start_picker(
         yaml.safe_dump({"listen": listen, "endpoints": addresses, **(settings or {})})
     )
     child = await children.start(
-        f"picker-{port}", [sys.executable, "-m", "extproc.cli", "serve", "--config", config]
+        f"picker-{port}",
+        [sys.executable, "-m", "extproc.cli", "serve", "--config", config],
+        environment=environment,
     )
     await until_listening(child, port)
     return child, port

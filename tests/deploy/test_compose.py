@@ -276,6 +276,21 @@ def test_dockerfile_is_slim_checked_and_unprivileged() -> None:
         assert f"!{source.rstrip('/')}" in ignored, f"{source} is kept out by .dockerignore"
 
 
+def test_the_image_gives_memory_back_as_the_page_says() -> None:
+    """Its environment is the one that docs/operations.md has for systemd."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8").rpartition("FROM ")[2]
+    assert "libjemalloc2" in text
+    page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^Environment=(.+)$", page, re.MULTILINE)
+    variables = " ".join(lines).split()
+    assert [each.partition("=")[0] for each in variables] == [
+        "LD_PRELOAD",
+        "PYTHONMALLOC",
+        "MALLOC_CONF",
+    ]
+    assert all(each in text for each in variables)
+
+
 def test_what_the_dockerfile_copies_is_all_of_coxswain(tmp_path: Path) -> None:
     """Its own build step, given only the files that it copies, makes a wheel of the command and
     of every file that the code reads."""

@@ -62,6 +62,9 @@ class CoreCalls:
         """Of the fronts that are to be continued."""
         self.on_change: Callable[[], None] | None = None
         """Called when a front says hello or is lost."""
+        self.on_other_version: Callable[[str], None] | None = None
+        """Called with the name of a front that this core cannot understand."""
+        self._refused: set[str] = set()
         self.on_response: Callable[[Any], None] | None = None
         """Called with the counts of a response that a front has read."""
         self.progress = Progress()
@@ -148,8 +151,7 @@ class CoreCalls:
         if not front.has_greeted:
             hello, *batch = batch
             if hello[0] != frames.HELLO or hello[2] != frames.VERSION:
-                log.error("front %s speaks another version: restart all processes", link.name)
-                link.close()
+                self._refuse(link)
                 return
             front.has_greeted = True
             calls = [FrontCall(*each) for each in hello[4]]
@@ -170,6 +172,17 @@ class CoreCalls:
             return
         for frame in batch:
             self._hear(front, frame)
+
+    def _refuse(self, link: Link) -> None:
+        """A front of another version tries again and again: it is said once, and lost once."""
+        if link.name in self._refused:
+            del self.fronts[link]
+        else:
+            self._refused.add(link.name)
+            log.error("front %s is of another version of Coxswain and is not heard", link.name)
+        if self.on_other_version is not None:
+            self.on_other_version(link.name)
+        link.close()
 
     def _hear_adopted(self, front: FrontLink, batch: list[Frame]) -> list[Frame]:
         """Hear what is about leases that were continued; returns the rest."""

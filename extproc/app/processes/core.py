@@ -201,6 +201,7 @@ class Core:
             continuer = ExchangeContinuer(service.processor, service.dispatcher, time.monotonic)
             self._calls = CoreCalls(service.data_plane_table(), continuer, self._permission)
             self._calls.on_response = service.take_response
+            self._calls.on_other_version = self._report_version
             self._calls.progress.on_progress = self._child.progress
             if self._permission is not None:
                 self._tick()
@@ -213,6 +214,9 @@ class Core:
             self._standby = Standby(self._settings, self._own_page)
         self._standby.follow(term)
         self._follower.follow(term)
+
+    def _report_version(self, front: str) -> None:
+        self._child.report("other_version", front=front)
 
     def _use_hash_seed(self, seed: int) -> None:
         self._child.report("hash_seed", seed=seed)

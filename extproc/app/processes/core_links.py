@@ -68,6 +68,10 @@ class CoreLinks:
         if core is not None and (front.connections or not front.is_silent):
             core.order("silence", front=self._name_of(front), is_silent=front.is_silent)
 
+    def front_named(self, name: str) -> Member | None:
+        """The front of this machine that the core knows by this name."""
+        return next((each for each in self._table.fronts() if self._name_of(each) == name), None)
+
     def is_present(self, front: Member, number: int) -> bool:
         """Whether this is the number of a front's present link."""
         return front in self._table and front.link == number

@@ -209,6 +209,8 @@ class Supervisor:
                 if self._cluster is not None and member is self._table.core:
                     begins, ends = message["begins"], message["ends"]
                     self._cluster.intents.said(message["entries"], begins=begins, ends=ends)
+            case "other_version":
+                self._end_older(member, self._links.front_named(str(message["front"])))
             case "hash_seed":
                 self._use_hash_seed(member, int(message["seed"]))
             case "reloaded":
@@ -253,6 +255,18 @@ class Supervisor:
         else:
             member.is_leaving = True
             member.order("leave")
+        self._reconcile()
+
+    def _end_older(self, core: Member, front: Member | None) -> None:
+        """Another version was installed since one of them started, and they do not understand each
+        other. The older one ends, so that in the end all are of what is installed now."""
+        if self._is_stopping or front is None or core is not self._table.core:
+            return
+        older, newer = (front, core) if front.since < core.since else (core, front)
+        if older is core and self._table.started_spare() is None:
+            return  # the front tries again
+        log.warning("%s is replaced: %s is of a newer version", older.name, newer.name)
+        older.end_at_once()
         self._reconcile()
 
     def _ended(self, member: Member) -> None:

@@ -1,0 +1,63 @@
+"""Claims about extproc/fronts/core_calls.py: whom a core hears. What is continued is shown in
+tests/fronts/test_takeover.py."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from functools import partial
+from typing import cast
+
+import pytest
+
+from extproc.fronts import frames
+from extproc.fronts.frames import Frame
+from extproc.fronts.link import Link
+from tests.fakes.envoy_stream import eventually
+from tests.fakes.fronts import LINKS, FakeCore, FakeFront, sent_to
+
+
+class OtherVersion:
+    """A front of a version that this core does not know."""
+
+    def __init__(self) -> None:
+        self.is_lost = False
+
+    async def follow(self, core: FakeCore) -> None:
+        loop = asyncio.get_running_loop()
+        here, there = Link(self, loop), Link(core.calls, loop, "other")
+        LINKS.extend((here, there))
+        core.calls.attach(there)
+        for link, end in zip((here, there), socket.socketpair(), strict=True):
+            await loop.connect_accepted_socket(partial(cast, "asyncio.Protocol", link), end)
+        here.say((frames.HELLO, "other", frames.VERSION + 1, (), (), "more"))
+        await eventually(lambda: self.is_lost)
+
+    def heard(self, link: Link, batch: list[Frame]) -> None:
+        """Of what it is greeted with, it understands nothing."""
+
+    def lost(self, link: Link) -> None:
+        self.is_lost = True
+
+    def throttled(self, link: Link, is_throttled: bool) -> None:
+        """It says little."""
+
+
+async def test_a_front_of_another_version_is_not_heard_and_others_are(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It tries again and again: the log says so once, and the supervisor hears it each time."""
+    core, front = FakeCore(1), FakeFront("front")
+    reported: list[str] = []
+    core.calls.on_other_version = reported.append
+    await front.follow(core)
+    core.lead()
+    for _ in range(3):
+        await OtherVersion().follow(core)
+    assert reported == ["other"] * 3
+    assert [record.message for record in caplog.records if "another version" in record.message] == [
+        "front other is of another version of Coxswain and is not heard"
+    ]
+    await eventually(lambda: core.calls.greeted() == {"front"} and len(core.calls.fronts) == 1)
+    call = front.ask("served")
+    await eventually(lambda: sent_to(call))

@@ -24,7 +24,7 @@ FROM python:${PYTHON}
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin coxswain
 # Memory that a long queue took is given back: docs/decisions/0174.
 RUN apt-get update && apt-get install --yes --no-install-recommends libjemalloc2 \
-    && rm -rf /var/lib/apt/lists/*
+    && rm -rf /var/lib/apt/lists/* /var/cache/apt/*
 COPY --from=build /opt/coxswain /opt/coxswain
 ENV PATH=/opt/coxswain/bin:$PATH LD_PRELOAD=libjemalloc.so.2 PYTHONMALLOC=malloc \
     MALLOC_CONF=narenas:1,background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0

@@ -139,14 +139,14 @@ class Stack:
         await self.until(is_ready, f"there are not {count} ready endpoints")
 
     async def until(self, probe: Callable[[], Any], otherwise: str) -> None:
-        """Wait until the probe is true; an endpoint that does not answer is not."""
+        """Wait until the probe is true; one that does not answer, or not yet, is not."""
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 while True:
                     try:
                         if await probe():
                             return
-                    except httpx.TransportError:
+                    except httpx.HTTPError:
                         pass
                     await asyncio.sleep(0.2)
         except TimeoutError:
@@ -180,6 +180,6 @@ async def _has_result(client: httpx.AsyncClient, query: str) -> bool:
 
 
 async def _result(client: httpx.AsyncClient, query: str) -> list[Any]:
-    answer = (await client.get(QUERY, params={"query": query})).json()
-    found: list[Any] = answer["data"]["result"]
+    answer = await client.get(QUERY, params={"query": query})
+    found: list[Any] = answer.raise_for_status().json()["data"]["result"]
     return found

@@ -19,6 +19,8 @@ MODELS: Final = "http://127.0.0.1:10000/v1/models"
 STATUS: Final = "http://127.0.0.1:9090/status"
 QUERY: Final = "http://127.0.0.1:9091/api/v1/query"
 PROFILES: Final = ("--profile", "observability", "--profile", "cluster")
+MAPS: Final = "/proc/1/maps"
+"""The files in the memory of a container's process."""
 READY_TIMEOUT_S: Final = 120.0
 MORE_THAN_SLOTS: Final = 14
 FEWER_THAN_SLOTS: Final = 6
@@ -36,7 +38,12 @@ class Stack:
         await self.compose("up", "--detach", "--scale", f"llama={count}")
         await self._until_ready(count)
         await self.until(lambda: is_served(MODELS), "Envoy does not serve")
-        self.report(f"docker compose up --scale llama={count}: {count} endpoints are ready")
+        if "libjemalloc" not in await self.compose("exec", "-T", "coxswain", "cat", MAPS):
+            raise ImageTestError("the picker runs without jemalloc")
+        self.report(
+            f"docker compose up --scale llama={count}: {count} endpoints are ready, "
+            "and the picker runs with jemalloc"
+        )
 
     async def scale_up(self, count: int) -> None:
         """Add servers while more requests come than there are slots."""

@@ -236,8 +236,10 @@ async def _attempt(data: bytes) -> None:
     await Attempt(Reader(data)).run()
 
 
-LOOP = asyncio.new_event_loop()
-
-
 def check(data: bytes) -> None:
-    LOOP.run_until_complete(_attempt(data))
+    """In a loop of its own: what an input leaves to a timer is not for the next one."""
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(_attempt(data))
+    finally:
+        loop.close()

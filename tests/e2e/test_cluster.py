@@ -204,12 +204,9 @@ async def test_what_was_learned_is_at_the_machine_that_takes_over(tmp_path: Path
     async with clustered(tmp_path, settings={"routing": {}}, simulators=(2, 2, 2)) as stack:
         leader, other = await stack.leader(), await stack.other()
         standby = stack.members[other]
-        for prompt in PROMPTS:
-            answer = await standby.client.post(standby.url(CHAT), json=prompt)
-            assert answer.status_code == 200, answer.text
-        await stack.until_calm()
-        new_at = time.monotonic() + refresh_s(len(standby.servers))
         page = f"http://127.0.0.1:{standby.http_port}/readyz"
+        before: dict[tuple[int, str], float] = {}
+        new_at = 0.0
 
         async def has_heard() -> bool:
             """The leader speaks four times a second, of all that is new in such a small fleet. Its
@@ -218,9 +215,20 @@ async def test_what_was_learned_is_at_the_machine_that_takes_over(tmp_path: Path
             found = re.search(r"said ([0-9.]+) s ago what it learns", text)
             return found is not None and time.monotonic() - float(found[1]) > new_at
 
-        await until(has_heard)
-        before = await saved_s(stack, leader)
-        assert sum(value > 0.01 for value in before.values()) >= len(PROMPTS)
+        async def saves() -> bool:
+            """On a busy machine, what was learned from two requests of a server may be noise, and
+            more are needed."""
+            nonlocal before, new_at
+            for prompt in PROMPTS:
+                answer = await standby.client.post(standby.url(CHAT), json=prompt)
+                assert answer.status_code == 200, answer.text
+            await stack.until_calm()
+            new_at = time.monotonic() + refresh_s(len(standby.servers))
+            await until(has_heard)
+            before = await saved_s(stack, leader)
+            return sum(value > 0.01 for value in before.values()) >= len(PROMPTS)
+
+        await until(saves)
         await stack.strike_all(leader, signal.SIGKILL)
 
         async def has_taken_over() -> bool:

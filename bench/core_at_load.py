@@ -23,7 +23,7 @@ import yaml
 from google.protobuf.struct_pb2 import Struct
 
 from bench.process import cpu_seconds
-from bench.result import Row, at_least, at_most
+from bench.result import Row, at_least, at_most, none_of
 from extproc.app.processes.control import Message
 from extproc.app.processes.member import Member, Role
 from extproc.demo.port import LOOPBACK, free_ports
@@ -31,6 +31,7 @@ from extproc.fronts import frames
 from extproc.fronts.frames import Frame
 from extproc.fronts.link import Link
 from extproc.pb import external_processor_pb2 as pb
+from extproc.stream.envoy.codec.names import ARRIVED_AT, FILTER_ATTRIBUTES
 from extproc.stream.held_state import LEASED
 from extproc.stream.servicer import PROCESS
 from extproc.transport.patience import LONG, PATIENCE
@@ -58,7 +59,7 @@ def request_headers() -> bytes:
             "content-type": "application/json",
             "content-length": "94",
             "x-request-id": ID.decode(),
-            "x-coxswain-arrived-at": f"{time.time():.6f}",
+            ARRIVED_AT: f"{time.time():.6f}",
         },
     )
 
@@ -83,7 +84,7 @@ def _headers(kind: str, headers: dict[str, str], facts: Struct | None = None) ->
         added = getattr(message, kind).headers.headers.add()
         added.key, added.raw_value = key, value.encode()
     if facts is not None:
-        message.attributes["envoy.filters.http.ext_proc"] = facts.SerializeToString()
+        message.attributes[FILTER_ATTRIBUTES] = facts.SerializeToString()
     return message.SerializeToString()
 
 
@@ -251,10 +252,6 @@ async def measure_core(folder: Path, server: int, say: Callable[[str], None]) ->
         at_most("CPU time per exchange, a core that is kept busy", median(used_us), 40, " us"),
         at_least("exchanges/s of a core that is kept busy", median(rates), 20_000),
         Row(what="its share of a processor", value=f"{100 * median(shares):.0f} %"),
-        _none("its failed exchanges", failed),
-        _none("its exchanges that it did not count", missing),
+        none_of("its failed exchanges", failed),
+        none_of("its exchanges that it did not count", missing),
     ]
-
-
-def _none(what: str, count: int) -> Row:
-    return Row(what=what, value=str(count), target="0", is_met=count == 0)

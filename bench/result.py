@@ -35,3 +35,8 @@ def at_most(what: str, number: float, bound: float, unit: str = "") -> Row:
         target=f"<= {bound:g}{unit}",
         is_met=number <= bound,
     )
+
+
+def none_of(what: str, count: int) -> Row:
+    """A number of things that must not happen."""
+    return Row(what=what, value=str(count), target="0", is_met=count == 0)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from bench import held
 from extproc.cli import main
 from extproc.settings import load_settings
 from rigs.image.cluster import up_command
@@ -289,6 +290,7 @@ def test_the_image_gives_memory_back_as_the_page_says() -> None:
         "MALLOC_CONF",
     ]
     assert all(each in text for each in variables)
+    assert variables == [f"{name}={value}" for name, value in held.JEMALLOC.items()]
 
 
 def test_what_the_dockerfile_copies_is_all_of_coxswain(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import cast
 from extproc.core.address import Address
 from extproc.fronts.core_calls import CoreCalls
 from extproc.fronts.front_calls import FrontCalls, FrontOptions
-from extproc.fronts.link import Link
+from extproc.fronts.link import Link, LinkOwner
 from extproc.fronts.network_frames import NetworkCodec
 from extproc.fronts.permission import Permission
 from extproc.stream.envoy import codec
@@ -163,6 +163,17 @@ class FakeFront:
         """As kill -9."""
         assert self.link is not None and self.link._transport is not None
         self.link._transport.close()
+
+
+async def join(core: FakeCore, owner: LinkOwner, name: str) -> tuple[Link, Link]:
+    """Connect a front that says what a test wants; its end of the link, and the core's."""
+    loop = asyncio.get_running_loop()
+    here, there = Link(owner, loop), Link(core.calls, loop, name)
+    LINKS.extend((here, there))
+    core.calls.attach(there)
+    for link, end in zip((here, there), socket.socketpair(), strict=True):
+        await loop.connect_accepted_socket(partial(cast, "asyncio.Protocol", link), end)
+    return here, there
 
 
 async def settle() -> None:

@@ -3,18 +3,13 @@ tests/fronts/test_takeover.py."""
 
 from __future__ import annotations
 
-import asyncio
-import socket
-from functools import partial
-from typing import cast
-
 import pytest
 
 from extproc.fronts import frames
 from extproc.fronts.frames import Frame
 from extproc.fronts.link import Link
 from tests.fakes.envoy_stream import eventually
-from tests.fakes.fronts import LINKS, FakeCore, FakeFront, sent_to
+from tests.fakes.fronts import FakeCore, FakeFront, join, sent_to
 
 
 class OtherVersion:
@@ -24,12 +19,7 @@ class OtherVersion:
         self.is_lost = False
 
     async def follow(self, core: FakeCore) -> None:
-        loop = asyncio.get_running_loop()
-        here, there = Link(self, loop), Link(core.calls, loop, "other")
-        LINKS.extend((here, there))
-        core.calls.attach(there)
-        for link, end in zip((here, there), socket.socketpair(), strict=True):
-            await loop.connect_accepted_socket(partial(cast, "asyncio.Protocol", link), end)
+        here, _ = await join(core, self, "other")
         here.say((frames.HELLO, "other", frames.VERSION + 1, (), (), "more"))
         await eventually(lambda: self.is_lost)
 

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
-from functools import partial
-from typing import cast
-
 from extproc.fronts import frames
 from extproc.fronts.frames import Frame
 from extproc.fronts.front_link import FrontLink
@@ -15,7 +10,7 @@ from extproc.stream.servicer import PROCESS
 from extproc.transport.status import OK
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import eventually
-from tests.fakes.fronts import LINKS, OTHER, FakeCore
+from tests.fakes.fronts import OTHER, FakeCore, join
 
 
 class RecordingFront:
@@ -26,12 +21,7 @@ class RecordingFront:
 
     async def follow(self, core: FakeCore) -> tuple[Link, FrontLink]:
         """Both ends of its link."""
-        loop = asyncio.get_running_loop()
-        here, there = Link(self, loop), Link(core.calls, loop, "front")
-        LINKS.extend((here, there))
-        core.calls.attach(there)
-        for link, end in zip((here, there), socket.socketpair(), strict=True):
-            await loop.connect_accepted_socket(partial(cast, "asyncio.Protocol", link), end)
+        here, there = await join(core, self, "front")
         here.say((frames.HELLO, "front", frames.VERSION, (), ()))
         front = core.calls.fronts[there]
         await eventually(lambda: front.has_greeted)

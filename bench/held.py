@@ -71,7 +71,7 @@ async def measure(say: Callable[[str], None]) -> Section:
         rows=(
             *rows,
             Row(
-                what="the same, with no earlier requests",
+                what="memory per queued request, with no earlier ones",
                 value=f"{fresh_bytes / 1024:.2f} KB",
             ),
             Row(

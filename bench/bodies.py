@@ -18,19 +18,17 @@ LEAST_LONG_RATE = 500.0
 
 
 async def measure(say: Callable[[str], None]) -> Section:
-    """Alternate between the floor, which sees no body, and ours, which reads each, over both
-    transports."""
+    """Alternate between the floor, which sees no body, and ours, which reads each."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with Children(folder) as children:
             servers = await rig.start_stand_ins(children, folder, 2, 256)
-            _, noop = await rig.start_noop_picker(children, servers[0])
-            ports = {"no-op": await rig.start_envoy(children, folder, noop)}
-            for label, transport in (("coxswain", "builtin"), ("over grpcio", "grpcio")):
-                _, ours = await rig.start_picker(
-                    children, folder, servers, QUIET, transport=transport
-                )
-                ports[label] = await rig.start_envoy(children, folder, ours)
+            _, noop, discovery = await rig.start_noop_picker(children, servers[0])
+            _, ours = await rig.start_picker(children, folder, servers, QUIET)
+            ports = {
+                "no-op": await rig.start_envoy(children, folder, discovery, processor_port=noop),
+                "coxswain": await rig.start_envoy(children, folder, ours),
+            }
             rates: dict[tuple[str, int], list[load.Load]] = {}
             for number in range(ROUNDS + 1):
                 for size in (SHORT_BYTES, LONG_BYTES):
@@ -59,16 +57,6 @@ async def measure(say: Callable[[str], None]) -> Section:
                 value=f"{long:.0f}",
                 target=f">= {LEAST_LONG_RATE:g}",
                 is_met=long >= LEAST_LONG_RATE,
-            ),
-            at_least(
-                "1 KB, rate, Coxswain to itself over grpcio",
-                rate["coxswain", SHORT_BYTES] / rate["over grpcio", SHORT_BYTES],
-                1,
-            ),
-            at_least(
-                "220 KB, rate, Coxswain to itself over grpcio",
-                long / rate["over grpcio", LONG_BYTES],
-                1,
             ),
             none_of("failed requests", failures),
         ),

@@ -44,7 +44,9 @@ async def measure(say: Callable[[str], None]) -> Section:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with Children(folder) as children:
-            floor, grpc_port = await rig.start_noop_picker(children, free_ports(1)[0], holds=True)
+            floor, grpc_port, _ = await rig.start_noop_picker(
+                children, free_ports(1)[0], holds=True
+            )
             floor_bytes = await _hold_in_vain(children, folder, floor, grpc_port, EARLIER, say)
         async with Children(folder) as children:
             fresh, grpc_port = await rig.start_picker(children, folder, free_ports(1), LINE)

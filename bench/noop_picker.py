@@ -1,13 +1,15 @@
 """The floor: a grpc.aio ext_proc server that answers at once and decides nothing.
 
-It serves discovery with one fixed endpoint, so that Envoy has somewhere to go.
+At another port it serves discovery with one fixed endpoint, so that Envoy has somewhere to go.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import AsyncIterator
+from typing import Final
 
 import grpc
 
@@ -18,9 +20,19 @@ from extproc.pb import external_processor_pb2 as pb
 from extproc.pb import external_processor_pb2_grpc as pb_grpc
 from extproc.settings import Settings
 from extproc.transport import ServiceTable
-from extproc.transport.grpcio_server import OPTIONS, add_calls
 from extproc.transport.health import Health
+from extproc.transport.http2_server import Http2Server
 from extproc.xds import ClusterDiscovery, EndpointDiscovery
+
+OPTIONS: Final = (
+    # Envoy pings a quiet connection, and must not be cut off for it.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    # Without what gRPC would do for each message and Envoy does not need.
+    ("grpc.per_message_compression", 0),
+    ("grpc.per_message_decompression", 0),
+    ("grpc.enable_deadline_checking", 0),
+)
 
 
 class NoOp(pb_grpc.ExternalProcessorServicer):
@@ -49,8 +61,8 @@ class Holding(NoOp):
         return hold
 
 
-async def serve(port: int, endpoint: Address, picker: NoOp) -> None:
-    server = grpc.aio.server(options=OPTIONS)  # Envoy pings it, and must not be cut off
+async def serve(port: int, discovery_port: int, endpoint: Address, picker: NoOp) -> None:
+    server = grpc.aio.server(options=OPTIONS)
     pb_grpc.add_ExternalProcessorServicer_to_server(picker, server)
     membership = Membership(1, (Member(endpoint),))
     endpoints = EndpointDiscovery(lambda: membership, lambda *_: None)
@@ -61,13 +73,15 @@ async def serve(port: int, endpoint: Address, picker: NoOp) -> None:
     health.set_ready(True)
     for part in (endpoints, clusters, health):
         part.add_to(table)
-    add_calls(server, table)
     ServedCluster(Settings(), clusters.publish)
     server.add_insecure_port(f"127.0.0.1:{port}")
+    discovery = Http2Server(table, time.monotonic)
+    discovery.bind("127.0.0.1", discovery_port)
+    await discovery.start()
     await server.start()
     await server.wait_for_termination()
 
 
 if __name__ == "__main__":
     chosen = Holding() if "--hold" in sys.argv else NoOp()
-    asyncio.run(serve(int(sys.argv[1]), Address.parse(sys.argv[2]), chosen))
+    asyncio.run(serve(int(sys.argv[1]), int(sys.argv[2]), Address.parse(sys.argv[3]), chosen))

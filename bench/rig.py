@@ -79,7 +79,6 @@ async def start_picker(
     settings: dict[str, Any] | None = None,
     admin: int | None = None,
     http: int | None = None,
-    transport: str = "builtin",
     environment: Mapping[str, str] | None = None,
 ) -> tuple[Child, int]:
     """Start Coxswain as people run it; returns it and its gRPC port."""
@@ -90,7 +89,6 @@ async def start_picker(
         "grpc": f"{LOOPBACK}:{port}",
         "admin": f"{LOOPBACK}:{admin}",
         "http": f"{LOOPBACK}:{http}",
-        "transport": transport,
     }
     addresses = [f"{LOOPBACK}:{one}" for one in endpoints]
     config.write_text(
@@ -107,15 +105,17 @@ async def start_picker(
 
 async def start_noop_picker(
     children: Children, endpoint: int, *, holds: bool = False
-) -> tuple[Child, int]:
-    """Start the floor; returns it and its gRPC port. One that holds never answers."""
-    port = free_ports(1)[0]
-    command = [sys.executable, "-m", "bench.noop_picker", str(port), f"{LOOPBACK}:{endpoint}"]
+) -> tuple[Child, int, int]:
+    """Start the floor; returns it and its ports for ext_proc and for discovery. One that holds
+    never answers."""
+    port, discovery = free_ports(2)
+    ports = [str(port), str(discovery)]
+    command = [sys.executable, "-m", "bench.noop_picker", *ports, f"{LOOPBACK}:{endpoint}"]
     if holds:
         command.append("--hold")
     child = await children.start(f"noop-{port}", command)
     await until_listening(child, port)
-    return child, port
+    return child, port, discovery
 
 
 async def start_go_picker(children: Children, folder: Path, endpoint: int) -> tuple[Child, int]:

@@ -18,7 +18,6 @@ import uvloop
 from hypothesis import HealthCheck, settings
 
 from extproc.demo import port
-from tests.fakes.data_plane import TRANSPORTS, Chosen
 from tests.scheduling import make_scheduler, rank_of
 
 if TYPE_CHECKING:
@@ -148,9 +147,3 @@ def _ctrl_c_is_pytests() -> Iterator[None]:
     before = signal.getsignal(signal.SIGINT)
     yield
     signal.signal(signal.SIGINT, before)
-
-
-@pytest.fixture(params=TRANSPORTS)
-def each_transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the test over each transport of the data plane's port."""
-    monkeypatch.setattr(Chosen, "transport", request.param)

@@ -15,6 +15,7 @@ from extproc.admin.dependencies import (
     ReadUsage,
     SettingsAccess,
 )
+from extproc.admin.health import add_health
 from extproc.admin.keepers import SERVICE as KEEPERS_SERVICE
 from extproc.admin.keepers import KeepersService
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
@@ -27,8 +28,6 @@ from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.stream.dry_run import dry_run
 from extproc.stream.exchange import ExchangeOptions
-from extproc.transport import ServiceTable
-from extproc.transport.grpcio_server import add_calls
 from extproc.transport.health import SERVICE as HEALTH_SERVICE
 from extproc.transport.health import Health
 from extproc.xds import EndpointDiscovery
@@ -97,9 +96,7 @@ class AdminPort:
         self.service.add_to(self._server)
         self._agents.add_to(self._server)
         self._keepers.add_to(self._server)
-        health: ServiceTable = {}
-        self._health.add_to(health)
-        add_calls(self._server, health)
+        add_health(self._server, self._health)
         add_reflection(
             self._server, (ADMIN_SERVICE, AGENTS_SERVICE, KEEPERS_SERVICE, HEALTH_SERVICE)
         )

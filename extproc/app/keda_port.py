@@ -7,11 +7,10 @@ import grpc
 
 from extproc.admin import add_reflection
 from extproc.admin.external_scaler import SERVICE, ExternalScaler
+from extproc.admin.health import add_health
 from extproc.app.ports import bind
 from extproc.app.security.exposure import Secrets
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.transport import ServiceTable
-from extproc.transport.grpcio_server import add_calls
 from extproc.transport.health import SERVICE as HEALTH_SERVICE
 from extproc.transport.health import Health
 
@@ -37,9 +36,7 @@ class KedaPort:
             return 0
         self._server = grpc.aio.server(options=OPTIONS)
         self._scaler.add_to(self._server)
-        health: ServiceTable = {}
-        self._health.add_to(health)
-        add_calls(self._server, health)
+        add_health(self._server, self._health)
         add_reflection(self._server, (SERVICE, HEALTH_SERVICE))
         port = bind(self._server, address, "keda.listen", secrets.keda_credentials)
         await self._server.start()

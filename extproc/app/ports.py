@@ -11,7 +11,6 @@ from extproc.app.security import exposure
 from extproc.settings import Settings
 from extproc.settings.values import split_host_port
 from extproc.transport import ServiceTable
-from extproc.transport.grpcio_server import GrpcioServer, add_port
 from extproc.transport.http2_server import Http2Server
 from extproc.transport.limits import MESSAGE_BYTES, TransportLimits
 
@@ -37,8 +36,10 @@ def bind(
     Raises `ListenError`.
     """
     try:
-        return add_port(server, address, credentials)
-    except OSError:
+        if credentials is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, credentials)
+    except RuntimeError:
         raise _cannot_listen(address, setting) from None
 
 
@@ -49,7 +50,7 @@ def _cannot_listen(address: str, setting: str) -> ListenError:
 
 
 class DataPlaneServer(Protocol):
-    """The server of the data plane's port, whatever its transport."""
+    """The server of the data plane's port: HTTP/2, or a core's fronts."""
 
     def bind(self, host: str, port: int) -> int: ...
 
@@ -73,13 +74,7 @@ def data_plane_server(
 
     Raises `ListenError`, and `SettingsError` for certificates that cannot be used.
     """
-    server: DataPlaneServer
-    if settings.listen.transport == "grpcio":
-        certificates = exposure.data_plane_certificates(settings)
-        credentials = None if certificates is None else certificates.credentials()
-        server = GrpcioServer(table, credentials)
-    else:
-        server = http2_server(settings, table, clock)
+    server = http2_server(settings, table, clock)
     address = settings.listen.grpc
     try:
         return server, server.bind(*split_host_port(address))

@@ -1,6 +1,6 @@
 """Where Coxswain listens."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from extproc.settings.section import Section
 from extproc.settings.values import LIST, Bind, HostName
@@ -21,10 +21,6 @@ class ListenSettings(Section):
     """The host names that the status pages accept, such as the name of a service, besides IP
     addresses, localhost and the host in listen.http. This protects the pages from other web sites
     (DNS rebinding)."""
-    transport: Literal["builtin", "grpcio"] = "builtin"
-    """What serves the data plane: `builtin` takes a fifth of the processor time and a ninth of the
-    memory of `grpcio`. Use `grpcio` if Envoy has problems with the connection, and report them; it
-    will be removed."""
     insecure: bool = False
     """Allow listening beyond loopback without a token and without mutual TLS; the same as
     --insecure."""

@@ -120,10 +120,6 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_fronts(self) -> Self:
-        if self.fronts and self.listen.transport != "builtin":
-            raise PydanticCustomError(
-                "together", "fronts need listen.transport: builtin; remove one of them"
-            )
         if self.envoy.other_pickers and not self.cluster.name:
             raise PydanticCustomError(
                 "together",

@@ -1,4 +1,4 @@
-"""gRPC on the data plane's port: a server of our own, and grpcio behind the same calls."""
+"""gRPC on the data plane's port, by a server of our own."""
 
 from extproc.transport.call import Call, CallHandler, Metadata, ServeCall, ServiceTable
 

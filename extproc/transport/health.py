@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -24,18 +25,23 @@ class Health:
 
     def __init__(self) -> None:
         self._is_ready = False
-        self._watches: set[_Watch] = set()
+        self._watches: set[Callable[[], None]] = set()
 
     def add_to(self, table: ServiceTable) -> None:
         """Serve the health service."""
         table[f"/{SERVICE}/Check"] = lambda call: _Check(self, call)
         table[f"/{SERVICE}/Watch"] = lambda call: _Watch(self, call)
 
+    @property
+    def watches(self) -> int:
+        """How many watch it."""
+        return len(self._watches)
+
     def set_ready(self, is_ready: bool) -> None:
         """Report the readiness to watchers; the picker is alive in any case."""
         self._is_ready = is_ready
-        for watch in list(self._watches):
-            watch.report()
+        for report in list(self._watches):
+            report()
 
     def status_of(self, service: str) -> Any:
         """The status of a service, None for one of another name."""
@@ -45,13 +51,13 @@ class Health:
             return None
         return _SERVING if self._is_ready else _NOT_SERVING
 
-    def begin_watch(self, watch: _Watch) -> None:
-        """Report changes to `watch`."""
-        self._watches.add(watch)
+    def begin_watch(self, report: Callable[[], None]) -> None:
+        """Call `report` after each change."""
+        self._watches.add(report)
 
-    def end_watch(self, watch: _Watch) -> None:
+    def end_watch(self, report: Callable[[], None]) -> None:
         """No more; without effect if it never was."""
-        self._watches.discard(watch)
+        self._watches.discard(report)
 
 
 class _Check:
@@ -92,7 +98,7 @@ class _Watch:
         if self._service is None:
             self._service = _service_in(message, self._call)
             if self._service is not None:
-                self._health.begin_watch(self)
+                self._health.begin_watch(self.report)
                 self.report()
 
     def report(self) -> None:
@@ -106,7 +112,7 @@ class _Watch:
         """Its client only listens from now on."""
 
     def gone(self) -> None:
-        self._health.end_watch(self)
+        self._health.end_watch(self.report)
 
 
 def _service_in(message: bytes, call: Call) -> str | None:

@@ -1,4 +1,5 @@
-"""Claims about extproc/transport/health.py and extproc/admin/reflection.py, by their protocols."""
+"""Claims about extproc/transport/health.py, extproc/admin/health.py and extproc/admin/reflection.py,
+by their protocols."""
 
 from __future__ import annotations
 
@@ -13,10 +14,11 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from extproc.admin.reflection import ALPHA, V1
 from extproc.transport.health import LIVENESS, READINESS
-from tests.fakes.picker import FakePicker
+from tests.fakes.picker import FakePicker, until
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 
 Check = grpc.aio.UnaryUnaryMultiCallable[
@@ -24,17 +26,22 @@ Check = grpc.aio.UnaryUnaryMultiCallable[
 ]
 
 
-def checker(picker: FakePicker) -> Check:
-    return picker.channel.unary_unary(
+@pytest.fixture(params=["admin", "data plane"])
+def channel(picker: FakePicker, request: pytest.FixtureRequest) -> grpc.aio.Channel:
+    return picker.channel if request.param == "admin" else picker.data_plane
+
+
+def checker(channel: grpc.aio.Channel) -> Check:
+    return channel.unary_unary(
         "/grpc.health.v1.Health/Check",
         request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
         response_deserializer=health_pb2.HealthCheckResponse.FromString,
     )
 
 
-async def test_names_that_people_ask_for(picker: FakePicker) -> None:
+async def test_names_that_people_ask_for(picker: FakePicker, channel: grpc.aio.Channel) -> None:
     """Ready and not ready are told under every name; alive it is in both cases."""
-    check = checker(picker)
+    check = checker(channel)
     for is_ready in (True, False):
         picker.health.set_ready(is_ready)
         for name in (*READINESS, LIVENESS):
@@ -52,12 +59,33 @@ def test_the_names_are_documented() -> None:
     assert "the empty name" in section
 
 
-async def test_unknown_name(picker: FakePicker) -> None:
+async def test_unknown_name(channel: grpc.aio.Channel) -> None:
     """As the health protocol wants it."""
-    check = checker(picker)
+    check = checker(channel)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await check(health_pb2.HealthCheckRequest(service="nobody"))
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def test_each_change_is_reported(picker: FakePicker, channel: grpc.aio.Channel) -> None:
+    """To those who watch, once, until they leave; a name that nobody has may come later."""
+    watch = channel.unary_stream(
+        "/grpc.health.v1.Health/Watch",
+        request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+        response_deserializer=health_pb2.HealthCheckResponse.FromString,
+    )
+    picker.health.set_ready(False)
+    calls = {name: watch(health_pb2.HealthCheckRequest(service=name)) for name in ("", "nobody")}
+    assert (await calls["nobody"].read()).status == UNKNOWN
+    assert (await calls[""].read()).status == NOT_SERVING
+    picker.health.set_ready(False)
+    picker.health.set_ready(True)
+    assert (await calls[""].read()).status == SERVING
+    picker.health.set_ready(False)
+    assert (await calls[""].read()).status == NOT_SERVING
+    for call in calls.values():
+        call.cancel()
+    await until(lambda: not picker.health.watches)
 
 
 @pytest.mark.parametrize("service", [V1, ALPHA])

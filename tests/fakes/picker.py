@@ -22,6 +22,7 @@ from extproc.admin.dependencies import (
     Reloaded,
     ReloadError,
 )
+from extproc.admin.health import add_health
 from extproc.admin.keepers import KeepersDependencies, KeepersService
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
 from extproc.app.placement import Placement
@@ -45,9 +46,9 @@ from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.servicer import ExternalProcessor
 from extproc.transport import ServiceTable
-from extproc.transport.grpcio_server import add_calls
 from extproc.transport.health import SERVICE as HEALTH_SERVICE
 from extproc.transport.health import Health
+from tests.fakes.data_plane import serving
 
 T = TypeVar("T")
 Stream = grpc.aio.StreamStreamCall[ext_proc.ProcessingRequest, ext_proc.ProcessingResponse]
@@ -157,6 +158,7 @@ class FakePicker:
     added: FakeAdded
     health: Health
     channel: grpc.aio.Channel
+    data_plane: grpc.aio.Channel
     admin: AdminStub
     port: int
     keepers: KeepersService
@@ -226,7 +228,7 @@ class FakePicker:
             found = self.registry.find(request_id, time.monotonic())
             return any(exchange.id not in before for exchange, _ in found)
 
-        call = ExternalProcessorStub(self.channel).Process()
+        call = ExternalProcessorStub(self.data_plane).Process()
         message = ext_proc.ProcessingRequest()
         own = {":method": "POST", ":path": path, "x-request-id": request_id}
         for key, value in {**own, **(headers or {})}.items():
@@ -305,7 +307,7 @@ async def running_picker(
     table: ServiceTable = {}
     processor.add_to(table)
     health.add_to(table)
-    add_calls(server, table)
+    add_health(server, health)
     admin.add_to(server)
     keepers.add_to(server)
     add_reflection(server, (ADMIN_SERVICE, HEALTH_SERVICE))
@@ -315,7 +317,11 @@ async def running_picker(
         tls_port = server.add_secure_port("127.0.0.1:0", credentials)
     await server.start()
     try:
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        async with (
+            grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+            serving(table) as data_port,
+            grpc.aio.insecure_channel(f"127.0.0.1:{data_port}") as data_plane,
+        ):
             fake = FakePicker(
                 dispatcher=dispatcher,
                 registry=registry,
@@ -325,6 +331,7 @@ async def running_picker(
                 placement=placement,
                 health=health,
                 channel=channel,
+                data_plane=data_plane,
                 admin=AdminStub(channel),
                 port=port,
                 tls_port=tls_port,

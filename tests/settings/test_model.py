@@ -268,12 +268,6 @@ def test_other_fronts_are_one_clear_error(text: str) -> None:
     assert "processes" in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_fronts_need_our_own_transport() -> None:
-    flags = {"fronts": "2", "listen.transport": "grpcio"}
-    with pytest.raises(SettingsError, match=r"listen\.transport"):
-        load_settings(None, environ={}, flags=flags)
-
-
 def test_a_cluster_needs_fronts() -> None:
     flags = {"cluster.name": "c", "cluster.valkey": "redis://v:1", "cluster.advertise": "a:1"}
     with pytest.raises(SettingsError, match="needs fronts"):

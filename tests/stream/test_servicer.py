@@ -19,7 +19,6 @@ from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import LIMIT_S, EnvoyStream, Rig, eventually, rig
 from tests.fakes.log import logged
 
-pytestmark = pytest.mark.usefixtures("each_transport")
 SHOWN = logging.WARNING
 
 

@@ -20,8 +20,6 @@ from tests.fakes.data_plane import bound_server
 from tests.fakes.discovery_client import DiscoveryClient
 from tests.fakes.log import logged
 
-pytestmark = pytest.mark.usefixtures("each_transport")
-
 
 class Served:
     """A cluster discovery service on a port of its own; what it serves are a word's bytes."""

@@ -25,9 +25,6 @@ A, B, C = (Address.of("10.0.0.1", port) for port in (1, 2, 3))
 SERVICE = "envoy.service.endpoint.v3.EndpointDiscoveryService"
 
 
-pytestmark = pytest.mark.usefixtures("each_transport")
-
-
 class FakeFleet:
     """A membership that the test sets, and what it was told to be routable."""
 

@@ -146,7 +146,6 @@ def test_odd_entries_are_passed_over(text: str) -> None:
     assert harness.outcome() is Outcome.BROKEN
 
 
-@pytest.mark.usefixtures("each_transport")
 async def test_over_a_real_stream() -> None:
     """Messages count as they come; the end of the stream is no error."""
     harness = ExchangeHarness()

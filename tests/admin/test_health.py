@@ -1,5 +1,4 @@
-"""Claims about extproc/transport/health.py, extproc/admin/health.py and extproc/admin/reflection.py,
-by their protocols."""
+"""Health and reflection, of extproc/transport/health.py and extproc/admin, by their protocols."""
 
 from __future__ import annotations
 
@@ -75,7 +74,9 @@ async def test_each_change_is_reported(picker: FakePicker, channel: grpc.aio.Cha
         response_deserializer=health_pb2.HealthCheckResponse.FromString,
     )
     picker.health.set_ready(False)
-    calls = {name: watch(health_pb2.HealthCheckRequest(service=name)) for name in ("", "nobody")}
+    calls: dict[str, Any] = {
+        name: watch(health_pb2.HealthCheckRequest(service=name)) for name in ("", "nobody")
+    }
     assert (await calls["nobody"].read()).status == UNKNOWN
     assert (await calls[""].read()).status == NOT_SERVING
     picker.health.set_ready(False)

@@ -1,4 +1,4 @@
-"""Puts the commands together. A new one is a module with `register`, named in `COMMANDS`.
+"""Puts the commands together. A new one is named in `COMMANDS`, a new group in `GROUPS`.
 
 What a command needs is imported when it runs, so that `coxswain --help` answers at once.
 """
@@ -7,49 +7,33 @@ from typing import Annotated
 
 import typer
 
-from extproc.cli.commands import (
-    agent,
-    config,
-    endpoints,
-    envoy,
-    explain,
-    keeper,
-    keys,
-    members,
-    models,
-    queue,
-    reload,
-    requests,
-    scale,
-    serve,
-    status,
-    top,
-    up,
-    usage,
-)
+from extproc.cli.commands import config, endpoints, keeper, keys, models, queue, requests
+from extproc.cli.commands.agent import agent
+from extproc.cli.commands.explain import explain
+from extproc.cli.commands.members import members
+from extproc.cli.commands.models import load, logs, pin, unload
+from extproc.cli.commands.scale import scale
+from extproc.cli.commands.serve import serve
+from extproc.cli.commands.status import status, version
+from extproc.cli.commands.top import top
+from extproc.cli.commands.up import up
+from extproc.cli.commands.usage import usage
 from extproc.cli.rpc_command import hands_down
 from extproc.cli.worded_help import use_words
 
 COMMANDS = (
-    up,
-    serve,
-    agent,
-    keeper,
-    status,
-    top,
-    endpoints,
-    models,
-    scale,
-    queue,
-    requests,
-    usage,
-    keys,
-    members,
-    explain,
-    config,
-    envoy,
-    reload,
+    *(up, serve, agent, status, version, top, load, unload, pin, logs),
+    *(scale, usage, members, explain),
 )
+GROUPS = {
+    "keeper": keeper.group,
+    "endpoints": endpoints.group,
+    "models": models.group,
+    "queue": queue.group,
+    "requests": requests.group,
+    "keys": keys.group,
+    "config": config.group,
+}
 
 ABOUT = """Coxswain is an endpoint picker: it selects a llama-server with a free slot for Envoy, and
 queues requests while all slots are busy.
@@ -96,5 +80,7 @@ def _coxswain(
 
 
 for command in COMMANDS:
-    command.register(root)
+    root.command()(command)
+for name, group in GROUPS.items():
+    root.add_typer(group, name=name)
 use_words(root)

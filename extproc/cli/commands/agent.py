@@ -20,11 +20,6 @@ FLEET: Final = "A whole fleet"
 MAX_AHEAD: Final = 10_000
 
 
-def register(root: typer.Typer) -> None:
-    """Add `coxswain agent` to the root command."""
-    root.command("agent")(agent)
-
-
 @talks
 async def agent(
     picker: AdminClient,

@@ -1,13 +1,16 @@
-"""`coxswain config`: check, show and describe the settings."""
+"""`coxswain config`: check, show, describe and reload the settings, and print Envoy's."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from dataclasses import asdict, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from extproc.cli.admin_client import AdminClient
 from extproc.cli.exit_codes import ExitCode
 from extproc.cli.options import (
     ConfigOption,
@@ -21,9 +24,11 @@ from extproc.cli.output import (
     DocumentOption,
     Format,
     OutputOption,
+    plain,
     print_document,
     print_json,
 )
+from extproc.cli.rpc_command import talks
 
 if TYPE_CHECKING:
     from extproc.settings import Problem, Settings
@@ -37,12 +42,6 @@ Examples:
 """
 
 group = typer.Typer(help=ABOUT, no_args_is_help=True, rich_markup_mode=None)
-"""Other modules may add their commands to this group."""
-
-
-def register(root: typer.Typer) -> None:
-    """Add `coxswain config` to the root command."""
-    root.add_typer(group, name="config")
 
 
 @group.command()
@@ -146,8 +145,6 @@ def schema() -> None:
     Example:
       coxswain config schema > coxswain.schema.json
     """
-    import json
-
     from extproc.settings import settings_schema
 
     typer.echo(json.dumps(settings_schema(), indent=2))
@@ -166,3 +163,143 @@ def reference() -> None:
     from extproc.settings import settings_reference
 
     typer.echo(settings_reference(), nl=False)
+
+
+class ModeChoice(Enum):
+    """How Envoy learns the addresses of the servers."""
+
+    DISCOVERY = "discovery"
+    GATEWAY = "gateway"
+    ORIGINAL_DST = "original-dst"
+
+
+ModeOption = Annotated[
+    ModeChoice | None,
+    typer.Option(
+        "--mode",
+        help="discovery: the picker serves the addresses, and Envoy fails open; gateway: the "
+        "same, with the protocol of the Gateway API inference extension; original-dst: each "
+        "response of the picker names one address, and Envoy fails closed; it requires "
+        "envoy.discovery: false, for the picker too. The default depends on envoy.discovery.",
+    ),
+]
+
+SnippetOption = Annotated[
+    bool,
+    typer.Option(
+        "--snippet", help="Print only the parts to add to the configuration of an existing Envoy."
+    ),
+]
+
+ServedClusterOption = Annotated[
+    bool,
+    typer.Option(
+        "--served-cluster",
+        help="With --snippet: the picker serves the servers' cluster and its changes, so that "
+        "new CAs and keys need no new parts. For an Envoy without a cds_config of its own.",
+    ),
+]
+
+
+@group.command()
+def envoy(
+    snippet: SnippetOption = False,
+    served_cluster: ServedClusterOption = False,
+    mode: ModeOption = None,
+    config: ConfigOption = None,
+    assignment: SetOption = None,
+    output: DocumentOption = DocumentFormat.YAML,
+) -> None:
+    """Print Envoy's configuration.
+
+    Print it again when the settings under `envoy` change.
+
+    \b
+    Examples:
+      coxswain config envoy > envoy.yaml && envoy -c envoy.yaml
+      coxswain config envoy --snippet --config coxswain.yaml
+      coxswain config envoy --snippet --served-cluster
+      coxswain config envoy --set envoy.discovery=false
+    """
+    import yaml
+
+    from extproc.app.envoy import envoy_options
+    from extproc.envoy_config.documents import bootstrap
+    from extproc.envoy_config.options import Mode, OptionsError
+    from extproc.envoy_config.snippet import snippet as snippet_of
+    from extproc.security.path_rule import PathRuleError
+
+    if served_cluster and not snippet:
+        raise typer.BadParameter(
+            "use it with --snippet; the complete configuration always has it",
+            param_hint="--served-cluster",
+        )
+    settings = settings_from(config, assignments=assignment)
+    if mode is ModeChoice.ORIGINAL_DST and settings.envoy.discovery:
+        raise typer.BadParameter(
+            "set envoy.discovery: false, for the picker too; otherwise its responses name "
+            "several servers, and Envoy rejects each with 503",
+            param_hint="--mode original-dst",
+        )
+    try:
+        options = envoy_options(settings)
+        if mode is not None:
+            options = replace(options, mode=Mode(mode.value))
+        text = snippet_of(options, serves_cluster=served_cluster) if snippet else bootstrap(options)
+    except (OptionsError, PathRuleError) as error:
+        raise typer.BadParameter(str(error)) from None
+    if output is DocumentFormat.JSON:
+        print_json(yaml.safe_load(text))
+    else:
+        typer.echo(text, nl=False)
+
+
+@group.command()
+@talks
+async def reload(
+    picker: AdminClient,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print what would change.")
+    ] = False,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Reload the settings of a running picker.
+
+    Settings that can change while requests run take effect at once; the others are listed as
+    needing a restart. If the settings have an error, the old ones stay (exit code 1).
+
+    \b
+    Example:
+      coxswain config reload --dry-run
+    """
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+    answer = await picker.ask(
+        picker.admin.ReloadSettings, pb.ReloadSettingsRequest(dry_run=dry_run)
+    )
+    if output is Format.JSON:
+        print_json(plain(answer))
+        return
+    if answer.applied:
+        typer.echo(f"{'would change' if dry_run else 'changed'}: {', '.join(answer.applied)}")
+    if answer.needs_restart:
+        typer.echo(f"after a restart: {', '.join(answer.needs_restart)}")
+    if not answer.applied and not answer.needs_restart:
+        typer.echo("nothing changed")
+
+
+@group.command()
+@talks
+async def live(picker: AdminClient, output: DocumentOption = DocumentFormat.YAML) -> None:
+    """Print the settings that a running picker uses. They contain no secrets.
+
+    \b
+    Examples:
+      coxswain config live | grep timeout_s
+      coxswain config live -o json | jq .queue.timeout_s
+    """
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+    answer = await picker.ask(picker.admin.GetSettings, pb.GetSettingsRequest())
+    source = f"# from {answer.file}\n" if answer.file else ""
+    print_document(json.loads(answer.json), output, heading=source)

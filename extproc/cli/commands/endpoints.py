@@ -27,11 +27,6 @@ AddedArgument = Annotated[
 ]
 
 
-def register(root: typer.Typer) -> None:
-    """Add `coxswain endpoints` to the root command."""
-    root.add_typer(group, name="endpoints")
-
-
 @group.callback(invoke_without_command=True)
 @talks
 async def endpoints(

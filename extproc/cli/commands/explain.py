@@ -13,11 +13,6 @@ from extproc.cli.rpc_command import talks
 BODY_BYTES = 1024 * 1024
 
 
-def register(root: typer.Typer) -> None:
-    """Add `coxswain explain` to the root command."""
-    root.command()(explain)
-
-
 @talks
 async def explain(
     picker: AdminClient,

@@ -21,11 +21,6 @@ from extproc.cli.rpc_command import talks
 group = typer.Typer(rich_markup_mode=None)
 
 
-def register(root: typer.Typer) -> None:
-    """Add `coxswain keeper` to the root command."""
-    root.add_typer(group, name="keeper")
-
-
 @group.callback(invoke_without_command=True)
 @talks
 async def keeper(

@@ -47,11 +47,6 @@ FileOption = Annotated[
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of the client.")]
 
 
-def register(root: typer.Typer) -> None:
-    """Add `coxswain keys` to the root command."""
-    root.add_typer(group, name="keys")
-
-
 @group.command()
 def add(
     name: NameArgument,

@@ -16,11 +16,6 @@ if TYPE_CHECKING:
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 
-def register(root: typer.Typer) -> None:
-    """Add `coxswain members` to the root command."""
-    root.command()(members)
-
-
 @talks
 async def members(picker: AdminClient, output: OutputOption = Format.TABLE) -> None:
     """Show the members of a cluster, and which of them leads.

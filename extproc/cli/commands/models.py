@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
+group = typer.Typer(rich_markup_mode=None)
 
 TITLES: Final = (
     *("MODEL", "MACHINE", "STATE", "SINCE", "MIB", "QUEUED", "RUNNING", "SLOTS"),
@@ -34,18 +35,6 @@ ModelArgument = Annotated[
     str,
     typer.Argument(metavar="MODEL", help="machine/model, or model if one machine has it."),
 ]
-
-
-def register(root: typer.Typer) -> None:
-    """Add the commands to the root command."""
-    root.add_typer(group, name="models")
-    root.command("load")(load)
-    root.command("unload")(unload)
-    root.command("pin")(pin)
-    root.command("logs")(logs)
-
-
-group = typer.Typer(rich_markup_mode=None)
 
 
 @group.callback(invoke_without_command=True)

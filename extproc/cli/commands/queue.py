@@ -24,11 +24,6 @@ LimitOption = Annotated[
 ]
 
 
-def register(root: typer.Typer) -> None:
-    """Add `coxswain queue` to the root command."""
-    root.add_typer(group, name="queue")
-
-
 @group.callback(invoke_without_command=True)
 @talks
 async def queue(

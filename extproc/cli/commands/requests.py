@@ -13,11 +13,6 @@ from extproc.cli.rpc_command import talks
 group = typer.Typer(rich_markup_mode=None)
 
 
-def register(root: typer.Typer) -> None:
-    """Add `coxswain requests` to the root command."""
-    root.add_typer(group, name="requests")
-
-
 @group.callback(invoke_without_command=True)
 @talks
 async def requests(

@@ -18,11 +18,6 @@ TITLES: Final = (
 )
 
 
-def register(root: typer.Typer) -> None:
-    """Add `coxswain scale` to the root command."""
-    root.command()(scale)
-
-
 @talks
 async def scale(
     picker: AdminClient,

@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from extproc.settings import Settings
 
 
-def register(root: typer.Typer) -> None:
-    """Add `coxswain serve` to the root command."""
-    root.command()(serve)
-
-
 def serve(
     config: ConfigOption = None,
     endpoint: EndpointOption = None,

@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 HEALTHS: Final = ("ready", "degraded", "loading", "asleep", "down")
 
 
-def register(root: typer.Typer) -> None:
-    """Add `coxswain status` and `coxswain version` to the root command."""
-    root.command()(status)
-    root.command()(version)
-
-
 @talks
 async def status(picker: AdminClient, output: OutputOption = Format.TABLE) -> None:
     """Show whether the picker is ready, its endpoints, slots and queue, and what is wrong.

@@ -10,11 +10,6 @@ from extproc.cli.output import Format, OutputOption
 from extproc.cli.rpc_command import talks
 
 
-def register(root: typer.Typer) -> None:
-    """Add `coxswain top` to the root command."""
-    root.command("top")(top)
-
-
 @talks
 async def top(
     picker: AdminClient,

@@ -92,11 +92,6 @@ ServiceTimeOption = Annotated[
 ]
 
 
-def register(root: typer.Typer) -> None:
-    """Add `coxswain up` to the root command."""
-    root.command()(up)
-
-
 def up(
     config: ConfigOption = None,
     endpoint: OwnEndpointOption = None,

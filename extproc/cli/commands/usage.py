@@ -28,11 +28,6 @@ class Group(Enum):
     TOTAL = "total"
 
 
-def register(root: typer.Typer) -> None:
-    """Add `coxswain usage` to the root command."""
-    root.command()(usage)
-
-
 @talks
 async def usage(
     picker: AdminClient,

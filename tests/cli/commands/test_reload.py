@@ -1,4 +1,4 @@
-"""Claims about extproc/cli/commands/reload.py, against a real picker over gRPC."""
+"""Claims about extproc/cli/commands/config.py: the settings of a real picker, over gRPC."""
 
 from __future__ import annotations
 

@@ -19,40 +19,11 @@ if TYPE_CHECKING:
     from extproc.pb.coxswain.v1 import admin_pb2
 
 Offer = tuple[str, str]
-"""The completions, with descriptions."""
+"""A completion with its description."""
+Complete = Callable[[typer.Context, str], list[Offer]]
 
 PATIENCE_S: Final = 0.5
 MAX_OFFERS: Final = 500
-
-
-def endpoints(context: typer.Context, incomplete: str) -> list[Offer]:
-    """All endpoints, by name if they have one."""
-    return _endpoints(context, incomplete, lambda _: True)
-
-
-def added_endpoints(context: typer.Context, incomplete: str) -> list[Offer]:
-    """The endpoints that an operator added and can remove."""
-    return _endpoints(context, incomplete, lambda endpoint: "admin" in endpoint.sources)
-
-
-def active_endpoints(context: typer.Context, incomplete: str) -> list[Offer]:
-    """The endpoints with the intent active."""
-    return _endpoints(context, incomplete, _is_active)
-
-
-def idle_endpoints(context: typer.Context, incomplete: str) -> list[Offer]:
-    """The endpoints that are drained or disabled."""
-    return _endpoints(context, incomplete, lambda endpoint: not _is_active(endpoint))
-
-
-def requests(context: typer.Context, incomplete: str) -> list[Offer]:
-    """All requests: running, queued or still being read."""
-    return _requests(context, incomplete, is_queued=False)
-
-
-def queued_requests(context: typer.Context, incomplete: str) -> list[Offer]:
-    """The queued requests."""
-    return _requests(context, incomplete, is_queued=True)
 
 
 def _is_active(endpoint: admin_pb2.Endpoint) -> bool:
@@ -61,9 +32,9 @@ def _is_active(endpoint: admin_pb2.Endpoint) -> bool:
     return endpoint.intent == pb.INTENT_ACTIVE
 
 
-def _endpoints(
-    context: typer.Context, incomplete: str, suits: Callable[[admin_pb2.Endpoint], bool]
-) -> list[Offer]:
+def _endpoints(suits: Callable[[admin_pb2.Endpoint], bool]) -> Complete:
+    """Offers those that suit, by name if they have one."""
+
     async def ask(picker: AdminClient) -> Iterator[Offer]:
         from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
@@ -75,10 +46,10 @@ def _endpoints(
             for each in suiting
         )
 
-    return _offers(context, incomplete, ask)
+    return _offers(ask)
 
 
-def _requests(context: typer.Context, incomplete: str, *, is_queued: bool) -> list[Offer]:
+def _requests(*, is_queued: bool) -> Complete:
     async def ask(picker: AdminClient) -> Iterator[Offer]:
         from extproc.cli.output import word
         from extproc.pb.coxswain.v1 import admin_pb2 as pb
@@ -94,29 +65,27 @@ def _requests(context: typer.Context, incomplete: str, *, is_queued: bool) -> li
             for each in answer.requests
         )
 
-    return _offers(context, incomplete, ask)
+    return _offers(ask)
 
 
-def _offers(
-    context: typer.Context,
-    incomplete: str,
-    ask: Callable[[AdminClient], Awaitable[Iterator[Offer]]],
-) -> list[Offer]:
-    import asyncio
+def _offers(ask: Callable[[AdminClient], Awaitable[Iterator[Offer]]]) -> Complete:
+    def complete(context: typer.Context, incomplete: str) -> list[Offer]:
+        import asyncio
 
-    from extproc.cli.admin_client import AdminClient
-    from extproc.cli.rpc_command import connection_of
+        from extproc.cli.rpc_command import connection_of
 
-    async def talk() -> list[Offer]:
-        connection = connection_of(_said(context), timeout_s=PATIENCE_S)
-        async with asyncio.timeout(PATIENCE_S), AdminClient(connection) as picker:
-            return [offer for offer in await ask(picker) if offer[0].startswith(incomplete)]
+        async def talk() -> list[Offer]:
+            connection = connection_of(_said(context), timeout_s=PATIENCE_S)
+            async with asyncio.timeout(PATIENCE_S), AdminClient(connection) as picker:
+                return [offer for offer in await ask(picker) if offer[0].startswith(incomplete)]
 
-    with redirect_stderr(io.StringIO()):
-        try:
-            return asyncio.run(talk())
-        except Exception:  # noqa: BLE001  # whatever it is, a shell that completes is no place for it
-            return []
+        with redirect_stderr(io.StringIO()):
+            try:
+                return asyncio.run(talk())
+            except Exception:  # noqa: BLE001  # whatever it is, a shell that completes is no place for it
+                return []
+
+    return complete
 
 
 def _said(context: Any) -> dict[str, Any]:
@@ -133,3 +102,14 @@ def _said(context: Any) -> dict[str, Any]:
                 (typed if source == "COMMANDLINE" else other).setdefault(name, value)
         context = context.parent
     return {**other, **typed}
+
+
+endpoints = _endpoints(lambda _: True)
+added_endpoints = _endpoints(lambda endpoint: "admin" in endpoint.sources)
+"""Those that an operator added and can remove."""
+active_endpoints = _endpoints(_is_active)
+idle_endpoints = _endpoints(lambda endpoint: not _is_active(endpoint))
+"""Those that are drained or disabled."""
+requests = _requests(is_queued=False)
+"""Running, queued or still being read."""
+queued_requests = _requests(is_queued=True)

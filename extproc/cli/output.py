@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Iterable, Mapping
 
     from google.protobuf.message import Message
     from rich.console import Console
@@ -68,6 +68,29 @@ def print_list(name: str, values: Mapping[str, Any], *, is_line: bool = False) -
     print_json({name: items, "total": len(items), **values}, is_line=is_line)
 
 
+def print_answer(output: Format, answer: Message, sentence: str, *, is_line: bool = False) -> None:
+    """Print an answer as JSON, or the sentence that says it to people."""
+    if output is Format.JSON:
+        print_json(plain(answer), is_line=is_line)
+    else:
+        typer.echo(sentence)
+
+
+def print_table(
+    titles: Iterable[str], numbers: Container[str], rows: Iterable[Iterable[str]]
+) -> None:
+    """Print rows of cells below these titles; those in `numbers` are aligned to the right."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in titles:
+        table.add_column(title, justify="right" if title in numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    console().print(table)
+
+
 def print_document(content: object, output: DocumentFormat, *, heading: str = "") -> None:
     """Print as YAML, below `heading` (comments), or as JSON, which has no comments."""
     import yaml
@@ -117,6 +140,11 @@ def printable(text: str) -> str:
     """What somebody else wrote, fit for a terminal: nothing in it moves the cursor, hides text
     or turns its direction."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def counted(many: int, noun: str) -> str:
+    """The number with its noun: `1 request`, `2 requests`."""
+    return f"{many} {noun}{'' if many == 1 else 's'}"
 
 
 def seconds(value: float) -> str:

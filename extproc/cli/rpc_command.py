@@ -21,13 +21,16 @@ Rest = ParamSpec("Rest")
 
 _PORT: Final = re.compile(r"^(\[[^\]]*\]|[^:]*):\d+$")
 """What an address with a port looks like; more colons are those of an IPv6 address."""
-PANEL: Final = "Connection"
 _HANDED: Final = "coxswain.connection"
 """In the context of all nested commands: the options that stand before the command's name."""
 
 
 def _option(flag: str, type_: Any, default: Any, help_: str, **more: Any) -> tuple[Any, Any]:
     return Annotated[type_, typer.Option(flag, help=help_, **more)], default
+
+
+def _file(flag: str, envvar: str, help_: str) -> tuple[Any, Any]:
+    return _option(flag, Path | None, None, help_, metavar="FILE", envvar=envvar)
 
 
 _OPTIONS: Final[dict[str, tuple[Any, Any]]] = {
@@ -38,42 +41,16 @@ _OPTIONS: Final[dict[str, tuple[Any, Any]]] = {
         "The picker's admin port.",
         metavar="HOST:PORT",
         envvar="COXSWAIN_PICKER",
-        rich_help_panel=PANEL,
     ),
-    "token_file": _option(
+    "token_file": _file(
         "--token-file",
-        Path | None,
-        None,
+        "COXSWAIN_TOKEN_FILE",
         "The file with the bearer token; alternatively, set COXSWAIN_TOKEN to the token.",
-        metavar="FILE",
-        envvar="COXSWAIN_TOKEN_FILE",
-        rich_help_panel=PANEL,
     ),
     "tls": _option("--tls", bool, False, "Use TLS with the system's CAs."),
-    "ca": _option(
-        "--ca",
-        Path | None,
-        None,
-        "Use TLS with the CA file (PEM).",
-        metavar="FILE",
-        envvar="COXSWAIN_CA",
-    ),
-    "cert": _option(
-        "--cert",
-        Path | None,
-        None,
-        "The client certificate (mTLS).",
-        metavar="FILE",
-        envvar="COXSWAIN_CERT",
-    ),
-    "key": _option(
-        "--key",
-        Path | None,
-        None,
-        "The client certificate's private key.",
-        metavar="FILE",
-        envvar="COXSWAIN_KEY",
-    ),
+    "ca": _file("--ca", "COXSWAIN_CA", "Use TLS with the CA file (PEM)."),
+    "cert": _file("--cert", "COXSWAIN_CERT", "The client certificate (mTLS)."),
+    "key": _file("--key", "COXSWAIN_KEY", "The client certificate's private key."),
     "server_name": _option(
         "--server-name", str, "", "The name in the picker's certificate.", metavar="NAME"
     ),
@@ -105,8 +82,14 @@ def talks(
         handed = context.meta.get(_HANDED, {})
         chosen = {name: values.pop(name) for name in _OPTIONS}
         chosen |= {name: handed[name] for name in handed if not _is_given(context, name)}
+
+        async def talk() -> None:
+            async with AdminClient(connection) as picker:
+                await command(picker, **values)  # type: ignore[call-arg]  # those that it declares
+
         try:
-            _run(_connection(**chosen), command, values)
+            connection = _connection(**chosen)
+            run_interruptible(talk)
         except PickerError as error:
             print(f"coxswain: {error}", file=sys.stderr)
             raise typer.Exit(error.exit) from None
@@ -186,18 +169,6 @@ def _talks(command: Any) -> bool:
     if CONNECTION_OPTIONS <= {parameter.name for parameter in command.params}:
         return True
     return any(_talks(below) for below in getattr(command, "commands", {}).values())
-
-
-def _run(
-    connection: Connection,
-    command: Callable[..., Coroutine[Any, Any, None]],
-    values: dict[str, Any],
-) -> None:
-    async def talk() -> None:
-        async with AdminClient(connection) as picker:
-            await command(picker, **values)
-
-    run_interruptible(talk)
 
 
 def _connection(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from extproc.cli.output import counted
 from tests.cli.typed_command import Command
 from tools.commands_page import commands_below
 
@@ -54,3 +55,8 @@ def test_mistakes_as_json(coxswain: Command, tmp_path: Path) -> None:
     ]
     ended = coxswain("config", "check", "-o", "json")
     assert (ended.code, json.loads(ended.out)) == (0, {"problems": [], "envoy_problems": []})
+
+
+def test_one_request_is_one() -> None:
+    shown = [counted(many, "request") for many in (0, 1, 2)]
+    assert shown == ["0 requests", "1 request", "2 requests"]

@@ -16,7 +16,6 @@ from extproc.cli.rpc_command import is_loopback, talks
 if TYPE_CHECKING:
     from extproc.app.agent import FleetPlan
 
-FLEET: Final = "A whole fleet"
 MAX_AHEAD: Final = 10_000
 
 
@@ -107,7 +106,6 @@ async def agent(
             metavar="HOST:PORT",
             help="Report a whole fleet in place of a llama-server: the admin port of its picker. "
             "--advertise is then the address of its Envoy, with the port.",
-            rich_help_panel=FLEET,
         ),
     ] = "",
     fleet_token_file: Annotated[
@@ -117,43 +115,28 @@ async def agent(
             metavar="FILE",
             help="The file with the operators' token of that picker; alternatively, set "
             "COXSWAIN_FLEET_TOKEN to the token.",
-            rich_help_panel=FLEET,
         ),
     ] = None,
     fleet_ca: Annotated[
         Path | None,
         typer.Option(
-            "--fleet-ca",
-            metavar="FILE",
-            help="Use TLS with the CA file (PEM) for that picker.",
-            rich_help_panel=FLEET,
+            "--fleet-ca", metavar="FILE", help="Use TLS with the CA file (PEM) for that picker."
         ),
     ] = None,
     fleet_cert: Annotated[
         Path | None,
         typer.Option(
-            "--fleet-cert",
-            metavar="FILE",
-            help="The client certificate for that picker (mTLS).",
-            rich_help_panel=FLEET,
+            "--fleet-cert", metavar="FILE", help="The client certificate for that picker (mTLS)."
         ),
     ] = None,
     fleet_key: Annotated[
         Path | None,
-        typer.Option(
-            "--fleet-key",
-            metavar="FILE",
-            help="The private key of that certificate.",
-            rich_help_panel=FLEET,
-        ),
+        typer.Option("--fleet-key", metavar="FILE", help="The private key of that certificate."),
     ] = None,
     fleet_server_name: Annotated[
         str,
         typer.Option(
-            "--fleet-server-name",
-            metavar="NAME",
-            help="The name in that picker's certificate.",
-            rich_help_panel=FLEET,
+            "--fleet-server-name", metavar="NAME", help="The name in that picker's certificate."
         ),
     ] = "",
     fleet_ahead: Annotated[
@@ -167,7 +150,6 @@ async def agent(
             "while the news of it and the next request are on their way. A good value is the "
             "fleet's slots times the round trip to the parent, divided by the mean duration of "
             "a request.",
-            rich_help_panel=FLEET,
         ),
     ] = 0,
     drain_timeout: DrainOption = 30.0,

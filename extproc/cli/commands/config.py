@@ -24,6 +24,7 @@ from extproc.cli.output import (
     DocumentOption,
     Format,
     OutputOption,
+    counted,
     plain,
     print_document,
     print_json,
@@ -82,8 +83,7 @@ def check(
     if output is Format.JSON:
         _print_problems((), at_envoy)
         return
-    count = len(settings.endpoints)
-    named = f"{count} endpoint{'' if count == 1 else 's'}"
+    named = counted(len(settings.endpoints), "endpoint")
     further = "".join(f", and those from {source}" for source in _followed(settings))
     typer.echo(f"the settings are valid: {named}{further}")
     if at_envoy:

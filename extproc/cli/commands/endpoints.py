@@ -7,7 +7,15 @@ import typer
 from extproc.cli import completion
 from extproc.cli.admin_client import AdminClient
 from extproc.cli.durations import METAVAR, duration
-from extproc.cli.output import Format, OutputOption, WatchOption, plain, print_json, print_list
+from extproc.cli.output import (
+    Format,
+    OutputOption,
+    WatchOption,
+    counted,
+    plain,
+    print_answer,
+    print_list,
+)
 from extproc.cli.rpc_command import talks
 
 group = typer.Typer(rich_markup_mode=None)
@@ -177,10 +185,7 @@ async def add(
         may_sleep=may_sleep,
     )
     answer = await picker.ask(picker.admin.AddEndpoint, request)
-    if output is Format.JSON:
-        print_json(plain(answer))
-    else:
-        typer.echo(f"{called(answer.endpoint)} is in the fleet")
+    print_answer(output, answer, f"{called(answer.endpoint)} is in the fleet")
 
 
 @group.command()
@@ -199,17 +204,13 @@ async def remove(
     answer = await picker.ask(
         picker.admin.RemoveEndpoint, pb.RemoveEndpointRequest(address=endpoint)
     )
-    if output is Format.JSON:
-        print_json(plain(answer))
-        return
     if answer.remaining_sources:
-        typer.echo(
-            f"{endpoint} stays in the fleet: it is also in {', '.join(answer.remaining_sources)}"
-        )
+        what = f"stays in the fleet: it is also in {', '.join(answer.remaining_sources)}"
     elif answer.running:
-        typer.echo(f"{endpoint} gets no new requests; {answer.running} still running")
+        what = f"gets no new requests; {answer.running} still running"
     else:
-        typer.echo(f"{endpoint} left the fleet")
+        what = "left the fleet"
+    print_answer(output, answer, f"{endpoint} {what}")
 
 
 @group.command()
@@ -260,10 +261,8 @@ async def activate(
 
     for endpoint in endpoints:
         answer = await picker.ask(picker.admin.Activate, pb.ActivateRequest(address=endpoint))
-        if output is Format.JSON:
-            print_json(plain(answer), is_line=len(endpoints) > 1)
-        else:
-            typer.echo(f"{called(answer.endpoint)} is active")
+        sentence = f"{called(answer.endpoint)} is active"
+        print_answer(output, answer, sentence, is_line=len(endpoints) > 1)
 
 
 @group.command()
@@ -282,10 +281,7 @@ async def disable(
 
     for endpoint in endpoints:
         answer = await picker.ask(picker.admin.Disable, pb.DisableRequest(address=endpoint))
-        if output is Format.JSON:
-            print_json(plain(answer), is_line=len(endpoints) > 1)
-        else:
-            running = answer.endpoint.leases
-            many = "1 request" if running == 1 else f"{running} requests"
-            rest = f"; {many} still running" if running else ""
-            typer.echo(f"{called(answer.endpoint)} is disabled{rest}")
+        running = answer.endpoint.leases
+        rest = f"; {counted(running, 'request')} still running" if running else ""
+        sentence = f"{called(answer.endpoint)} is disabled{rest}"
+        print_answer(output, answer, sentence, is_line=len(endpoints) > 1)

@@ -1,19 +1,10 @@
 """`coxswain members`: the machines of a cluster."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import typer
 
 from extproc.cli.admin_client import AdminClient
-from extproc.cli.output import Format, OutputOption, console, plain, print_list, printable
+from extproc.cli.output import Format, OutputOption, plain, print_list, print_table, printable
 from extproc.cli.rpc_command import talks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 
 @talks
@@ -35,22 +26,18 @@ async def members(picker: AdminClient, output: OutputOption = Format.TABLE) -> N
     if not answer.processes.HasField("cluster"):
         typer.echo("This picker is no member of a cluster; see docs/cluster.md.")
         return
-    _show(cluster.members)
+    rows = (
+        [
+            each.name,
+            "leader" if each.is_leading else "standby",
+            each.address,
+            str(each.fronts),
+            each.version,
+        ]
+        for each in cluster.members
+    )
+    print_table(("member", "role", "address", "fronts", "version"), ("fronts",), rows)
     if not cluster.is_in_touch:
         typer.echo(
             f"! Valkey or the Kubernetes API does not answer: {printable(cluster.engine_error)}"
         )
-
-
-def _show(found: Iterable[pb.GetStatusResponse.Member]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("member", "role", "address", "fronts", "version"):
-        table.add_column(title, justify="right" if title == "fronts" else "left", overflow="fold")
-    for each in found:
-        role = "leader" if each.is_leading else "standby"
-        cells = (each.name, role, each.address, str(each.fronts), each.version)
-        table.add_row(*(Text(printable(cell)) for cell in cells))
-    console().print(table)

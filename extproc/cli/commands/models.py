@@ -13,16 +13,16 @@ from extproc.cli.output import (
     OutputOption,
     console,
     plain,
+    print_answer,
     print_json,
     print_list,
+    print_table,
     printable,
     seconds,
 )
 from extproc.cli.rpc_command import talks
 
 if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 group = typer.Typer(rich_markup_mode=None)
@@ -31,6 +31,7 @@ TITLES: Final = (
     *("MODEL", "MACHINE", "STATE", "SINCE", "MIB", "QUEUED", "RUNNING", "SLOTS"),
     *("LOAD", "WHY"),
 )
+NUMBERS: Final = ("SINCE", "MIB", "QUEUED", "RUNNING", "SLOTS", "LOAD")
 ModelArgument = Annotated[
     str,
     typer.Argument(metavar="MODEL", help="machine/model, or model if one machine has it."),
@@ -117,7 +118,6 @@ async def replace(
 
 
 def _show(answer: pb.ListModelsResponse) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     screen = console()
@@ -127,24 +127,22 @@ def _show(answer: pb.ListModelsResponse) -> None:
             "`coxswain keeper --help` says how to run one"
         )
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in TITLES:
-        is_number = title in ("SINCE", "MIB", "QUEUED", "RUNNING", "SLOTS", "LOAD")
-        table.add_column(title, justify="right" if is_number else "left", overflow="fold")
-    for one in answer.models:
-        table.add_row(
-            Text(printable(one.name)),
-            Text(printable(one.machine)),
-            Text(f"{one.state}, pinned" if one.is_pinned else one.state),
-            Text(seconds(one.state_age_s)),
-            Text(str(one.memory_mb or "")),
-            Text(str(one.queued)),
-            Text(str(one.running)),
-            Text(str(one.slots)),
-            Text(seconds(one.load_s) if one.HasField("load_s") else ""),
-            Text(printable(one.problem or one.last_change)),
-        )
-    screen.print(table)
+    rows = (
+        [
+            one.name,
+            one.machine,
+            f"{one.state}, pinned" if one.is_pinned else one.state,
+            seconds(one.state_age_s),
+            str(one.memory_mb or ""),
+            str(one.queued),
+            str(one.running),
+            str(one.slots),
+            seconds(one.load_s) if one.HasField("load_s") else "",
+            one.problem or one.last_change,
+        ]
+        for one in answer.models
+    )
+    print_table(TITLES, NUMBERS, rows)
     for machine in answer.machines:
         screen.print(Text(_machine_line(machine)))
 
@@ -175,7 +173,7 @@ async def load(
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
     answer = await picker.ask(picker.admin.LoadModel, pb.LoadModelRequest(model=model))
-    _say(output, answer, f"{model} is being loaded; `coxswain models` shows it")
+    print_answer(output, answer, f"{model} is being loaded; `coxswain models` shows it")
 
 
 @talks
@@ -191,7 +189,7 @@ async def unload(
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
     answer = await picker.ask(picker.admin.UnloadModel, pb.UnloadModelRequest(model=model))
-    _say(output, answer, f"{model} is being unloaded")
+    print_answer(output, answer, f"{model} is being unloaded")
 
 
 @talks
@@ -216,17 +214,10 @@ async def pin(
 
     if off:
         ended = await picker.ask(picker.admin.UnpinModel, pb.UnpinModelRequest(model=model))
-        _say(output, ended, f"{model} may leave when others need its memory")
+        print_answer(output, ended, f"{model} may leave when others need its memory")
         return
     pinned = await picker.ask(picker.admin.LoadModel, pb.LoadModelRequest(model=model, pin=True))
-    _say(output, pinned, f"{model} stays loaded")
-
-
-def _say(output: Format, answer: Message, sentence: str) -> None:
-    if output is Format.JSON:
-        print_json(plain(answer))
-    else:
-        typer.echo(sentence)
+    print_answer(output, pinned, f"{model} stays loaded")
 
 
 @talks

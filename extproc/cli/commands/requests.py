@@ -7,7 +7,7 @@ import typer
 from extproc.cli import completion
 from extproc.cli.admin_client import AdminClient
 from extproc.cli.commands.queue import LimitOption
-from extproc.cli.output import Format, OutputOption, WatchOption, plain, print_json
+from extproc.cli.output import Format, OutputOption, WatchOption, print_answer
 from extproc.cli.rpc_command import talks
 
 group = typer.Typer(rich_markup_mode=None)
@@ -72,11 +72,10 @@ async def cancel(
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
     answer = await picker.ask(picker.admin.CancelRequest, pb.CancelRequestRequest(id=id_))
-    if output is Format.JSON:
-        print_json(plain(answer))
-    elif answer.request.endpoint:
-        typer.echo(f"{id_} was cut off on {answer.request.endpoint_name}")
+    if answer.request.endpoint:
+        what = f"cut off on {answer.request.endpoint_name}"
     elif answer.request.state == pb.REQUEST_STATE_QUEUED:
-        typer.echo(f"{id_} was removed from the queue")
+        what = "removed from the queue"
     else:
-        typer.echo(f"{id_} was rejected before all of its body had arrived")
+        what = "rejected before all of its body had arrived"
+    print_answer(output, answer, f"{id_} was {what}")

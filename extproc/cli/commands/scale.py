@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from extproc.cli.admin_client import AdminClient
-from extproc.cli.output import Format, OutputOption, console, plain, print_list, printable, seconds
+from extproc.cli.output import (
+    Format,
+    OutputOption,
+    console,
+    plain,
+    print_list,
+    print_table,
+    seconds,
+)
 from extproc.cli.rpc_command import talks
 
 if TYPE_CHECKING:
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
-TITLES: Final = (
-    *("MODEL", "WANTED", "SERVERS", "QUEUED", "BUSY", "PER MIN", "TIME", "SLOTS", "WHY"),
-)
+NUMBERS: Final = ("WANTED", "SERVERS", "QUEUED", "BUSY", "PER MIN", "TIME", "SLOTS")
 
 
 @talks
@@ -47,27 +53,21 @@ async def scale(
 
 
 def _show(answer: pb.ListScaleResponse) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    screen = console()
     if not answer.models:
-        screen.print("no server has reported a model, and scale.models names none")
+        console().print("no server has reported a model, and scale.models names none")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in TITLES:
-        is_text = title in ("MODEL", "WHY")
-        table.add_column(title, justify="left" if is_text else "right", overflow="fold")
-    for one in answer.models:
-        table.add_row(
-            Text(printable(one.model) or "(none known)"),
-            Text(str(one.wanted)),
-            Text(str(one.servers)),
-            Text(str(one.queued_slots)),
-            Text(str(one.busy_slots)),
-            Text(f"{one.arrivals_per_s * 60:.1f}"),
-            Text(seconds(one.service_s) if one.HasField("service_s") else ""),
-            Text(f"{one.slots:g}" if one.HasField("slots") else ""),
-            Text(one.meaning),
-        )
-    screen.print(table)
+    rows = (
+        [
+            one.model or "(none known)",
+            str(one.wanted),
+            str(one.servers),
+            str(one.queued_slots),
+            str(one.busy_slots),
+            f"{one.arrivals_per_s * 60:.1f}",
+            seconds(one.service_s) if one.HasField("service_s") else "",
+            f"{one.slots:g}" if one.HasField("slots") else "",
+            one.meaning,
+        ]
+        for one in answer.models
+    )
+    print_table(("MODEL", *NUMBERS, "WHY"), NUMBERS, rows)

@@ -8,7 +8,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from extproc.cli.admin_client import AdminClient, PickerError
 from extproc.cli.exit_codes import ExitCode
-from extproc.cli.output import Format, console, plain, print_json
+from extproc.cli.output import Format, console, counted, plain, print_json
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 State = pb.DrainResponse
@@ -48,8 +48,8 @@ async def follow_drain(
     if last.state == State.STATE_DEADLINE_PASSED:
         raise PickerError(
             ExitCode.NOT_YET,
-            f"{requests(last.running)} still running on {endpoint} after {deadline_s:g} s; it "
-            "stays draining",
+            f"{counted(last.running, 'request')} still running on {endpoint} after "
+            f"{deadline_s:g} s; it stays draining",
         )
     if last.state != State.STATE_DRAINED:
         raise PickerError(
@@ -87,10 +87,5 @@ async def _as_bar(
                 running=last.running,
             )
     if last.state == State.STATE_DRAINED:
-        screen.print(f"{endpoint} is drained: {requests(last.running_at_start)} ended")
+        screen.print(f"{endpoint} is drained: {counted(last.running_at_start, 'request')} ended")
     return last
-
-
-def requests(many: int) -> str:
-    """The number with its noun."""
-    return f"{many} request{'' if many == 1 else 's'}"

@@ -7,7 +7,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from extproc.cli.output import printable, seconds, word
+from extproc.cli.output import counted, printable, seconds, word
 from extproc.cli.screens.slot_bar import slot_bar
 from extproc.cli.screens.top_data import TopData
 from extproc.cli.screens.top_tables import Frame, endpoint_lines, issue_lines, request_lines
@@ -94,10 +94,11 @@ def _sums(data: TopData, frame: Frame) -> list[Table | Text]:
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True)
     grid.add_column()
+    envoys = f", {counted(len(status.envoys), 'Envoy')} connected" if status.envoys else ""
     rows = {
         "Slots": bar,
         "Endpoints": _endpoint_sums(data),
-        "Running": Text(f"{_requests_of(status.running)}{_envoys(len(status.envoys))}"),
+        "Running": Text(counted(status.running, "request") + envoys),
         "Queued": _queued(status),
         "Ended": _ended(status.outcomes),
     }
@@ -120,14 +121,6 @@ def _endpoint_sums(data: TopData) -> Text:
             name = word("Intent", pb.Intent.Name(intent))
             text.append(f", {count} {name}", style="magenta")
     return text
-
-
-def _requests_of(many: int) -> str:
-    return f"{many} request{'' if many == 1 else 's'}"
-
-
-def _envoys(many: int) -> str:
-    return f", {many} Envoy{'' if many == 1 else 's'} connected" if many else ""
 
 
 def _queued(status: pb.GetStatusResponse) -> Text:

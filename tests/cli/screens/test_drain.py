@@ -12,7 +12,7 @@ import pytest
 from extproc.cli.admin_client import AdminClient, PickerError
 from extproc.cli.exit_codes import ExitCode
 from extproc.cli.output import Format
-from extproc.cli.screens.drain import follow_drain, requests
+from extproc.cli.screens.drain import follow_drain
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 State = pb.DrainResponse
@@ -86,7 +86,3 @@ async def test_who_leaves_learns_that_it_stays_draining(
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert "gpu-1 stays draining; `coxswain endpoints activate gpu-1`" in capsys.readouterr().err
-
-
-def test_one_request_is_one() -> None:
-    assert [requests(many) for many in (0, 1, 2)] == ["0 requests", "1 request", "2 requests"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer.main
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from extproc.cli.exit_codes import EXIT_CODES
+from extproc.cli.admin_client import EXIT_CODES
 from extproc.cli.root import root
 from extproc.cli.rpc_command import CONNECTION_OPTIONS
 

@@ -1,14 +1,14 @@
-"""The connection of commands to a running picker: address, token, and error messages."""
+"""The connection of commands to a running picker: address, token, errors and exit codes."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from extproc.cli.exit_codes import ExitCode
 from extproc.security.secret_file import SecretFileError, is_header_value, read_secret
 
 if TYPE_CHECKING:
@@ -20,6 +20,23 @@ RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+
+
+class ExitCode(IntEnum):
+    """Exit codes; 0 is success."""
+
+    REJECTED = 1  # the picker's state forbids it
+    USAGE = 2  # the command line or the question is wrong
+    UNREACHABLE = 3  # no picker answers there
+    NOT_FOUND = 4  # no such endpoint or request
+    UNAUTHENTICATED = 5  # the token or the certificate is missing or wrong
+    NOT_YET = 6  # the deadline passed before it was done
+    INTERRUPTED = 130  # Ctrl-C
+
+
+EXIT_CODES: Final = """Exit codes: 0 done, 1 rejected by the picker, 2 wrong usage, 3 no picker
+answers, 4 no such endpoint or request, 5 wrong token or certificate, 6 deadline passed,
+130 interrupted."""
 
 
 class PickerError(Exception):

@@ -7,31 +7,24 @@ import typer
 
 METAVAR: Final = "DURATION"
 _UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_HINT: Final = "is no duration; write 90s, 2m or 1h30m"
 MIN_INTERVAL_S: Final = 0.2
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
-def parse_duration(text: str | float) -> float:
-    """The duration in seconds; a number without a unit is seconds. Raises `ValueError`."""
+def duration(text: str | float) -> float:
+    """The duration in seconds; a number without a unit is seconds. Raises `BadParameter`."""
     plain = str(text).strip().lower()
     try:
         seconds = float(plain)
     except ValueError:
         parts = _PART.findall(plain)
         if not parts or "".join(map("".join, parts)) != plain:
-            raise ValueError(f"{text!r} is no duration; write 90s, 2m or 1h30m") from None
+            raise typer.BadParameter(f"{text!r} {_HINT}") from None
         seconds = sum(float(number) * _UNITS_S[unit] for number, unit in parts)
     if not 0.0 <= seconds < float("inf"):
-        raise ValueError(f"{text!r} is no duration; write 90s, 2m or 1h30m")
+        raise typer.BadParameter(f"{text!r} {_HINT}")
     return seconds
-
-
-def duration(text: str | float) -> float:
-    """`parse_duration` as the parser of an option: raises `BadParameter`."""
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
 
 
 def positive_duration(text: str | float) -> float:

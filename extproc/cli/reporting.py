@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from extproc.cli.admin_client import AdminClient, PickerError
+from extproc.cli.admin_client import AdminClient, ExitCode, PickerError
 from extproc.cli.durations import METAVAR, duration
-from extproc.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     import grpc

@@ -12,9 +12,15 @@ from typing import Annotated, Any, Concatenate, Final, ParamSpec, get_type_hints
 
 import typer
 
-from extproc.cli.admin_client import AdminClient, Connection, PickerError, read_token
+from extproc.cli.admin_client import (
+    EXIT_CODES,
+    AdminClient,
+    Connection,
+    ExitCode,
+    PickerError,
+    read_token,
+)
 from extproc.cli.durations import METAVAR, positive_duration
-from extproc.cli.exit_codes import EXIT_CODES, ExitCode
 from extproc.cli.interrupt import run_interruptible
 
 Rest = ParamSpec("Rest")

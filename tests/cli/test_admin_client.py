@@ -8,8 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from extproc.cli.admin_client import AdminClient, Connection, PickerError, read_token
-from extproc.cli.exit_codes import ExitCode
+from extproc.cli.admin_client import AdminClient, Connection, ExitCode, PickerError, read_token
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from tests.fakes.authority import Authority
 from tests.fakes.picker import running_picker

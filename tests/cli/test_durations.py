@@ -6,7 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from extproc.cli.durations import parse_duration, positive_duration, update_interval
+from extproc.cli.durations import duration, positive_duration, update_interval
 from extproc.cli.root import root
 
 
@@ -26,13 +26,13 @@ from extproc.cli.root import root
     ],
 )
 def test_what_people_type(text: str | float, seconds: float) -> None:
-    assert parse_duration(text) == pytest.approx(seconds)
+    assert duration(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["", "m", "2x", "2m!", "-1", "inf", "nan", "2 m"])
 def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(ValueError, match="no duration; write 90s, 2m or 1h30m"):
-        parse_duration(text)
+    with pytest.raises(typer.BadParameter, match="no duration; write 90s, 2m or 1h30m"):
+        duration(text)
 
 
 def test_nothing_is_no_time_to_wait() -> None:

@@ -1,4 +1,4 @@
-"""Claims about extproc/cli/exit_codes.py: how commands that talk to a picker end."""
+"""Claims about extproc/cli/admin_client.py: how commands that talk to a picker end."""
 
 from __future__ import annotations
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from extproc.cli.admin_client import AdminClient, Connection, PickerError
+from extproc.cli.admin_client import AdminClient, Connection, ExitCode, PickerError
 from extproc.cli.commands.agent import agent
 from extproc.cli.commands.keeper import keeper
-from extproc.cli.exit_codes import ExitCode
 from extproc.cli.reporting import connect, set_up_log
 from scraper.agent.link import LinkError
 

@@ -8,8 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from extproc.cli.admin_client import AdminClient, Connection, PickerError
-from extproc.cli.exit_codes import EXIT_CODES, ExitCode
+from extproc.cli.admin_client import EXIT_CODES, AdminClient, Connection, ExitCode, PickerError
 from extproc.cli.rpc_command import CONNECTION_OPTIONS, connection_of, talks
 
 seen: list[tuple[Connection, int]] = []

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from extproc.cli.admin_client import AdminClient, Connection, PickerError
-from extproc.cli.exit_codes import ExitCode
+from extproc.cli.admin_client import AdminClient, Connection, ExitCode, PickerError
 from extproc.cli.reporting import DrainOption, LogFormatOption, connect, set_up_log
 from extproc.cli.rpc_command import is_loopback, talks
 

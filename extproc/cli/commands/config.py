@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from extproc.cli.admin_client import AdminClient
-from extproc.cli.exit_codes import ExitCode
+from extproc.cli.admin_client import AdminClient, ExitCode
 from extproc.cli.options import (
     ConfigOption,
     EndpointOption,

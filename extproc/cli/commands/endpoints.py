@@ -80,7 +80,7 @@ async def _list(picker: AdminClient, output: Format, *, is_watching: bool) -> No
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
     if is_watching:
-        await watch_endpoints(picker, output, lambda: all_endpoints(picker))
+        await watch_endpoints(picker, output)
         return
     found = await all_endpoints(picker)
     if output is Format.JSON:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from extproc.cli.admin_client import AdminClient
+from extproc.cli.admin_client import AdminClient, ExitCode
 from extproc.cli.output import Format, OutputOption, plain, print_json
 from extproc.cli.rpc_command import talks
 
@@ -50,7 +50,6 @@ async def explain(
       coxswain explain -d '{"model": "tiny", "messages": []}'
       coxswain explain -H 'x-gateway-inference-objective: chat' -d @body.json
     """
-    from extproc.cli.exit_codes import ExitCode
     from extproc.cli.screens.explanation import show
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 

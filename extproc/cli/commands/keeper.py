@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from extproc.cli.admin_client import AdminClient, PickerError
-from extproc.cli.exit_codes import ExitCode
+from extproc.cli.admin_client import AdminClient, ExitCode, PickerError
 from extproc.cli.output import (
     DocumentFormat,
     DocumentOption,

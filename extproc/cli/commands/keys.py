@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from extproc.cli.exit_codes import ExitCode
+from extproc.cli.admin_client import ExitCode
 from extproc.cli.options import ConfigOption, settings_from
 from extproc.cli.output import Format, OutputOption, print_json, print_list
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from extproc.cli.admin_client import AdminClient, PickerError
-from extproc.cli.exit_codes import ExitCode
+from extproc.cli.admin_client import AdminClient, ExitCode, PickerError
 from extproc.cli.output import (
     Format,
     OutputOption,

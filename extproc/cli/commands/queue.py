@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from extproc.cli import completion
-from extproc.cli.admin_client import AdminClient
+from extproc.cli.admin_client import AdminClient, ExitCode, PickerError
 from extproc.cli.output import Format, OutputOption, WatchOption, plain, print_json
 from extproc.cli.rpc_command import talks
 
@@ -67,8 +67,6 @@ async def watch_position(
     Example:
       coxswain queue watch 6f1c2a44-1df0-4a60-b3fd-2c8f8e1d0a55
     """
-    from extproc.cli.admin_client import PickerError
-    from extproc.cli.exit_codes import ExitCode
     from extproc.cli.screens.request_table import position_line
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 

@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from extproc.cli.admin_client import AdminClient, PickerError
-from extproc.cli.exit_codes import ExitCode
+from extproc.cli.admin_client import AdminClient, ExitCode, PickerError
 from extproc.cli.output import Format, console, counted, plain, print_json
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 

@@ -1,13 +1,13 @@
 """The fleet on the screen while it changes; for scripts, a line of JSON for each change."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
 from rich.live import Live
 
 from extproc.cli.admin_client import AdminClient
+from extproc.cli.fleet import all_endpoints
 from extproc.cli.output import Format, console, plain, print_json
 from extproc.cli.screens.endpoint_table import table_of
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
@@ -18,9 +18,7 @@ GAP_S: Final = 0.1
 """The shortest interval between two frames; a busy fleet changes hundreds of times a second."""
 
 
-async def watch_endpoints(
-    picker: AdminClient, output: Format, fetch: Callable[[], Awaitable[list[pb.Endpoint]]]
-) -> None:
+async def watch_endpoints(picker: AdminClient, output: Format) -> None:
     """Show changes until interrupted; raises `PickerError` when the picker goes away."""
     if output is Format.JSON:
         async for message in picker.follow(picker.admin.WatchEndpoints, pb.WatchEndpointsRequest()):
@@ -33,7 +31,7 @@ async def watch_endpoints(
         with Live(console=screen, auto_refresh=False) as live:
             while not following.done():
                 changed.clear()
-                live.update(table_of(await fetch(), screen.width), refresh=True)
+                live.update(table_of(await all_endpoints(picker), screen.width), refresh=True)
                 await asyncio.sleep(GAP_S)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(REFRESH_S):

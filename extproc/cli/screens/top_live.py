@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console, Group
 from rich.live import Live
 
-from extproc.cli.admin_client import PickerError
-from extproc.cli.exit_codes import ExitCode
+from extproc.cli.admin_client import ExitCode, PickerError
 from extproc.cli.output import seconds
 from extproc.cli.screens.keys import keys
 from extproc.cli.screens.top_data import TopData

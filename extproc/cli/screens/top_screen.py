@@ -8,9 +8,14 @@ from rich.table import Table
 from rich.text import Text
 
 from extproc.cli.output import counted, printable, seconds, word
-from extproc.cli.screens.slot_bar import slot_bar
 from extproc.cli.screens.top_data import TopData
-from extproc.cli.screens.top_tables import Frame, endpoint_lines, issue_lines, request_lines
+from extproc.cli.screens.top_tables import (
+    Frame,
+    endpoint_lines,
+    issue_lines,
+    request_lines,
+    slot_bar,
+)
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 CRITICALITIES: Final = ("critical", "standard", "sheddable")

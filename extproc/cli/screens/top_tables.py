@@ -1,4 +1,4 @@
-"""The tables of `coxswain top`: issues, endpoints, requests; one line for each."""
+"""The tables of `coxswain top`: issues, endpoints with their slots, requests; one line each."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,10 +10,13 @@ from rich.text import Text
 from extproc.cli.output import ROOMY, printable, seconds, word
 from extproc.cli.screens.endpoint_table import called, models, state
 from extproc.cli.screens.request_table import STYLES
-from extproc.cli.screens.slot_bar import slot_bar
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 RIGHT: Final = frozenset({"BUSY", "AGE", "WAITED", "EXPECTED"})
+SIGNS: Final = {"leased": "█", "foreign": "▒", "idle": "·", "unusable": "x"}
+ASCII_SIGNS: Final = {"leased": "#", "foreign": "+", "idle": ".", "unusable": "x"}
+BAR_STYLES: Final = {"leased": "blue", "foreign": "yellow", "idle": "dim", "unusable": "dim red"}
+"""The signs differ also without colour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +108,27 @@ def request_lines(requests: Sequence[pb.Request], frame: Frame) -> Table | Text:
             seconds(request.expected_s) if request.HasField("expected_s") else "",
         )
     return table
+
+
+def slot_bar(slots: pb.Slots, width: int, *, is_ascii: bool = False) -> Text:
+    """One sign for each slot; where they are more than `width`, each kind's share of it."""
+    counts = {kind: getattr(slots, kind) for kind in SIGNS}
+    if sum(counts.values()) > width:
+        counts = _shares(counts, width)
+    signs = ASCII_SIGNS if is_ascii else SIGNS
+    bar = Text(no_wrap=True)
+    for kind, count in counts.items():
+        bar.append(signs[kind] * count, style=BAR_STYLES[kind])
+    return bar
+
+
+def _shares(counts: dict[str, int], width: int) -> dict[str, int]:
+    """Whole numbers that add up to `width`; what is there at all gets at least 1."""
+    total = sum(counts.values())
+    shares = {kind: max(int(count > 0), count * width // total) for kind, count in counts.items()}
+    largest = max(counts, key=lambda kind: counts[kind])
+    shares[largest] += width - sum(shares.values())
+    return shares
 
 
 def _table(*titles: str) -> Table:

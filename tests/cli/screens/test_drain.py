@@ -9,8 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from extproc.cli.admin_client import AdminClient, PickerError
-from extproc.cli.exit_codes import ExitCode
+from extproc.cli.admin_client import AdminClient, ExitCode, PickerError
 from extproc.cli.output import Format
 from extproc.cli.screens.drain import follow_drain
 from extproc.pb.coxswain.v1 import admin_pb2 as pb

@@ -9,9 +9,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from extproc.cli.admin_client import AdminClient, Connection, PickerError
-from extproc.cli.exit_codes import ExitCode
-from extproc.cli.fleet import all_endpoints
+from extproc.cli.admin_client import AdminClient, Connection, ExitCode, PickerError
 from extproc.cli.output import Format
 from extproc.cli.screens import endpoint_watch
 from extproc.cli.screens.endpoint_watch import watch_endpoints
@@ -37,9 +35,7 @@ async def test_a_change_is_drawn_without_being_waited_for(screen: StringIO) -> N
         AdminClient(Connection(address=f"127.0.0.1:{fake.port}")) as picker,
     ):
         fake.add_ready(A, slots=2, name="gpu-1")
-        watching = asyncio.create_task(
-            watch_endpoints(picker, Format.TABLE, lambda: all_endpoints(picker))
-        )
+        watching = asyncio.create_task(watch_endpoints(picker, Format.TABLE))
         await until(lambda: "gpu-1" in screen.getvalue())
         fake.observe(A, slots=77)
         await until(lambda: "77" in screen.getvalue())
@@ -57,9 +53,7 @@ async def test_a_picker_that_goes_away_ends_it(screen: StringIO) -> None:
             fake.add_ready(A, name="gpu-1")
             connection = Connection(address=f"127.0.0.1:{fake.port}", timeout_s=5.0)
             picker = await stack.enter_async_context(AdminClient(connection))
-            watching = asyncio.create_task(
-                watch_endpoints(picker, Format.TABLE, lambda: all_endpoints(picker))
-            )
+            watching = asyncio.create_task(watch_endpoints(picker, Format.TABLE))
             await until(lambda: "gpu-1" in screen.getvalue())
         with pytest.raises(PickerError) as caught:
             await watching

@@ -1,11 +1,11 @@
-"""Claims about extproc/cli/screens/slot_bar.py."""
+"""Claims about extproc/cli/screens/top_tables.py."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extproc.cli.screens.slot_bar import slot_bar
+from extproc.cli.screens.top_tables import slot_bar
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 COUNTS = st.integers(0, 5000)

@@ -7,8 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from extproc.cli.admin_client import PickerError
-from extproc.cli.exit_codes import ExitCode
+from extproc.cli.admin_client import ExitCode, PickerError
 from extproc.cli.screens.top_data import TopData
 from extproc.cli.screens.top_live import Top
 from extproc.pb.coxswain.v1 import admin_pb2 as pb

@@ -1,17 +1,20 @@
-"""The embedded fleet: which command runs each server, real or simulated, and when it is ready."""
+"""The embedded fleet: real llama-servers if possible, otherwise simulated ones."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
 
 from extproc.core.address import Address
+from extproc.demo.llama_server import find_llama_server
 from extproc.demo.own_module import own_module
 from extproc.demo.port import LOOPBACK, free_ports
 from extproc.demo.process import Probe
 
+MODEL_FILE = "tiny.gguf"
 PROBE_TIMEOUT_S = 2.0
 SPARE_HTTP_THREADS = 8
 """llama-server keeps one thread a connection: for probes, idle connections and its hidden line."""
@@ -29,6 +32,70 @@ class EmbeddedServer:
     @property
     def address(self) -> Address:
         return Address(LOOPBACK, self.port)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetOptions:
+    """What was requested. A service time can only be kept by the simulator."""
+
+    slots: Sequence[int] = (2, 2)
+    wants_simulator: bool = False
+    service_time_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedFleet:
+    """What will run: a name for one of its servers, a sentence for people, and the commands."""
+
+    name: str
+    sentence: str
+    servers: tuple[EmbeddedServer, ...]
+    command: Callable[[EmbeddedServer], list[str]]
+
+
+def choose_fleet(fleet_options: FleetOptions, folder: Path) -> EmbeddedFleet:
+    """Choose the servers and write the model into `folder` if they need one; starts nothing.
+
+    Raises `LlamaServerError` when a server was named that is not there, `OSError` when the
+    model cannot be written.
+    """
+    servers = tuple(plan_fleet(fleet_options.slots))
+    reason = _why_simulated(fleet_options)
+    if reason is not None:
+        return EmbeddedFleet(
+            name="simulator",
+            sentence=f"Servers: Coxswain's simulator, without a model ({reason}).",
+            servers=servers,
+            command=lambda server: simulator_command(
+                server, service_time_s=fleet_options.service_time_s
+            ),
+        )
+    from extproc.demo.model import write_model
+
+    binary = find_llama_server()
+    assert binary is not None
+    model = folder / MODEL_FILE
+    write_model(model)
+    return EmbeddedFleet(
+        name="llama-server",
+        sentence=f"Servers: real llama-server ({binary}) with a tiny random model: real slots, "
+        "random text.",
+        servers=servers,
+        command=lambda server: llama_server_command(binary, model, server),
+    )
+
+
+def _why_simulated(fleet_options: FleetOptions) -> str | None:
+    """The reason for the simulator; None when real servers can be had and were not declined."""
+    if fleet_options.service_time_s is not None:
+        return "needed for --service-time"
+    if fleet_options.wants_simulator:
+        return "as requested"
+    if find_llama_server() is None:
+        return "llama-server was not found; `make llama` builds it"
+    if find_spec("gguf") is None:
+        return "the package gguf, which writes the model, is missing; `pip install gguf`"
+    return None
 
 
 def plan_fleet(slots: Sequence[int]) -> list[EmbeddedServer]:

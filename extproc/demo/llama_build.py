@@ -32,8 +32,6 @@ from extproc.demo.llama_server import (
 )
 from extproc.demo.own_module import own_module
 
-__all__ = ["build_llama_server", "find_llama_server", "main", "missing_compiler"]
-
 SDIST_SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
 CMAKE_WHEEL = "cmake==3.31.10"
 NINJA_WHEEL = "ninja==1.13.0"

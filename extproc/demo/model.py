@@ -18,11 +18,10 @@ from pathlib import Path
 import numpy as np
 from gguf import GGUFWriter, TokenType
 
-from extproc.demo.vocabulary import WORDS
+from extproc.demo.vocabulary import CHAT_TEMPLATE, WORDS
 
 Matrix = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 
-CHAT_TEMPLATE = "{% for m in messages %}{{m.role}}: {{m.content}}\n{% endfor %}assistant:"
 END_OF_TEXT = 2
 
 

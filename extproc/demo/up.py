@@ -5,21 +5,24 @@ first try; they are stopped the other way round. When one of them ends by itself
 stopped: half of a demonstration shows nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx
 
-from extproc.demo.embedded import EmbeddedFleet, FleetOptions, choose_fleet
 from extproc.demo.envoy_binary import EnvoyMissingError, obtain_envoy
-from extproc.demo.fleet import health_probe, server_environment
+from extproc.demo.fleet import (
+    EmbeddedFleet,
+    EmbeddedServer,
+    FleetOptions,
+    choose_fleet,
+    health_probe,
+    server_environment,
+)
 from extproc.demo.kept_models import MACHINE, KeptModels, write_kept_models
 from extproc.demo.listen_addresses import is_loopback, url_of
 from extproc.demo.llama_server import LlamaServerError
@@ -34,9 +37,6 @@ from extproc.security.path_rule import PathRuleError
 from extproc.settings import EndpointSettings, Settings, read_api_key
 from extproc.settings.client_keys import read_client_keys
 from scraper.probe.issues import unauthorized
-
-if TYPE_CHECKING:
-    from extproc.demo.fleet import EmbeddedServer
 
 ENVOY_CONFIG = "envoy.yaml"
 READY_TIMEOUT_S = 60.0
@@ -221,9 +221,7 @@ class _Run:
         child = await self.children.start(
             name, fleet.command(server), environment=server_environment()
         )
-        await child.wait_ready(
-            health_probe(self.client, f"http://{server.address}/health"), timeout_s=READY_TIMEOUT_S
-        )
+        await self._wait_ready(child, f"http://{server.address}/health")
         self.report.ready(name, f"{server.slots} slots")
 
     async def _start_picker(self, fleet: EmbeddedFleet | None) -> None:
@@ -234,9 +232,7 @@ class _Run:
         child = await self.children.start(
             "picker", [*own_module("extproc.cli"), "serve", *arguments]
         )
-        await child.wait_ready(
-            health_probe(self.client, f"{url_of(listen.http)}/healthz"), timeout_s=READY_TIMEOUT_S
-        )
+        await self._wait_ready(child, f"{url_of(listen.http)}/healthz")
         self.report.ready("picker", f"gRPC {listen.grpc}")
 
     async def _start_keeper(self, kept: KeptModels) -> None:
@@ -263,10 +259,7 @@ class _Run:
             # Hot restart's shared memory would tie it to other Envoys of this machine.
             [*(binary, "-c", config), *("--log-level", "warning"), "--disable-hot-restart"],
         )
-        await child.wait_ready(
-            health_probe(self.client, f"{url_of(settings.envoy.admin)}/ready"),
-            timeout_s=READY_TIMEOUT_S,
-        )
+        await self._wait_ready(child, f"{url_of(settings.envoy.admin)}/ready")
         self.report.ready("Envoy", url_of(settings.envoy.listen))
         return child
 
@@ -276,13 +269,21 @@ class _Run:
         url = f"{url_of(settings.envoy.listen)}/v1/models"
         headers = _clients_headers(settings)
         if headers is None:
-            probe = health_probe(self.client, url, status=httpx.codes.UNAUTHORIZED)
-            await envoy.wait_ready(probe, timeout_s=READY_TIMEOUT_S)
+            await self._wait_ready(envoy, url, status=httpx.codes.UNAUTHORIZED)
             self.report.ready("Envoy asks clients for a key", "")
-            return
-        probe = health_probe(self.client, url, headers)
-        await envoy.wait_ready(probe, timeout_s=READY_TIMEOUT_S)
-        self.report.ready("a response through all of them", "")
+        else:
+            await self._wait_ready(envoy, url, headers)
+            self.report.ready("a response through all of them", "")
+
+    async def _wait_ready(
+        self,
+        child: Child,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        status: int = httpx.codes.OK,
+    ) -> None:
+        probe = health_probe(self.client, url, headers, status)
+        await child.wait_ready(probe, timeout_s=READY_TIMEOUT_S)
 
     async def _check_server(self, endpoint: EndpointSettings) -> None:
         """Report whether one of the user's own servers answers, and takes the key that it is to be

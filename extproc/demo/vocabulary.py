@@ -1,4 +1,4 @@
-"""The vocabulary of the demo's models: rowing words."""
+"""What the demo's models speak: rowing words, and their chat template."""
 
 _SPOKEN = (
     "row pull catch drive finish recover stroke steady easy hold ready all bow stern port "
@@ -7,3 +7,4 @@ _SPOKEN = (
 )
 
 WORDS = tuple(_SPOKEN.split())
+CHAT_TEMPLATE = "{% for m in messages %}{{m.role}}: {{m.content}}\n{% endfor %}assistant:"

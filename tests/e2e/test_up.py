@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
-from extproc.demo.llama_build import find_llama_server
+from extproc.demo.llama_server import find_llama_server
 from extproc.demo.port import LOOPBACK, free_port
 from extproc.demo.simulator.options import SimulatorOptions
 from extproc.demo.simulator.server import Simulator

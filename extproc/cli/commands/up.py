@@ -13,7 +13,7 @@ from extproc.cli.durations import METAVAR, duration
 from extproc.cli.options import ConfigOption, SetOption, servers_of, settings_from
 
 if TYPE_CHECKING:
-    from extproc.demo.embedded import FleetOptions
+    from extproc.demo.fleet import FleetOptions
     from extproc.settings import Settings
 
 SLOTS: Final = re.compile("[1-9][0-9]{0,3}")
@@ -165,7 +165,7 @@ def _fleet_options(
     settings: Settings, slots: str, count: int, simulator: bool, service_time_s: float | None
 ) -> FleetOptions | None:
     """The fleet to start here; None when the settings name servers, or where to learn of some."""
-    from extproc.demo.embedded import FleetOptions
+    from extproc.demo.fleet import FleetOptions
 
     if settings.endpoints or settings.discovery.file is not None or settings.discovery.dns:
         if simulator or service_time_s is not None:

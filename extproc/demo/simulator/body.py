@@ -22,6 +22,9 @@ class NotSupportedError(BadRequestError):
     status = 501
     kind = "not_supported_error"
 
+    def __init__(self, what: str, flag: str) -> None:
+        super().__init__(f"This server does not support {what}. Start it with `{flag}`")
+
 
 def read_object(body: bytes) -> Json:
     """The body as a JSON object; raises `BadRequestError` when it is anything else."""

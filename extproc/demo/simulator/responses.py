@@ -3,17 +3,16 @@
 import hashlib
 import math
 import time
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
+from extproc.demo.simulator.body import Json, read_messages, read_prompt
 from extproc.demo.simulator.options import SimulatorOptions
 from extproc.demo.simulator.slots import Slot, Slots, Task
-from extproc.demo.vocabulary import WORDS
+from extproc.demo.vocabulary import CHAT_TEMPLATE, WORDS
 
 FINGERPRINT = "coxswain-simulator"
-CHAT_TEMPLATE = "{% for m in messages %}{{m.role}}: {{m.content}}\n{% endfor %}assistant:"
 EMBEDDING_LENGTH = 32
-
-Json = dict[str, Any]
 
 
 def word(task: Task, number: int) -> str:
@@ -165,6 +164,54 @@ def openai(kind: str, identity: str, options: SimulatorOptions, choices: list[Js
         "object": kind,
         "id": identity,
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """One of the two formats of OpenAI's API, text and chat message: the prompt in a body, and one
+    choice, whole or streamed as an opening, parts and an end."""
+
+    kind: str
+    streamed_kind: str
+    prompt: Callable[[Json], bytes]
+    whole: Callable[[int, str], Json]
+    opening: Callable[[int], Json] | None
+    part: Callable[[int, str], Json]
+    last: Callable[[int], Json]
+
+
+def _text(index: int, text: str, reason: str | None) -> Json:
+    return {"text": text, "index": index, "logprobs": None, "finish_reason": reason}
+
+
+def _message(index: int, text: str) -> Json:
+    message = {"role": "assistant", "content": text}
+    return {"finish_reason": "length", "index": index, "message": message}
+
+
+def _delta(index: int, delta: Json, reason: str | None) -> Json:
+    return {"finish_reason": reason, "index": index, "delta": delta}
+
+
+TEXT = Dialect(
+    kind="text_completion",
+    streamed_kind="text_completion",
+    prompt=read_prompt,
+    whole=lambda index, text: _text(index, text, "length"),
+    opening=None,
+    part=lambda index, text: _text(index, text, None),
+    last=lambda index: _text(index, "", "length"),
+)
+
+CHAT = Dialect(
+    kind="chat.completion",
+    streamed_kind="chat.completion.chunk",
+    prompt=read_messages,
+    whole=_message,
+    opening=lambda index: _delta(index, {"role": "assistant", "content": None}, None),
+    part=lambda index, text: _delta(index, {"content": text}, None),
+    last=lambda index: _delta(index, {}, "length"),
+)
 
 
 def embedding(text: bytes) -> list[float]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -17,15 +17,15 @@ from extproc.demo.simulator import responses
 from extproc.demo.simulator.body import (
     MAX_CHOICES,
     BadRequestError,
+    Json,
     NotSupportedError,
-    read_messages,
     read_object,
     read_prompt,
     read_whole,
     wants_usage,
 )
-from extproc.demo.simulator.dialect import CHAT, TEXT, Dialect
 from extproc.demo.simulator.options import SimulatorOptions
+from extproc.demo.simulator.responses import CHAT, TEXT, Dialect
 from extproc.demo.simulator.slots import Slots, Task
 
 _PUBLIC = frozenset({"/health", "/v1/health"})
@@ -38,8 +38,6 @@ KEEP_ALIVE_S: Final = 3600.0
 CLOSE_S: Final = 0.01
 """How long a request may continue after `close`."""
 SERVER_NAME: Final = "coxswain-simulator"
-
-Json = dict[str, Any]
 
 
 class Simulator:
@@ -59,7 +57,7 @@ class Simulator:
         """Listen and begin to load; returns the port. Raises `OSError` if the port is in use."""
         self._started_at = int(time.time())
         self._ready_at = asyncio.get_running_loop().time() + self.options.load_s
-        app = web.Application(middlewares=[self._middleware], client_max_size=MAX_BODY_BYTES)
+        app = web.Application(middlewares=[self._answer], client_max_size=MAX_BODY_BYTES)
         app.on_response_prepare.append(_add_server_header)
         app.add_routes(self._routes())
         self._runner = web.AppRunner(
@@ -96,18 +94,15 @@ class Simulator:
             web.post("/tokenize", self._tokenize),
             web.post("/completion", self._completion),
             web.post("/completions", self._completion),
-            web.post("/v1/completions", self._text_completion),
-            web.post("/chat/completions", self._chat_completion),
-            web.post("/v1/chat/completions", self._chat_completion),
+            web.post("/v1/completions", partial(self._openai, TEXT)),
+            web.post("/chat/completions", partial(self._openai, CHAT)),
+            web.post("/v1/chat/completions", partial(self._openai, CHAT)),
             web.post("/embedding", self._embedding),
             web.post("/embeddings", self._embedding),
             web.post("/v1/embeddings", self._openai_embedding),
         ]
 
     @web.middleware
-    async def _middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        return await self._answer(request, handler)
-
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Handle each request, also for paths that do not exist."""
         rejection = self._rejection(request)
@@ -147,15 +142,11 @@ class Simulator:
         return _json([])
 
     async def _no_metrics(self, _: web.Request) -> web.Response:
-        raise NotSupportedError(
-            "This server does not support metrics endpoint. Start it with `--metrics`"
-        )
+        raise NotSupportedError("metrics endpoint", "--metrics")
 
     async def _slots(self, request: web.Request) -> web.Response:
         if not self.options.shows_slots:
-            raise NotSupportedError(
-                "This server does not support slots endpoint. Start it with `--slots`"
-            )
+            raise NotSupportedError("slots endpoint", "--slots")
         # As in the real server, this waits for the end of a step.
         await self.slots.between_steps()
         is_full = all(slot.is_processing for slot in self.slots.all)
@@ -189,18 +180,9 @@ class Simulator:
         ]
         return _json(answers[0] if len(answers) == 1 else answers)
 
-    async def _text_completion(self, request: web.Request) -> web.StreamResponse:
+    async def _openai(self, dialect: Dialect, request: web.Request) -> web.StreamResponse:
         body = read_object(await request.read())
-        return await self._openai(request, body, read_prompt(body), TEXT)
-
-    async def _chat_completion(self, request: web.Request) -> web.StreamResponse:
-        body = read_object(await request.read())
-        return await self._openai(request, body, read_messages(body), CHAT)
-
-    async def _openai(
-        self, request: web.Request, body: Json, prompt: bytes, dialect: Dialect
-    ) -> web.StreamResponse:
-        tasks = self._tasks(body, prompt)
+        tasks = self._tasks(body, dialect.prompt(body))
         identity = f"chatcmpl-{secrets.token_urlsafe(24)}"
         if body.get("stream"):
             events = self._openai_events(tasks, identity, dialect, has_usage=wants_usage(body))
@@ -258,9 +240,7 @@ class Simulator:
     async def _embedded(self, given: object) -> list[bytes]:
         """Process each input in a slot of its own, as llama-server does."""
         if not self.options.gives_embeddings:
-            raise NotSupportedError(
-                "This server does not support embeddings. Start it with `--embeddings`"
-            )
+            raise NotSupportedError("embeddings", "--embeddings")
         inputs = given if isinstance(given, list) else [given]
         if given is None or not 1 <= len(inputs) <= MAX_CHOICES:
             raise BadRequestError(f'"input" or "content" of 1 to {MAX_CHOICES} texts is required')

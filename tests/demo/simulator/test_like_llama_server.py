@@ -20,7 +20,7 @@ from extproc.demo.fleet import (
     server_environment,
     simulator_command,
 )
-from extproc.demo.llama_build import find_llama_server
+from extproc.demo.llama_server import find_llama_server
 from extproc.demo.model import write_model
 from extproc.demo.process import Children
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from extproc.demo import embedded
-from extproc.demo.embedded import FleetOptions, choose_fleet
+from extproc.demo import fleet as fleet_module
+from extproc.demo.fleet import FleetOptions, choose_fleet
 from extproc.demo.llama_server import LLAMA_SERVER_VARIABLE
 
 
@@ -52,11 +52,11 @@ def test_the_simulator_is_taken_when_wanted_and_said_plainly(
 def test_the_simulator_is_taken_where_nothing_else_is_and_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedded, "find_spec", lambda _: None)
+    monkeypatch.setattr(fleet_module, "find_spec", lambda _: None)
     assert (
         "gguf, which writes the model, is missing"
         in choose_fleet(FleetOptions(), tmp_path).sentence
     )
-    monkeypatch.setattr(embedded, "find_spec", importlib.util.find_spec)
+    monkeypatch.setattr(fleet_module, "find_spec", importlib.util.find_spec)
     monkeypatch.delenv(LLAMA_SERVER_VARIABLE)
     assert "llama-server was not found" in choose_fleet(FleetOptions(), tmp_path).sentence

@@ -20,7 +20,7 @@ from extproc.core.address import Address, AddressError
 from extproc.core.observation import Observation
 from extproc.keeper.link import KeeperLink, LinkOptions
 from extproc.keeper.machine import Machine
-from extproc.keeper.model_server import ModelServer, agent_options, endpoint_name
+from extproc.keeper.model_server import AGENT_DRAIN_S, ModelServer, endpoint_name
 from extproc.keeper.models_file import ModelEntry, ModelsFile, read_models
 from extproc.keeper.replacements import Replacements
 from extproc.keeper.replacer import Replacer
@@ -81,12 +81,14 @@ async def run_keeper(plan: KeeperPlan, connect: Callable[[], grpc.aio.Channel]) 
         options = AgentOptions(
             picker=plan.picker,
             advertise=Advertise.parse(str(target.address), target.address.port),
+            name=name,
             version=own_version(),
             metadata=metadata,
+            drain_timeout_s=AGENT_DRAIN_S,
             kept_models=len(machine.servers),
             scraper=scraping,
         )
-        return Agent(target, agent_options(options, name), connect, lost_s=lag.lost_s, edit=edit)
+        return Agent(target, options, connect, lost_s=lag.lost_s, edit=edit)
 
     slot_store = _slot_store(machine, file)
 

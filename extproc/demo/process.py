@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Self
 
 from extproc.keeper import parent_death_signal
+from extproc.keeper.server_process import how_it_ended
 
 Probe = Callable[[], Awaitable[bool]]
 
@@ -135,9 +136,7 @@ class Child:
         """The error with its exit status; only for a child that has ended."""
         status = self._process.returncode
         assert status is not None
-        if status < 0:
-            return self._error(f"was killed by {signal.Signals(-status).name}")
-        return self._error(f"ended with exit status {status}")
+        return self._error(how_it_ended(status))
 
     def log_tail(self, lines: int = TAIL_LINES) -> str:
         """The last lines that it printed."""

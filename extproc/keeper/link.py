@@ -8,14 +8,13 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import grpc
 
 from extproc.keeper.command import slot_context
 from extproc.keeper.log_ring import LogReader
 from extproc.keeper.machine import Machine
-from extproc.keeper.model_status import ModelState
 from extproc.keeper.replacer import Replaced, Replacer
 from extproc.pb.coxswain.v1 import keeper_pb2 as pb
 from extproc.pb.coxswain.v1.keeper_pb2_grpc import KeepersStub
@@ -26,15 +25,6 @@ HEARTBEAT_S: Final = 1.0
 LOG_LINES: Final = 200
 """Lines of a log in one message at most."""
 MAX_LOG_REQUESTS: Final = 32
-
-STATES: Final = {
-    ModelState.UNLOADED: pb.KeeperStatus.STATE_UNLOADED,
-    ModelState.LOADING: pb.KeeperStatus.STATE_LOADING,
-    ModelState.LOADED: pb.KeeperStatus.STATE_LOADED,
-    ModelState.UNLOADING: pb.KeeperStatus.STATE_UNLOADING,
-    ModelState.RESTARTING: pb.KeeperStatus.STATE_RESTARTING,
-    ModelState.FAILED: pb.KeeperStatus.STATE_FAILED,
-}
 
 log = logging.getLogger("coxswain.keeper")
 
@@ -121,10 +111,10 @@ class KeeperLink:
         channel = self._connect()
         try:
             call: Call = KeepersStub(channel).Attach(metadata=self.options.metadata)
-            tasks = (
+            tasks: tuple[asyncio.Task[Any], ...] = (
                 asyncio.create_task(self._read(call), name="read the picker's wishes"),
                 asyncio.create_task(self._write(call), name="report the models"),
-                asyncio.create_task(self._wait_renewed(), name="wait for other models"),
+                asyncio.create_task(self._renewed.wait(), name="wait for other models"),
             )
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -149,9 +139,6 @@ class KeeperLink:
                 raise LinkError("the picker ended the stream")
         finally:
             await channel.close()
-
-    async def _wait_renewed(self) -> None:
-        await self._renewed.wait()
 
     # From the picker
 
@@ -283,9 +270,7 @@ class KeeperLink:
             models=[
                 pb.KeeperStatus.Model(
                     name=one.name,
-                    state=pb.KeeperStatus.STATE_WAITING
-                    if one.name in waiting
-                    else STATES[one.state],
+                    state=f"STATE_{'WAITING' if one.name in waiting else one.state.name}",
                     state_age_s=max(0.0, now - one.since),
                     load_s=one.load_s,
                     exits=one.exits,

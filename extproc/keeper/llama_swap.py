@@ -3,9 +3,10 @@
 What has no counterpart is named in `notes`, so that nothing is lost in silence.
 """
 
+import itertools
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -256,12 +257,8 @@ MODEL_HANDLED: Final = frozenset(
 
 def _value_of(words: list[str], *flags: str) -> str | None:
     """The value of the first of these flags in a command."""
-    return next(_values_of(words, flags), None)
-
-
-def _values_of(words: list[str], flags: tuple[str, ...]) -> Iterator[str]:
-    for index, word in enumerate(words):
+    for word, following in itertools.pairwise([*words, ""]):
         flag, equals, value = word.partition("=")
         if flag in flags:
-            following = words[index + 1] if index + 1 < len(words) else ""
-            yield value if equals else following
+            return value if equals else following
+    return None

@@ -18,7 +18,7 @@ class LogReader:
     def __init__(self, lines: list[str]) -> None:
         self._lines = deque(lines)
         self._dropped = 0
-        self.notify: Callable[[], None] = _ignore
+        self.notify: Callable[[], None] = lambda: None
 
     @property
     def has_lines(self) -> bool:
@@ -83,7 +83,3 @@ class LogRing:
     def leave(self, reader: LogReader) -> None:
         """The reader reads no more; no error if it left before."""
         self._readers.discard(reader)
-
-
-def _ignore() -> None:
-    """For a reader that looks by itself."""

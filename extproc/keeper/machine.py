@@ -11,9 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from extproc.keeper.model_server import ModelServer
-from extproc.keeper.model_status import ModelState
+from extproc.keeper.model_status import ModelState, Trial
 from extproc.keeper.models_file import ModelEntry
-from extproc.keeper.trial import Trial
 
 STOP_GRACE_S: Final = 20.0
 
@@ -82,19 +81,18 @@ class Machine:
         self._wanted = wanted
         self.reconcile()
 
-    async def exchange(self, name: str, entry: ModelEntry, trial: Trial | None = None) -> bool:
+    async def exchange(self, name: str, entry: ModelEntry, trial: Trial | None = None) -> None:
         """Start the server of a model with `entry` from now on, on trial. If it runs, it drains and
-        stops first, and is started again while it is wanted. Returns whether it ran."""
+        stops first, and is started again while it is wanted."""
         server = self.servers[name]
         task = self._tasks.get(name)
         if task is None:
             server.use(entry, trial)
             self.reconcile()
-            return False
+            return
         self._next[name] = entry, trial
         server.leave()
         await asyncio.wait({task})
-        return True
 
     def changed(self) -> None:
         """A model's state changed: called by the servers."""

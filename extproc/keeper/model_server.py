@@ -23,20 +23,19 @@ from extproc.core.address import Address
 from extproc.core.placement.load_policy import FOREIGN_S, MAX_FAILURES, STABLE_S, retry_pause_s
 from extproc.keeper.command import saves_slots, server_command
 from extproc.keeper.log_ring import LogRing
-from extproc.keeper.model_status import ModelState, ModelStatus
+from extproc.keeper.model_status import ModelState, ModelStatus, Trial
 from extproc.keeper.models_file import ModelEntry
 from extproc.keeper.server_client import ServerClient
 from extproc.keeper.server_process import STOP_GRACE_S, ServerProcess
 from extproc.keeper.server_report import UNRESPONSIVE_S, MakeAgent, ServerReport
 from extproc.keeper.slot_cache import SlotCache
 from extproc.keeper.slot_store import SlotStore
-from extproc.keeper.trial import Trial
-from scraper.agent import AgentOptions
 
 UNCONFIRMED_S: Final = 600.0
 """How long it waits for busy slots if the picker did not say that its requests have ended."""
 TAIL_LINES: Final = 15
-LATE_S: Final = 7 * 24 * 3600.0
+AGENT_DRAIN_S: Final = 7 * 24 * 3600.0
+"""The keeper bounds the drain of a model, its agent does not."""
 
 log = logging.getLogger("coxswain.keeper")
 
@@ -113,11 +112,6 @@ class ModelServer:
         """The process id of the server's guard, None while none runs."""
         return None if self._process is None else self._process.pid
 
-    @property
-    def is_active(self) -> bool:
-        """Whether it has memory, or may take it again without being asked."""
-        return self.status.state not in (ModelState.UNLOADED, ModelState.FAILED)
-
     def forgive(self) -> None:
         """Forget its failures: an operator asked for it."""
         self._failures = 0
@@ -178,8 +172,12 @@ class ModelServer:
             return process.how_it_ended()
         if ended == 1:
             return None
-        if self._trial is not None and (problem := await self._prove(client)) is not None:
-            return problem
+        if (trial := self._trial) is not None:
+            # It completes a prompt before the picker hears of it.
+            if (problem := await client.prove()) is not None:
+                return problem
+            self._trial = None
+            trial.end(None)
         if cache is not None:
             ended = await self._first_of(
                 process.wait(), self._leaving.wait(), client.restore_slots(cache)
@@ -202,14 +200,6 @@ class ModelServer:
             await self._stop_process()
             return f"it gave no usable answer for {UNRESPONSIVE_S:g} s"
         return process.how_it_ended()
-
-    async def _prove(self, client: ServerClient) -> str | None:
-        """Have it complete a prompt before the picker hears of it. What went wrong, if it did."""
-        problem = await client.prove()
-        if problem is None and self._trial is not None:
-            self._trial.end(None)
-            self._trial = None
-        return problem
 
     async def _first_of(
         self, *waits: Coroutine[Any, Any, object], timeout_s: float | None = None
@@ -292,11 +282,6 @@ def endpoint_name(machine: str, model: str) -> str:
     """The name of a model's endpoint: what an endpoint's name may not contain becomes `-`."""
     text = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{machine}.{model}").strip("._-")
     return text[:253].rstrip("._-")
-
-
-def agent_options(options: AgentOptions, name: str) -> AgentOptions:
-    """The options of one model's agent. The keeper bounds its drain, the agent does not."""
-    return replace(options, name=name, drain_timeout_s=LATE_S)
 
 
 def _is_free(address: Address) -> bool:

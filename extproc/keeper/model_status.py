@@ -1,7 +1,10 @@
-"""The state of one model on a machine with a keeper."""
+"""The state of one model on a machine with a keeper, and the trial of another command."""
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 from enum import Enum
+
+from extproc.keeper.models_file import ModelEntry
 
 
 class ModelState(Enum):
@@ -27,3 +30,19 @@ class ModelStatus:
     exits: int
     problem: str
     detail: str
+
+
+@dataclass(slots=True, eq=False)
+class Trial:
+    """A server that is started in another way must prove itself, or its model goes back.
+
+    `before` is what the model goes back to. `result` is None for a proof, else why it failed.
+    """
+
+    before: ModelEntry
+    result: asyncio.Future[str | None] = field(default_factory=asyncio.Future)
+
+    def end(self, problem: str | None) -> None:
+        """The first end counts."""
+        if not self.result.done():
+            self.result.set_result(problem)

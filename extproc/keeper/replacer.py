@@ -9,9 +9,9 @@ from typing import Final
 from pydantic import ValidationError
 
 from extproc.keeper.machine import Machine
+from extproc.keeper.model_status import Trial
 from extproc.keeper.models_file import ModelEntry
 from extproc.keeper.replacements import Replacements
-from extproc.keeper.trial import Trial
 
 GRACE_S: Final = 60.0
 """For stops and trials, beside the time of a load."""

@@ -11,11 +11,11 @@ from extproc.core.address import Address
 from extproc.keeper.command import server_command
 from extproc.keeper.models_file import ModelEntry
 from extproc.keeper.slot_cache import Server, SlotCache
-from extproc.keeper.trial import prove
 from scraper.llama.transport import LlamaTransport, no_tls
 
 READY_POLL_S: Final = 0.1
 REQUEST_TIMEOUT_S: Final = 5.0
+PROOF_S: Final = 120.0
 
 
 class ServerClient:
@@ -80,3 +80,20 @@ class ServerClient:
             transport=LlamaTransport(no_tls()),
             headers={"authorization": f"Bearer {key}"} if key else {},
         )
+
+
+async def prove(client: httpx.AsyncClient) -> str | None:
+    """Have one token completed, or one text embedded. None if that worked, else what happened."""
+    answers: list[str] = []
+    for path, body in (
+        ("/completion", {"prompt": "1", "n_predict": 1}),
+        ("/v1/embeddings", {"input": "1"}),
+    ):
+        try:
+            answer = await client.post(path, json=body, timeout=PROOF_S)
+        except httpx.HTTPError as error:
+            return f"{path}: {str(error) or type(error).__name__}"
+        if answer.status_code == httpx.codes.OK:
+            return None
+        answers.append(f"{path} answers {answer.status_code}")
+    return ", ".join(answers)

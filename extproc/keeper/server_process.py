@@ -77,9 +77,7 @@ class ServerProcess:
         """For people; only after it has ended."""
         status = self._process.returncode
         assert status is not None, "it still runs"
-        if status < 0:
-            return f"was killed by {signal.Signals(-status).name}"
-        return f"ended with exit status {status}"
+        return how_it_ended(status)
 
     async def stop(self, grace_s: float = STOP_GRACE_S) -> None:
         """End it and everything that it started; returns when all is gone. Cancelled, it kills."""
@@ -93,14 +91,17 @@ class ServerProcess:
             self._signal(signal.SIGUSR1)  # the guard's word for SIGKILL
         await self.wait()
 
-    def kill(self) -> None:
-        """Kill it and everything that it started; returns at once."""
-        self._signal(signal.SIGUSR1)
-
     def _signal(self, number: signal.Signals) -> None:
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
+
+
+def how_it_ended(status: int) -> str:
+    """An exit status, or minus the signal that ended a process, for people."""
+    if status < 0:
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"ended with exit status {status}"
 
 
 def _inherited() -> dict[str, str]:

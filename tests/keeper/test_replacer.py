@@ -18,7 +18,7 @@ from extproc.cli.root import root
 from extproc.keeper.models_file import ModelEntry, ModelsFile, read_models
 from extproc.keeper.replacements import Replacements
 from extproc.keeper.replacer import Replaced, Replacer
-from extproc.keeper.trial import prove
+from extproc.keeper.server_client import prove
 from extproc.settings import SettingsError
 from tests.fakes.picker import FakePicker, running_picker
 from tests.keeper.test_link import linked, states

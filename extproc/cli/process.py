@@ -4,13 +4,11 @@
 `coxswain serve`, as JSON: each process reads the settings itself.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from extproc.cli.loading import collector_at_rest
 
@@ -23,9 +21,6 @@ with collector_at_rest():
     from extproc.cli.options import settings_from
     from extproc.settings import CONFIG_VARIABLE, SettingsError
 
-if TYPE_CHECKING:
-    from extproc.settings import Settings
-
 
 def main(arguments: list[str]) -> int:
     """Run until the supervisor ends it; returns the exit code."""
@@ -35,9 +30,7 @@ def main(arguments: list[str]) -> int:
     options = json.loads(text)
     config = None if options["config"] is None else Path(options["config"])
 
-    def load() -> Settings:
-        return settings_from(config, options["endpoints"], options["assignments"])
-
+    load = partial(settings_from, config, options["endpoints"], options["assignments"])
     try:
         settings = load()
         set_up_logging(settings.log)

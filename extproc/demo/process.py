@@ -8,8 +8,6 @@ Rules:
 - What a child prints goes to one log file, whose end is part of every error about it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -63,7 +61,7 @@ class Child:
         *,
         log: Path,
         environment: Mapping[str, str] | None = None,
-    ) -> Child:
+    ) -> Self:
         """Start `command` with its output going to `log`; it is not ready yet.
 
         A command that cannot be run at all shows as a child that ended at once.

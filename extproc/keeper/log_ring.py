@@ -1,7 +1,5 @@
 """The last lines that a server printed, and the readers that follow it."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from typing import Final

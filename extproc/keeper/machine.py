@@ -113,7 +113,7 @@ class Machine:
         for name in self.waiting:
             server = self.servers[name]
             assigned_mb += server.entry.memory_mb  # also of one that waits: it is not overtaken
-            is_free = name not in self._tasks and not self._is_excluded(name)
+            is_free = self.excluded_by(name).isdisjoint(self._tasks) and name not in self._tasks
             if is_free and assigned_mb <= self.memory_mb:
                 self._start(server)
         self._changed()
@@ -123,9 +123,6 @@ class Machine:
         own = set(self.servers[name].entry.exclusive_with)
         servers = (*self.servers.items(), *self._running.items())
         return own | {other for other, server in servers if name in server.entry.exclusive_with}
-
-    def _is_excluded(self, name: str) -> bool:
-        return not self.excluded_by(name).isdisjoint(self._tasks)
 
     def _start(self, server: ModelServer) -> None:
         task = asyncio.create_task(server.run(), name=f"keep {server.name}")

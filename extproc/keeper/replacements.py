@@ -8,7 +8,6 @@ written. A replacement holds until its entry there changes: then the file counts
 
 import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -72,7 +71,8 @@ class Replacements:
                 )
                 continue
             self._held[name] = one
-            entries[name] = changed(entries[name], one.cmd, one.memory_mb)
+            update = {"cmd": one.cmd, "memory_mb": one.memory_mb}
+            entries[name] = entries[name].model_copy(update=update)
         return file.model_copy(update={"models": entries}), notes
 
     def put(self, name: str, base: ModelEntry, entry: ModelEntry) -> None:
@@ -82,23 +82,10 @@ class Replacements:
             held.pop(name, None)
         else:
             held[name] = Replacement(of=digest_of(base), cmd=entry.cmd, memory_mb=entry.memory_mb)
-        self._write(held)
-        self._held = held
-
-    def _write(self, held: Mapping[str, Replacement]) -> None:
-        content = {
-            "models": {
-                name: {"of": one.of, "cmd": list(one.cmd), "memory_mb": one.memory_mb}
-                for name, one in held.items()
-            }
-        }
+        content = {"models": {name: one.model_dump(mode="json") for name, one in held.items()}}
         # A command may hold a key.
         write_private(self.path, HEADER + yaml.safe_dump(content, sort_keys=False))
-
-
-def changed(entry: ModelEntry, cmd: tuple[str, ...], memory_mb: int) -> ModelEntry:
-    """The entry with another command and memory."""
-    return entry.model_copy(update={"cmd": cmd, "memory_mb": memory_mb})
+        self._held = held
 
 
 def digest_of(entry: ModelEntry) -> str:

@@ -1,14 +1,12 @@
 """One llama-server as a process: started behind a guard, its output kept, and stopped."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, Self
 
 from extproc.keeper import guard
 from extproc.keeper.log_ring import LogRing
@@ -37,7 +35,7 @@ class ServerProcess:
         log: LogRing,
         *,
         is_private: bool = False,
-    ) -> ServerProcess:
+    ) -> Self:
         """Start it. A command that cannot be run shows as a server that ended at once.
         `is_private`: nobody else can read the files that it writes."""
         output = OutputPipe(log.feed, log.end)

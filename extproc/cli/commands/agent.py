@@ -194,12 +194,16 @@ async def agent(
         ca_file=server_ca,
         server_name=certificate_name,
         fleet=_fleet_plan(
-            fleet,
-            fleet_token_file,
-            fleet_ca,
-            fleet_cert,
-            fleet_key,
-            fleet_server_name,
+            Connection(
+                address=fleet,
+                token=os.environ.get("COXSWAIN_FLEET_TOKEN", "").strip(),
+                token_file=fleet_token_file,
+                is_tls=fleet_ca is not None or fleet_cert is not None,
+                ca=fleet_ca,
+                cert=fleet_cert,
+                key=fleet_key,
+                server_name=fleet_server_name,
+            ),
             fleet_ahead,
         ),
     )
@@ -211,43 +215,26 @@ async def agent(
         raise PickerError(ExitCode.USAGE, str(error)) from None
 
 
-def _fleet_plan(
-    fleet: str,
-    token_file: Path | None,
-    ca: Path | None,
-    cert: Path | None,
-    key: Path | None,
-    server_name: str,
-    ahead: int,
-) -> FleetPlan | None:
+def _fleet_plan(fleet: Connection, ahead: int) -> FleetPlan | None:
     """How to reach the picker of the reported fleet; None for one server. Raises `PickerError`."""
     from extproc.app.agent import FleetPlan
 
-    if not fleet:
-        if any((token_file, ca, cert, key, server_name, ahead)):
+    if not fleet.address:
+        if any((fleet.token_file, fleet.ca, fleet.cert, fleet.key, fleet.server_name, ahead)):
             raise PickerError(ExitCode.USAGE, "the options --fleet-... require --fleet HOST:PORT")
         return None
-    host, _, port = fleet.rpartition(":")
+    host, _, port = fleet.address.rpartition(":")
     if not (host and port.isdigit()):
         raise PickerError(
-            ExitCode.USAGE, f"--fleet {fleet}: write HOST:PORT, for example 127.0.0.1:9003"
+            ExitCode.USAGE, f"--fleet {fleet.address}: write HOST:PORT, for example 127.0.0.1:9003"
         )
-    if (cert is None) != (key is None):
+    if (fleet.cert is None) != (fleet.key is None):
         raise PickerError(ExitCode.USAGE, "give --fleet-cert and --fleet-key together")
-    connection = Connection(
-        address=fleet,
-        is_tls=ca is not None or cert is not None,
-        ca=ca,
-        cert=cert,
-        key=key,
-        server_name=server_name,
-    )
-    client = AdminClient(connection)
-    token = os.environ.get("COXSWAIN_FLEET_TOKEN", "").strip()
+    client = AdminClient(fleet)
     return FleetPlan(
-        address=fleet,
+        address=fleet.address,
         connect=lambda: connect(client),
         ahead=ahead,
-        token=token,
-        token_file=token_file,
+        token=fleet.token,
+        token_file=fleet.token_file,
     )

@@ -1,11 +1,9 @@
 """`coxswain serve`: the picker itself."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
-from typing import TYPE_CHECKING
+from functools import partial
 
 import typer
 
@@ -18,9 +16,6 @@ from extproc.cli.options import (
     StatsdOption,
     settings_from,
 )
-
-if TYPE_CHECKING:
-    from extproc.settings import Settings
 
 
 def serve(
@@ -56,9 +51,7 @@ def serve(
     if insecure:
         assignment = [*(assignment or ()), "listen.insecure=true"]
 
-    def load() -> Settings:
-        return settings_from(config, endpoint, assignment)
-
+    load = partial(settings_from, config, endpoint, assignment)
     settings = load()
     set_up_logging(settings.log)
     options = {

@@ -35,7 +35,7 @@ def screen_of(data: TopData, frame: Frame, clock: str = "", notice: str = "") ->
     if frame.height_lines is not None:
         rest = frame.height_lines - HEAD_LINES - len(shown_issues) - bool(shown_issues)
     many, running, queued = _fit(data, rest)
-    parts: list[Table | Text] = [_title(data, frame, clock, notice), *_sums(data, frame)]
+    parts: list[Table | Text] = [_title(data, frame, clock, notice), _sums(data, frame)]
     if shown_issues:
         parts += [Text(), *shown_issues]
     parts += [Text(), endpoint_lines(data.endpoints[:many], frame)]
@@ -89,7 +89,7 @@ def _title(data: TopData, frame: Frame, clock: str, notice: str) -> Table:
     return title
 
 
-def _sums(data: TopData, frame: Frame) -> list[Table | Text]:
+def _sums(data: TopData, frame: Frame) -> Table:
     status, slots = data.status, data.status.slots
     counts = f"  {slots.leased} leased, {slots.foreign} foreign, {slots.idle} idle"
     counts += f", {slots.unusable} unusable" * bool(slots.unusable) + f" of {slots.total}"
@@ -110,7 +110,7 @@ def _sums(data: TopData, frame: Frame) -> list[Table | Text]:
     for label, value in rows.items():
         value.no_wrap, value.overflow = True, "ellipsis"
         grid.add_row(Text(label, style="bold"), value)
-    return [grid]
+    return grid
 
 
 def _endpoint_sums(data: TopData) -> Text:

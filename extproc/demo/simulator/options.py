@@ -56,11 +56,9 @@ class SimulatorOptions:
 
     def draw_answer_s(self, tokens: int, source: random.Random) -> float:
         """How long generating `tokens` takes this time, in seconds."""
-        if self.service_time_s is None:
-            return self._spread(tokens / self.tokens_per_second, source)
-        return self._spread(self.service_time_s, source)
-
-    def _spread(self, mean_s: float, source: random.Random) -> float:
+        mean_s = self.service_time_s
+        if mean_s is None:
+            mean_s = tokens / self.tokens_per_second
         match self.distribution:
             case Distribution.FIXED:
                 return mean_s

@@ -37,7 +37,7 @@ async def test_no_more_tasks_run_than_there_are_slots_and_the_rest_keep_their_or
     later = [task() for _ in range(4)]
     for one in (first, second, *later):
         slots.submit(one)
-    assert (busy(slots), slots.deferred) == (2, 4)
+    assert (busy(slots), len(slots._deferred)) == (2, 4)
     slots.cancel(first)
     ended: list[int] = []
     for one in later:
@@ -45,7 +45,7 @@ async def test_no_more_tasks_run_than_there_are_slots_and_the_rest_keep_their_or
         ended.append(one.id)
     assert ended == sorted(ended)
     assert {one.slot_id for one in later} == {first.slot_id}
-    assert (busy(slots), slots.deferred) == (1, 0)
+    assert (busy(slots), len(slots._deferred)) == (1, 0)
 
 
 async def test_a_cancelled_task_keeps_its_slot_until_its_step_ends(slots: Slots) -> None:
@@ -65,7 +65,7 @@ async def test_a_task_that_is_cancelled_while_deferred_never_runs(slots: Slots) 
         slots.submit(one)
     slots.cancel(waiting)
     await waiting.ended()
-    assert (waiting.slot_id, waiting.decoded, slots.deferred) == (-1, 0, 0)
+    assert (waiting.slot_id, waiting.decoded, len(slots._deferred)) == (-1, 0, 0)
 
 
 async def test_reading_a_prompt_is_one_step_that_nothing_interrupts() -> None:

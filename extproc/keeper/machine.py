@@ -36,10 +36,6 @@ class Machine:
         self._next: dict[str, tuple[ModelEntry, Trial | None]] = {}
         """What the servers that stop now are started with."""
 
-    def add(self, server: ModelServer) -> None:
-        """Add a model, before the first `want`."""
-        self.servers[server.name] = server
-
     def update(self, memory_mb: int, servers: Mapping[str, ModelServer]) -> None:
         """These are the models from now on. Those that are the same objects as before run on; the
         servers of all others are unloaded after their requests, and start again where wanted."""

@@ -180,7 +180,7 @@ class ModelServer:
             trial.end(None)
         if cache is not None:
             ended = await self._first_of(
-                process.wait(), self._leaving.wait(), client.restore_slots(cache)
+                process.wait(), self._leaving.wait(), client.move_slots(cache.restore)
             )
             if ended == 0:
                 return process.how_it_ended()
@@ -275,7 +275,7 @@ class ModelServer:
     async def _let_go(self, client: ServerClient, limit_s: float) -> None:
         await client.until_idle(limit_s)
         if self._slot_cache is not None:
-            await client.save_slots(self._slot_cache)
+            await client.move_slots(self._slot_cache.save)
 
 
 def endpoint_name(machine: str, model: str) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -10,7 +11,7 @@ import httpx
 from extproc.core.address import Address
 from extproc.keeper.command import server_command
 from extproc.keeper.models_file import ModelEntry
-from extproc.keeper.slot_cache import Server, SlotCache
+from extproc.keeper.slot_cache import Server
 from scraper.llama.transport import LlamaTransport, no_tls
 
 READY_POLL_S: Final = 0.1
@@ -57,20 +58,12 @@ class ServerClient:
         async with self._session() as session:
             return await prove(session)
 
-    async def restore_slots(self, cache: SlotCache) -> None:
-        """Bring back the prompt caches that were kept of its model."""
-        async with self._session() as session:
-            await cache.restore(self._as_server(session))
-
-    async def save_slots(self, cache: SlotCache) -> None:
-        """Keep its prompt caches."""
-        async with self._session() as session:
-            await cache.save(self._as_server(session))
-
-    def _as_server(self, session: httpx.AsyncClient) -> Server:
+    async def move_slots(self, move: Callable[[Server], Awaitable[None]]) -> None:
+        """Restore or save its prompt caches: `move` is that method of their cache."""
         # Where it listens says nothing about its model.
         command = server_command(self._entry, Address.of("127.0.0.1", 1))
-        return Server(client=session, command=command, environment=self._entry.env)
+        async with self._session() as session:
+            await move(Server(client=session, command=command, environment=self._entry.env))
 
     def _session(self) -> httpx.AsyncClient:
         key = self.api_key

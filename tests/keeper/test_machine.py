@@ -33,15 +33,13 @@ class Kit:
     def add(self, name: str, memory_mb: int, *more: str, **entry: Any) -> None:
         cmd = [sys.executable, str(TINY), *more]
         kept = Kept()
-        self.machine.add(
-            ModelServer(
-                name,
-                ModelEntry.model_validate({"cmd": cmd, "memory_mb": memory_mb, **entry}),
-                Address.of("127.0.0.1", free_ports(1)[0]),
-                endpoint_name=f"{self.machine.name}.{name}",
-                make_agent=kept._agent,
-                changed=self.machine.changed,
-            )
+        self.machine.servers[name] = ModelServer(
+            name,
+            ModelEntry.model_validate({"cmd": cmd, "memory_mb": memory_mb, **entry}),
+            Address.of("127.0.0.1", free_ports(1)[0]),
+            endpoint_name=f"{self.machine.name}.{name}",
+            make_agent=kept._agent,
+            changed=self.machine.changed,
         )
 
     def _changed(self) -> None:

@@ -1,4 +1,4 @@
-"""Claims about replacing a model's command: extproc/keeper/replacer.py, trial.py, and the file of
+"""Claims about replacing a model's command: extproc/keeper/replacer.py, and the file of
 replacements.py; a real keeper before a real picker where both take part."""
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """`coxswain scale`: the number of servers that each model needs."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -17,9 +15,6 @@ from extproc.cli.output import (
     seconds,
 )
 from extproc.cli.rpc_command import talks
-
-if TYPE_CHECKING:
-    from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 NUMBERS: Final = ("WANTED", "SERVERS", "QUEUED", "BUSY", "PER MIN", "TIME", "SLOTS")
 
@@ -48,11 +43,7 @@ async def scale(
     answer = await picker.ask(picker.admin.ListScale, pb.ListScaleRequest(objective=objective))
     if output is Format.JSON:
         print_list("models", plain(answer))
-    else:
-        _show(answer)
-
-
-def _show(answer: pb.ListScaleResponse) -> None:
+        return
     if not answer.models:
         console().print("no server has reported a model, and scale.models names none")
         return

@@ -22,10 +22,6 @@ def word(task: Task, number: int) -> str:
     return " " + WORDS[(task.id * 7 + number * 11) % len(WORDS)]
 
 
-def error(code: int, kind: str, message: str) -> Json:
-    return {"error": {"code": code, "message": message, "type": kind}}
-
-
 def slots(table: Slots, options: SimulatorOptions) -> list[Json]:
     return [_slot(slot, options) for slot in table.all]
 
@@ -142,10 +138,10 @@ def completion(task: Task, options: SimulatorOptions, *, content: str) -> Json:
     }
 
 
-def completion_event(task: Task, number: int, text: str) -> Json:
+def completion_event(task: Task, number: int) -> Json:
     return {
         "index": 0,
-        "content": text,
+        "content": word(task, number),
         "tokens": [number],
         "stop": False,
         "id_slot": -1,

@@ -167,8 +167,7 @@ class Simulator:
                 if self.options.has_early_headers:
                     yield b""
                 async for number in tasks[0].steps():
-                    text = responses.word(tasks[0], number)
-                    yield _event(responses.completion_event(tasks[0], number, text))
+                    yield _event(responses.completion_event(tasks[0], number))
                 yield _event(responses.completion(tasks[0], self.options, content=""))
 
         if body.get("stream"):
@@ -305,7 +304,8 @@ _json = partial(web.json_response, dumps=partial(json.dumps, separators=(",", ":
 
 
 def _error(status: int, kind: str, message: str) -> web.Response:
-    return _json(responses.error(status, kind, message), status=status)
+    error = {"code": status, "message": message, "type": kind}
+    return _json({"error": error}, status=status)
 
 
 async def _stream(request: web.Request, events: AsyncGenerator[bytes, None]) -> web.StreamResponse:

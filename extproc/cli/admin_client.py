@@ -14,6 +14,7 @@ from extproc.security.secret_file import SecretFileError, is_header_value, read_
 if TYPE_CHECKING:
     import grpc
 
+    from extproc.pb.coxswain.v1 import admin_pb2 as pb
     from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 
 RequestT = TypeVar("RequestT")
@@ -125,6 +126,20 @@ class AdminClient:
             raise self._explained(error) from None
         finally:
             stream.cancel()
+
+    async def all_endpoints(self) -> list[pb.Endpoint]:
+        """Sorted by address, however many pages they take; raises `PickerError`."""
+        from extproc.pb.coxswain.v1 import admin_pb2 as pb
+
+        found: list[pb.Endpoint] = []
+        token = ""
+        while True:
+            request = pb.ListEndpointsRequest(page_token=token)
+            page = await self.ask(self.admin.ListEndpoints, request)
+            found.extend(page.endpoints)
+            token = page.next_page_token
+            if not token:
+                return found
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         token = self._connection.token

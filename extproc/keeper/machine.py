@@ -109,7 +109,7 @@ class Machine:
         for name in self.waiting:
             server = self.servers[name]
             assigned_mb += server.entry.memory_mb  # also of one that waits: it is not overtaken
-            is_free = self.excluded_by(name).isdisjoint(self._tasks) and name not in self._tasks
+            is_free = name not in self._tasks and self.excluded_by(name).isdisjoint(self._tasks)
             if is_free and assigned_mb <= self.memory_mb:
                 self._start(server)
         self._changed()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -14,6 +15,7 @@ from tests.fakes.authority import Authority
 from tests.fakes.picker import running_picker
 
 STATUS = "/coxswain.v1.Admin/GetStatus"
+PAGES = {"": (("a:1", "b:1"), "b"), "b": ((), "c"), "c": (("c:1",), "")}
 
 
 async def failure(code: grpc.StatusCode, text: str, *, is_tls: bool = False) -> PickerError:
@@ -122,3 +124,20 @@ def test_a_tokens_file(tmp_path: Path) -> None:
 
 def test_a_token_is_in_no_traceback() -> None:
     assert "s3cret" not in repr(Connection(address="127.0.0.1:9003", token="s3cret"))
+
+
+class Paged:
+    """A picker whose fleet takes three pages, the second of them empty."""
+
+    admin: Any = type("Admin", (), {"ListEndpoints": None})
+
+    async def ask(self, _call: object, asked: pb.ListEndpointsRequest) -> pb.ListEndpointsResponse:
+        addresses, following = PAGES[asked.page_token]
+        endpoints = [pb.Endpoint(address=address) for address in addresses]
+        return pb.ListEndpointsResponse(endpoints=endpoints, next_page_token=following)
+
+
+async def test_every_page_is_asked_for() -> None:
+    """In the picker's order; a page without endpoints is not the end unless it says so."""
+    found = await AdminClient.all_endpoints(cast("AdminClient", Paged()))
+    assert [endpoint.address for endpoint in found] == ["a:1", "b:1", "c:1"]

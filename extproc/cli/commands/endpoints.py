@@ -74,7 +74,6 @@ async def list_endpoints(
 
 
 async def _list(picker: AdminClient, output: Format, *, is_watching: bool) -> None:
-    from extproc.cli.fleet import all_endpoints
     from extproc.cli.screens.endpoint_table import show
     from extproc.cli.screens.endpoint_watch import watch_endpoints
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
@@ -82,7 +81,7 @@ async def _list(picker: AdminClient, output: Format, *, is_watching: bool) -> No
     if is_watching:
         await watch_endpoints(picker, output)
         return
-    found = await all_endpoints(picker)
+    found = await picker.all_endpoints()
     if output is Format.JSON:
         print_list("endpoints", {"endpoints": [plain(endpoint) for endpoint in found]})
     else:

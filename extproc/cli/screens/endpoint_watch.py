@@ -7,7 +7,6 @@ from typing import Final
 from rich.live import Live
 
 from extproc.cli.admin_client import AdminClient
-from extproc.cli.fleet import all_endpoints
 from extproc.cli.output import Format, console, plain, print_json
 from extproc.cli.screens.endpoint_table import table_of
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
@@ -31,7 +30,7 @@ async def watch_endpoints(picker: AdminClient, output: Format) -> None:
         with Live(console=screen, auto_refresh=False) as live:
             while not following.done():
                 changed.clear()
-                live.update(table_of(await all_endpoints(picker), screen.width), refresh=True)
+                live.update(table_of(await picker.all_endpoints(), screen.width), refresh=True)
                 await asyncio.sleep(GAP_S)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(REFRESH_S):

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from extproc.cli.admin_client import AdminClient
-from extproc.cli.fleet import all_endpoints
 from extproc.cli.output import plain
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
@@ -41,7 +40,7 @@ async def read_top_data(picker: AdminClient) -> TopData:
     queued = pb.ListRequestsRequest(limit=MAX_REQUESTS, states=[pb.REQUEST_STATE_QUEUED])
     status, endpoints, ran, in_queue = await asyncio.gather(
         picker.ask(picker.admin.GetStatus, pb.GetStatusRequest()),
-        all_endpoints(picker),
+        picker.all_endpoints(),
         picker.ask(picker.admin.ListRequests, running),
         picker.ask(picker.admin.ListRequests, queued),
     )

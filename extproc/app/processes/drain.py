@@ -31,7 +31,7 @@ async def drain(table: ProcessTable, drain_timeout_s: float) -> None:
 async def hand_over(table: ProcessTable, cluster: ClusterPart, drain_timeout_s: float) -> bool:
     """Let another member lead, and let our fronts follow it until what they hold has ended. Returns
     False if there is no other member."""
-    if cluster.is_leading and not cluster.others():
+    if not cluster.others():
         return False
     fronts = table.fronts()
     core, table.core = table.core, None

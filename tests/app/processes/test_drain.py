@@ -56,4 +56,17 @@ async def test_a_member_that_is_alone_hands_nothing_over() -> None:
         (core,) = await processes.start(Role.CORE, 1)
         processes.table.core = core
         assert not await hand_over(processes.table, part, 60.0)
-        assert processes.table.core is core and part.is_leading
+        assert processes.table.core is core
+        await eventually(lambda: part.is_leading)
+
+
+async def test_a_member_that_is_alone_drains_even_if_its_lease_has_ended() -> None:
+    engine = LonelyEngine()
+    async with taking_part(engine) as part, some_started() as processes:
+        await eventually(lambda: part.is_leading)
+        (core,) = await processes.start(Role.CORE, 1)
+        processes.table.core = core
+        await part.resign()
+        assert not part.is_leading
+        assert not await hand_over(processes.table, part, 60.0)
+        assert processes.table.core is core

@@ -1,23 +1,40 @@
-"""Does what the script says, and writes down in which times nobody could know better."""
+"""Does what the script says, and writes down in which times nobody could know better.
+
+Faults that concern everybody, as those of pickers, their processes, members, the engine and Envoys,
+are made one after the other, and each waits until all have found together again.
+"""
 
 import asyncio
+import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from functools import partial
+from signal import Signals
 
 import grpc
 
+from extproc.demo.process import Child
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
-from rigs.chaos.everybody import STOP_GRACE_S, Everybody
-from rigs.chaos.fleet import Server, freeze, thaw
+from rigs.chaos.fleet import Server
 from rigs.chaos.front import Fault
 from rigs.chaos.records import Window
-from rigs.chaos.script import Action, Kind
+from rigs.chaos.script import (
+    GLOBAL,
+    OF_AGENTS,
+    OF_ENVOY,
+    OF_MEMBERS,
+    OF_PICKER,
+    OF_PROCESSES,
+    Action,
+    Kind,
+)
 from rigs.chaos.stage import Stage
 from rigs.chaos.windows import window
 
+STOP_GRACE_S = 10.0
 ACTIVATE_S = 60.0
 
 FAULTS = {
@@ -29,6 +46,47 @@ FAULTS = {
     Kind.HALF_JSON: Fault.HALF_JSON,
     Kind.ENDLESS: Fault.ENDLESS,
 }
+OF_LEADER = frozenset(
+    {Kind.KILL_LEADER, Kind.FREEZE_LEADER, Kind.RESTART_LEADER, Kind.FREEZE_SUPERVISOR}
+)
+OF_ENGINE = frozenset({Kind.KILL_ENGINE, Kind.FREEZE_ENGINE, Kind.RESTART_ENGINE, Kind.LOSE_BOTH})
+ALONE = GLOBAL | {Kind.PICKER_CLOCK}
+
+
+async def lose(
+    action: Action,
+    child: Child | None,
+    start: Callable[[], Awaitable[object]],
+    *,
+    strike: Callable[[Signals], None] | None = None,
+    ended: Callable[[], Awaitable[None]] | None = None,
+) -> None:
+    """Freeze a child for the time of the action, or kill it or end it in peace, call `ended`, and
+    start it again after that time. `strike` signals all that is lost with it."""
+    assert child is not None
+    strike = strike or partial(_signal, child)
+    match action.kind.signal:
+        case Signals.SIGSTOP:
+            strike(Signals.SIGSTOP)
+            await asyncio.sleep(action.lasts_s)
+            strike(Signals.SIGCONT)
+            return
+        case Signals.SIGTERM:
+            await child.stop(STOP_GRACE_S)
+        case number:
+            strike(number)
+            await child.wait()
+    if ended is not None:
+        await ended()
+    await asyncio.sleep(action.lasts_s)
+    await start()
+
+
+def _signal(child: Child, number: Signals) -> None:
+    if number is Signals.SIGKILL:
+        child.kill()
+    elif child.is_running:
+        os.kill(child.pid, number)
 
 
 class Director:
@@ -41,20 +99,27 @@ class Director:
         self._say = say
         self._engaged: set[Server] = set()
         self._unlisted: set[Server] = set()
+        self._one_at_a_time = asyncio.Lock()
         self._acts: dict[Kind, Callable[[Action], Awaitable[bool]]] = {
             Kind.ADD_SERVER: self._add,
-            Kind.KILL_AGENT: self._agent,
-            Kind.RESTART_AGENT: self._agent,
-            Kind.FREEZE_AGENT: self._agent,
-            Kind.AGENT_CLOCK: self._agent,
-            **Everybody(stage, say, self._note).acts,
+            **dict.fromkeys((*OF_AGENTS, Kind.AGENT_CLOCK), self._agent),
+            **dict.fromkeys(OF_PICKER, self._picker),
+            Kind.PICKER_CLOCK: self._picker_clock,
+            **dict.fromkeys(OF_PROCESSES, self._process),
+            **dict.fromkeys(OF_MEMBERS, self._member),
+            **dict.fromkeys(OF_ENGINE, self._engine),
+            **dict.fromkeys(OF_ENVOY, self._envoy),
         }
 
     async def perform(self, action: Action) -> None:
         """Do it and undo it again. What finds nothing to be done to is not counted."""
         act = self._acts.get(action.kind, self._server)
-        if await act(action):
-            self.done[action.kind.value] += 1
+        turn: AbstractAsyncContextManager[None] = nullcontext()
+        if action.kind in ALONE:
+            turn = self._one_at_a_time
+        async with turn:
+            if await act(action):
+                self.done[action.kind.value] += 1
 
     # Servers
 
@@ -86,15 +151,9 @@ class Director:
             self._say(f"{action} ({server.name})")
             began_at = time.monotonic()
             match action.kind:
-                case Kind.KILL_SERVER | Kind.RESTART_SERVER:
-                    grace_s = STOP_GRACE_S if action.kind is Kind.RESTART_SERVER else 0.0
-                    await self._stage.stop_server(server, grace_s)
-                    await asyncio.sleep(action.lasts_s)
-                    await self._stage.start_server(server)
-                case Kind.FREEZE_SERVER:
-                    freeze(server.child)
-                    await asyncio.sleep(action.lasts_s)
-                    thaw(server.child)
+                case Kind.KILL_SERVER | Kind.RESTART_SERVER | Kind.FREEZE_SERVER:
+                    start = partial(self._stage.start_server, server)
+                    await lose(action, server.child, start, ended=server.front.close)
                 case Kind.HIDE_SERVER:
                     server.front.hide(True)
                     await asyncio.sleep(action.lasts_s)
@@ -164,23 +223,92 @@ class Director:
             if server is None or server.agent is None:
                 return False
             self._say(f"{action} ({server.name})")
-            if action.kind is Kind.KILL_AGENT:
-                server.agent.kill()
-                await asyncio.sleep(action.lasts_s)
-                await self._stage.start_agent(server)
-            elif action.kind is Kind.RESTART_AGENT:
-                await server.agent.stop(STOP_GRACE_S)
-                await asyncio.sleep(action.lasts_s)
-                await self._stage.start_agent(server)
-            elif action.kind is Kind.FREEZE_AGENT:
-                freeze(server.agent)
-                await asyncio.sleep(action.lasts_s)
-                thaw(server.agent)
-            else:
+            if action.kind is Kind.AGENT_CLOCK:
                 self._stage.move_clock(server.agent.pid, action.seconds)
                 await asyncio.sleep(action.lasts_s)
                 self._stage.move_clock(server.agent.pid, 0.0)
+            else:
+                await lose(action, server.agent, partial(self._stage.start_agent, server))
         return True
+
+    # Everybody
+
+    async def _picker(self, action: Action) -> bool:
+        [member] = self._stage.members
+        async with self._noting(action, back="the picker is back"):
+            await lose(action, member.picker, member.start_picker)
+            await self._stage.until_known()
+        return True
+
+    async def _picker_clock(self, action: Action) -> bool:
+        self._say(str(action))
+        self._stage.move_clock(await self._stage.core_pid(), action.seconds)
+        return True
+
+    async def _process(self, action: Action) -> bool:
+        """One of the picker's processes. A stopped one goes on, unless it was replaced by then."""
+        number, role = action.kind.signal, action.kind.name.rpartition("_")[2].lower()
+        found = await self._stage.pids(role)
+        if not found:
+            return False
+        pid = found[int(action.target * len(found))]
+        async with self._noting(action, f" (process {pid})"):
+            os.kill(pid, number)
+            if number is Signals.SIGSTOP:
+                await asyncio.sleep(action.lasts_s)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, Signals.SIGCONT)
+            await self._stage.until_complete(0 if number is Signals.SIGSTOP else pid)
+        return True
+
+    async def _member(self, action: Action) -> bool:
+        """All processes of a member, as if its machine was lost, or its supervisor alone."""
+        leader = await self._stage.leader()
+        others = [one for one in self._stage.members if one is not leader]
+        member = leader if action.kind in OF_LEADER else others[0]
+        strike = None if action.kind is Kind.FREEZE_SUPERVISOR else member.strike
+        async with self._noting(action, f" ({member.name})"):
+            await lose(action, member.picker, member.start_picker, strike=strike)
+            await self._stage.until_complete()
+        return True
+
+    async def _engine(self, action: Action) -> bool:
+        """The engine, which comes back empty unless it was stopped; or it and the leader."""
+        engine, leader = self._stage.engine, await self._stage.leader()
+        assert engine is not None
+        async with self._noting(action):
+            if action.kind is Kind.LOSE_BOTH:
+                assert engine.child is not None and leader.picker is not None
+                engine.child.kill()
+                await engine.child.wait()
+                await asyncio.sleep(action.lasts_s / 2)
+                leader.strike(Signals.SIGKILL)
+                await leader.picker.wait()
+                await asyncio.sleep(action.lasts_s / 2)
+                await engine.start()
+                await leader.start_picker()
+            else:
+                await lose(action, engine.child, engine.start)
+            await self._stage.until_complete()
+        return True
+
+    async def _envoy(self, action: Action) -> bool:
+        stage = self._stage
+        member = stage.members[int(action.target * len(stage.members))]
+        async with self._noting(action, f" {member.name}", back="Envoy is back"):
+            await lose(action, member.envoy, partial(member.start_envoy, stage.mode))
+        return True
+
+    @asynccontextmanager
+    async def _noting(
+        self, action: Action, whom: str = "", *, back: str = "all are there"
+    ) -> AsyncIterator[None]:
+        """Say what is done, and after it how long it took; note its window."""
+        self._say(f"{action}{whom}")
+        began_at = time.monotonic()
+        yield
+        self._say(f"        {back} after {time.monotonic() - began_at:.1f} s")
+        self._note(action, began_at)
 
     def _note(self, action: Action, began_at: float, server: str = "") -> None:
         noted = window(action.kind, began_at, time.monotonic(), server)

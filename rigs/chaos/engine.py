@@ -1,7 +1,5 @@
 """The engine of a cluster: a real Valkey or Redis without persistence: it forgets when it ends."""
 
-import os
-import signal
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -40,9 +38,3 @@ class Engine:
             ],
         )
         await self.child.wait_ready(partial(listens, self._port), timeout_s=READY_S)
-
-    async def end(self, number: signal.Signals) -> None:
-        """SIGKILL or SIGTERM; returns when it is gone."""
-        assert self.child is not None
-        os.kill(self.child.pid, number)
-        await self.child.wait()

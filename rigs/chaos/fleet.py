@@ -110,15 +110,6 @@ class Fleet:
         await server.child.wait_ready(partial(listens, server.backend), timeout_s=READY_S)
         await server.front.open()
 
-    async def stop_server(self, server: Server, grace_s: float) -> None:
-        """SIGTERM, or SIGKILL without a grace; its port refuses when it is gone."""
-        assert server.child is not None
-        if grace_s:
-            await server.child.stop(grace_s)
-        server.child.kill()
-        await server.front.close()
-        await server.child.wait()
-
     async def start_agent(self, server: Server) -> None:
         if self.security is not None:
             flags = self.security.agent_flags(server.address)
@@ -184,15 +175,3 @@ class Fleet:
         return await self.children.start(
             f"{name}.{self._generation}", command, environment=environment
         )
-
-
-def thaw(child: Child | None) -> None:
-    """Let a stopped process go on."""
-    if child is not None and child.is_running:
-        os.kill(child.pid, signal.SIGCONT)
-
-
-def freeze(child: Child | None) -> None:
-    """SIGSTOP."""
-    if child is not None and child.is_running:
-        os.kill(child.pid, signal.SIGSTOP)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from random import Random
+from signal import Signals
 
 MODES = ("discovery", "gateway", "original-dst")
 """Of Envoy's configuration; in `gateway` bodies flow through the picker in full duplex."""
@@ -57,6 +58,13 @@ class Kind(Enum):
     KILL_ENVOY = "kill Envoy"
     RESTART_ENVOY = "restart Envoy (SIGTERM)"
 
+    @property
+    def signal(self) -> Signals:
+        """By which a process is lost; the first word of the name says it."""
+        return SIGNALS[self.name.partition("_")[0]]
+
+
+SIGNALS = {"KILL": Signals.SIGKILL, "FREEZE": Signals.SIGSTOP, "RESTART": Signals.SIGTERM}
 
 OF_SERVERS = tuple(Kind)[: tuple(Kind).index(Kind.KILL_AGENT)]
 OF_AGENTS = (Kind.KILL_AGENT, Kind.RESTART_AGENT, Kind.FREEZE_AGENT)

@@ -8,7 +8,7 @@ got it are known one by one.
 from dataclasses import dataclass
 
 from rigs.chaos.records import Window
-from rigs.chaos.script import Kind
+from rigs.chaos.script import OF_ENVOY, OF_PICKER, Kind
 
 CUT = frozenset({"unexplained", "no-endpoint"})
 
@@ -61,27 +61,15 @@ _MEMBER = Allowance(
 )
 
 ALLOWANCES = {
-    Kind.KILL_CORE: _CORE,
-    Kind.FREEZE_CORE: _CORE,
-    Kind.RESTART_CORE: _CORE,
-    Kind.KILL_FRONT: _FRONT,
-    Kind.FREEZE_FRONT: _FRONT,
-    Kind.RESTART_FRONT: _FRONT,
-    Kind.KILL_LEADER: _MEMBER,
-    Kind.FREEZE_LEADER: _MEMBER,
-    Kind.RESTART_LEADER: _MEMBER,
-    Kind.KILL_STANDBY: _MEMBER,
-    Kind.FREEZE_STANDBY: _MEMBER,
-    Kind.RESTART_STANDBY: _MEMBER,
+    **dict.fromkeys((Kind.KILL_CORE, Kind.FREEZE_CORE, Kind.RESTART_CORE), _CORE),
+    **dict.fromkeys((Kind.KILL_FRONT, Kind.FREEZE_FRONT, Kind.RESTART_FRONT), _FRONT),
+    **dict.fromkeys((Kind.KILL_LEADER, Kind.FREEZE_LEADER, Kind.RESTART_LEADER), _MEMBER),
+    **dict.fromkeys((Kind.KILL_STANDBY, Kind.FREEZE_STANDBY, Kind.RESTART_STANDBY), _MEMBER),
     Kind.FREEZE_SUPERVISOR: _CORE,
     Kind.LOSE_BOTH: _MEMBER,
-    Kind.KILL_SERVER: _SERVER,
-    Kind.RESTART_SERVER: _SERVER,
-    Kind.KILL_PICKER: _PICKER,
-    Kind.FREEZE_PICKER: _PICKER,
-    Kind.RESTART_PICKER: _PICKER,
-    Kind.KILL_ENVOY: _ENVOY,
-    Kind.RESTART_ENVOY: _ENVOY,
+    **dict.fromkeys((Kind.KILL_SERVER, Kind.RESTART_SERVER), _SERVER),
+    **dict.fromkeys(OF_PICKER, _PICKER),
+    **dict.fromkeys(OF_ENVOY, _ENVOY),
 }
 
 

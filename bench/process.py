@@ -18,3 +18,8 @@ def resident_bytes(pid: int) -> int:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
     raise ProcessLookupError(f"process {pid} reports no VmRSS")
+
+
+def descriptors(pid: int) -> int:
+    """How many files and sockets the process has open."""
+    return len(os.listdir(f"/proc/{pid}/fd"))

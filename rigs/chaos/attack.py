@@ -2,18 +2,19 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from extproc.demo.process import Children
+from rigs.books import CORRECTIONS
 from rigs.chaos.accounting import Verdict, judge
-from rigs.chaos.calm import CORRECTIONS, calm_down, end_all, footprint
+from rigs.chaos.calm import calm_down, footprint
 from rigs.chaos.director import Director
 from rigs.chaos.load import Clients
 from rigs.chaos.logs import PREFIX, access_lines, request_ends, troubles
-from rigs.chaos.records import Books, Leftover, keep
+from rigs.chaos.records import Books, Closed, Leftover, Window, keep
 from rigs.chaos.script import Action, Script
 from rigs.chaos.security import CLIENT_KEY, Security
 from rigs.chaos.stage import Stage
@@ -52,33 +53,23 @@ async def attack(folder: Path, script: Script, say: Callable[[str], None]) -> Ou
     if script.is_secure:
         has_tls_servers = script.mode != "original-dst"
         security = Security(folder / "security", has_tls_servers=has_tls_servers)
-    async with Children(folder) as children:
-        stage = Stage(
-            folder,
-            children,
-            mode=script.mode,
-            security=security,
-            settings=SETTINGS,
-            tokens_per_s=TOKENS_PER_S,
-            fronts=script.fronts,
-            is_cluster=script.is_cluster,
-        )
-        try:
-            return await _attack(stage, script, say)
-        finally:
-            await stage.close()
+    stage = Stage(
+        folder,
+        mode=script.mode,
+        security=security,
+        settings=SETTINGS,
+        tokens_per_s=TOKENS_PER_S,
+        fronts=script.fronts,
+        is_cluster=script.is_cluster,
+    )
+    async with aclosing(stage):
+        return await _attack(stage, script, say)
 
 
 async def _attack(stage: Stage, script: Script, say: Callable[[str], None]) -> Outcome:
     for one in script.fleet:
         await stage.add_server(one.slots, kind=one.kind, has_agent=one.has_agent)
-    stage.list_servers()
-    await stage.start_pickers()
-    for server in stage.servers:
-        if server.has_agent:
-            await stage.start_agent(server)
-    await stage.start_envoys()
-    await stage.until_ready()
+    await stage.begin()
     director, watch = Director(stage, say), Watch(stage)
     before = await footprint(stage)
     clients = Clients(
@@ -98,7 +89,7 @@ async def _attack(stage: Stage, script: Script, say: Callable[[str], None]) -> O
         for task in (watching, loading):
             task.cancel()
         await asyncio.gather(watching, loading, return_exceptions=True)
-    left += await end_all(stage)
+    left += await stage.stop()
     corrected = sum(watch.corrections.values())
     if corrected:
         left.append(Leftover(what=f"{CORRECTIONS} of all pickers", value=corrected))
@@ -106,18 +97,30 @@ async def _attack(stage: Stage, script: Script, say: Callable[[str], None]) -> O
         Leftover(what="error in the picker's log", value=text)
         for text in troubles(stage.picker_logs())
     ]
+    verdict = close_books(stage, clients, left, director.windows, watch.closed())
+    return Outcome(verdict=verdict, done=director.done)
+
+
+def close_books(
+    stage: Stage,
+    clients: Clients,
+    leftovers: list[Leftover],
+    windows: Sequence[Window] = (),
+    closed: Sequence[Closed] = (),
+) -> Verdict:
+    """Judge and keep what a run recorded, once its logs are complete."""
     books = Books(
         calls=clients.calls,
         arrivals=[one for one in stage.journal if one.id.startswith(PREFIX)],
         lines=access_lines(stage.envoy_logs()),
         ended=request_ends(stage.picker_logs()),
         slots={server.address: server.slots for server in stage.servers},
-        windows=director.windows,
-        closed=watch.closed(),
-        leftovers=left,
+        windows=list(windows),
+        closed=list(closed),
+        leftovers=leftovers,
     )
     keep(books, stage.folder)
-    return Outcome(verdict=judge(books), done=director.done)
+    return judge(books)
 
 
 async def _act(director: Director, script: Script, is_over: asyncio.Event) -> None:

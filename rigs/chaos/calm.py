@@ -1,24 +1,20 @@
 """What must be gone when no request is: asked of the picker, of Envoy and of the servers."""
 
-import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import httpx
 
-from rigs.books import open_books
+from bench.process import descriptors, resident_bytes
+from rigs.books import CORRECTIONS, open_books, until_none
 from rigs.chaos.launch import TASK
-from rigs.chaos.processes import descriptors, resident_mib
 from rigs.chaos.records import Leftover
 from rigs.chaos.stage import Stage
 
 CALM_S = 60.0
 """A slot whose client left may stay taken for `ledger.draining_cap_s`; what is left so long after
 that is left for good."""
-POLL_S = 0.2
-CORRECTIONS = "coxswain_audit_corrections_total"
 SPARE_DESCRIPTORS = 24
 """Connections to servers and to Envoy that are kept open, in one or another number."""
 SPARE_CONNECTIONS = 8
@@ -29,6 +25,7 @@ SPARE_OBJECTS = 24
 """Ended leases that a server's next observation is still compared with, and the calls of a front
 by which Envoys learn of the fleet."""
 SPARE_MIB = 64
+MIB = 1024 * 1024
 KEPT = "cluster.llama.upstream_cx_active"
 OF_ENVOY = frozenset(
     {
@@ -55,7 +52,7 @@ async def footprint(stage: Stage) -> Footprint:
     processes = await stage.processes()
     for pid, role in processes.items():
         found[role] = max(found[role], descriptors(pid))
-        memory[role] = max(memory[role], resident_mib(pid))
+        memory[role] = max(memory[role], resident_bytes(pid) / MIB)
     census = await stage.census(await stage.core_pid())
     tasks = Counter({name: n for name, n in census.items() if name.startswith(TASK)})
     return Footprint(descriptors=found, resident_mib=memory, tasks=tasks)
@@ -65,28 +62,13 @@ async def calm_down(stage: Stage, before: Footprint | None) -> list[Leftover]:
     """Wait until nothing is left, for `CALM_S` at most; what is left then. `before` is what the
     picker used before the load, with the whole fleet; without it, sizes are not compared."""
     give_up_at = time.monotonic() + CALM_S
-    left = await _until_none(lambda: _left(stage), give_up_at)
+    left = await until_none(lambda: _left(stage), give_up_at)
     if before is not None:
-        left += await _until_none(lambda: _grown(stage, before), give_up_at)
+        left += await until_none(lambda: _grown(stage, before), give_up_at)
     corrections = await stage.metric(CORRECTIONS)
     if corrections != 0:
         left.append(Leftover(what=CORRECTIONS, value=corrections))
     return left
-
-
-async def _until_none(
-    find: Callable[[], Awaitable[list[Leftover]]], give_up_at: float
-) -> list[Leftover]:
-    while left := await find():
-        if time.monotonic() > give_up_at:
-            break
-        await asyncio.sleep(POLL_S)
-    return left
-
-
-async def end_all(stage: Stage) -> list[Leftover]:
-    """End Envoys and pickers in peace; the processes of pickers that are left then."""
-    return [Leftover(what="process of a picker", value=pid) for pid in await stage.stop()]
 
 
 async def _left(stage: Stage) -> list[Leftover]:

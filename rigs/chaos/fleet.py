@@ -57,13 +57,11 @@ class Server:
 
 
 class Fleet:
-    """Everything ends with `children`. Agents report to `admins`, which are ports, in turn."""
+    """Agents report to `admins`, which are ports, in turn."""
 
-    def __init__(
-        self, folder: Path, children: Children, security: Security | None, tokens_per_s: float
-    ) -> None:
+    def __init__(self, folder: Path, security: Security | None, tokens_per_s: float) -> None:
         self.folder = folder
-        self.children = children
+        self.children = Children(folder)
         self.security = security
         self.tokens_per_s = tokens_per_s
         self.servers: list[Server] = []

@@ -1,10 +1,12 @@
-"""One picker and the Envoy beside it: the only ones of a run, or those of a member of a cluster."""
+"""One picker and the Envoy beside it: the only ones of a run, or those of a member of a cluster,
+whose engine is here too."""
 
 import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,12 @@ from extproc.demo.process import Child
 from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import Mode
 from extproc.settings import load_settings
-from rigs.chaos.processes import family
+from rigs.books import Pages
+from rigs.chaos.processes import family, listens
+from tests.fakes.valkey import PROGRAM
 
+Start = Callable[[str, Sequence[str | Path]], Awaitable[Child]]
+"""Starts a process of that name with that command."""
 READY_S = 60.0
 HOST = "127.0.0.1"
 COMPLETIONS = "/v1/chat/completions"
@@ -28,20 +34,48 @@ QUIET_LOG_MS = 100
 """How late a line of Envoy's access log may be."""
 
 
+class Engine:
+    """A real Valkey or Redis without persistence: it forgets when it ends."""
+
+    def __init__(self, folder: Path, start: Start) -> None:
+        [self._port] = free_ports(1)
+        self._folder = folder
+        self._start = start
+        self.child: Child | None = None
+
+    @property
+    def url(self) -> str:
+        """What members name it by."""
+        return f"redis://{HOST}:{self._port}"
+
+    async def start(self) -> None:
+        """Start it, empty, and wait until it accepts connections."""
+        assert PROGRAM is not None, "the caller has checked that there is one"
+        self.child = await self._start(
+            "engine",
+            [
+                *(PROGRAM, "--port", str(self._port), "--bind", HOST, "--save", ""),
+                *("--appendonly", "no", "--dir", self._folder),
+            ],
+        )
+        await self.child.wait_ready(partial(listens, self._port), timeout_s=READY_S)
+
+
 class Member:
-    """`start` starts a process; `headers` are those of our own requests through Envoy."""
+    """`headers` are those of our own requests through Envoy."""
 
     def __init__(
         self,
         name: str,
         folder: Path,
         http: httpx.AsyncClient,
-        start: Callable[[str, Sequence[str | Path]], Awaitable[Child]],
+        start: Start,
         headers: dict[str, str],
     ) -> None:
         self.name = name
         ports = free_ports(6)
-        self.envoy_port, self.envoy_admin, self.grpc, self.admin, self.pages, self.peers = ports
+        self.envoy_port, self.envoy_admin, self.grpc, self.admin, self.http, self.peers = ports
+        self.pages = Pages(http, self.http)
         self.picker: Child | None = None
         self.envoy: Child | None = None
         self.picker_logs: list[Path] = []
@@ -57,7 +91,7 @@ class Member:
         listen = {
             "grpc": f"{HOST}:{self.grpc}",
             "admin": f"{HOST}:{self.admin}",
-            "http": f"{HOST}:{self.pages}",
+            "http": f"{HOST}:{self.http}",
         }
         envoy = {
             "listen": f"{HOST}:{self.envoy_port}",
@@ -116,39 +150,14 @@ class Member:
 
     # What can be seen
 
-    async def status(self) -> dict[str, Any]:
-        """Of the member that leads. Raises `httpx.HTTPError` and `ValueError` without an answer."""
-        status: dict[str, Any] = (await self._page("/status")).json()
-        return status
-
-    async def is_ready(self) -> bool:
-        """Whether it leads or stands by, by its own word."""
-        try:
-            return (await self._page("/readyz")).status_code == 200
-        except httpx.HTTPError:
-            return False
-
-    async def metric(self, name: str) -> float | None:
-        """The sum of a metric's samples, which may be none; None where it is not there at all."""
-        text = (await self._page("/metrics")).text
-        samples = [
-            float(line.rpartition(" ")[2])
-            for line in text.splitlines()
-            if line.startswith(name) and line[len(name) : len(name) + 1] in ("{", " ")
-        ]
-        return sum(samples) if f"# TYPE {name}" in text else None
-
     async def envoy_stats(self) -> dict[str, int]:
         answer = await self._http.get(f"http://{HOST}:{self.envoy_admin}/stats?usedonly")
         pairs = (line.split(": ") for line in answer.text.splitlines() if ": " in line)
         return {name: int(value) for name, value in pairs if value.isdigit()}
 
-    async def _page(self, path: str) -> httpx.Response:
-        return await self._http.get(f"http://{HOST}:{self.pages}{path}")
-
     async def _picker_is_up(self) -> bool:
         try:
-            return bool((await self.status())["endpoints"])
+            return bool((await self.pages.status())["endpoints"])
         except (httpx.HTTPError, ValueError):
             return False
 

@@ -7,16 +7,17 @@ part every client was answered in time and every slot is free again.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from extproc.demo.process import Children
-from rigs.chaos.accounting import Verdict, judge
-from rigs.chaos.calm import calm_down, end_all, footprint
+from rigs.chaos.accounting import Verdict
+from rigs.chaos.attack import close_books
+from rigs.chaos.calm import calm_down, footprint
 from rigs.chaos.load import Clients
-from rigs.chaos.logs import PREFIX, access_lines, request_ends
-from rigs.chaos.records import Books, Leftover, keep
+from rigs.chaos.logs import PREFIX
+from rigs.chaos.records import Leftover
 from rigs.chaos.stage import Stage
 from rigs.chaos.wishes import Wish
 
@@ -48,12 +49,8 @@ async def attack(
     # No server fails here, though on a busy machine one may not get to answering for seconds.
     scraper = {"slow_interval_s": 0.5, "connect_timeout_s": 20.0, "read_timeout_s": 20.0}
     settings = {"queue": {"timeout_s": TIMEOUT_S}, "scraper": scraper}
-    async with Children(folder) as children:
-        stage = Stage(folder, children, mode=mode, settings=settings)
-        try:
-            return await _attack(stage, sizes, Random(seed), say)
-        finally:
-            await stage.close()
+    async with aclosing(Stage(folder, mode=mode, settings=settings)) as stage:
+        return await _attack(stage, sizes, Random(seed), say)
 
 
 async def _attack(
@@ -61,10 +58,7 @@ async def _attack(
 ) -> Verdict:
     for slots in SLOTS:
         await stage.add_server(slots, flags=("--service-time", str(SERVICE_S)))
-    stage.list_servers()
-    await stage.start_pickers()
-    await stage.start_envoys()
-    await stage.until_ready()
+    await stage.begin()
     before = await footprint(stage)
     clients = Clients([stage.members[0].envoy_port], no_answer_s=FORGOTTEN_S)
     parts = [
@@ -89,17 +83,8 @@ async def _attack(
         text = "; ".join(f"{one.what}: {one.value}" for one in rest) or "nothing"
         say(f"{what}: {len(clients.calls) - begun} requests, left over: {text}")
     left += [one for one in await calm_down(stage, before) if one not in left]
-    left += await end_all(stage)
-    books = Books(
-        calls=clients.calls,
-        arrivals=[one for one in stage.journal if one.id.startswith(PREFIX)],
-        lines=access_lines(stage.envoy_logs()),
-        ended=request_ends(stage.picker_logs()),
-        slots={server.address: server.slots for server in stage.servers},
-        leftovers=left,
-    )
-    keep(books, stage.folder)
-    return judge(books)
+    left += await stage.stop()
+    return close_books(stage, clients, left)
 
 
 def _wish(source: Random, patience_ms: int, leaves_after_s: float | None = None) -> Wish:

@@ -1,26 +1,13 @@
-"""Processes as the kernel shows them: those of a picker that cannot be asked, and their sizes."""
+"""Processes as the kernel shows them: those of a picker that cannot be asked."""
 
 import asyncio
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.process import resident_bytes
 from extproc.demo.port import LOOPBACK
 
-MIB = 1024 * 1024
 LAUNCHED = "rigs.chaos.launch"
 SERVING = frozenset({"serve", "process"})
-
-
-def descriptors(pid: int) -> int:
-    """How many files and sockets the process has open."""
-    return len(os.listdir(f"/proc/{pid}/fd"))
-
-
-def resident_mib(pid: int) -> float:
-    """Its memory. Raises `OSError` if it has ended."""
-    return resident_bytes(pid) / MIB
 
 
 async def listens(port: int) -> bool:

@@ -12,26 +12,27 @@ from typing import Any
 import grpc
 import httpx
 
-from extproc.demo.process import Children, until
+from extproc.demo.process import Probe, until
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
-from rigs.chaos.engine import Engine
 from rigs.chaos.fleet import Fleet
-from rigs.chaos.member import HOST, READY_S, Member
+from rigs.chaos.member import HOST, READY_S, Engine, Member
 from rigs.chaos.processes import of_pickers
+from rigs.chaos.records import Leftover
 from rigs.chaos.security import CLIENT_KEY, Security
 
 MEMBERS = ("a", "b")
+FIT = ("ready", "degraded")
+"""The health of servers that get requests."""
 PATIENCE_S = 30.0
 """Of fronts without a leader: a takeover on a busy rig is no cluster without leaders."""
 
 
 class Stage(Fleet):
-    """Build it part by part, then `until_ready`."""
+    """Add servers, then `begin`."""
 
     def __init__(
         self,
         folder: Path,
-        children: Children,
         *,
         mode: str = "discovery",
         security: Security | None = None,
@@ -42,7 +43,7 @@ class Stage(Fleet):
     ) -> None:
         """`is_cluster`: two members with fronts, an engine, and an Envoy for each, which knows
         both."""
-        super().__init__(folder, children, security, tokens_per_s)
+        super().__init__(folder, security, tokens_per_s)
         self.fronts = fronts
         self.mode = mode
         key = {"authorization": f"Bearer {CLIENT_KEY}"} if security else {}
@@ -56,15 +57,21 @@ class Stage(Fleet):
 
     # The pickers and their Envoys
 
-    async def start_pickers(self) -> None:
-        """Start the engine, if there is one, and the picker of each member."""
+    async def begin(self) -> None:
+        """Start everything before the servers, and wait until the picker finds each server ready
+        and all members are there."""
+        self.list_servers()
         self._write_settings()
         if self.engine is not None:
             await self.engine.start()
         await asyncio.gather(*(member.start_picker() for member in self.members))
-
-    async def start_envoys(self) -> None:
+        for server in self.servers:
+            if server.has_agent:
+                await self.start_agent(server)
         await asyncio.gather(*(member.start_envoy(self.mode) for member in self.members))
+        await self._until(self._has_ready_servers)
+        if self.fronts:
+            await self.until_complete()
 
     def _write_settings(self) -> None:
         secured = self.security
@@ -106,46 +113,28 @@ class Stage(Fleet):
             "envoy": {"picker": f"{HOST}:{member.grpc}", "other_pickers": others},
         }
 
-    async def until_ready(self) -> None:
-        """Wait until the picker finds every server ready, and all members are there."""
-
-        async def is_ready() -> bool:
-            endpoints = (await self.status())["endpoints"]
-            return all(
-                endpoints.get(server.address, {}).get("health") in ("ready", "degraded")
-                for server in self.servers
-            )
-
-        async with asyncio.timeout(READY_S):
-            await until(is_ready)
-        if self.fronts:
-            await self.until_complete()
+    async def _has_ready_servers(self) -> bool:
+        endpoints = (await self.status())["endpoints"]
+        return all(
+            endpoints.get(server.address, {}).get("health") in FIT for server in self.servers
+        )
 
     async def until_known(self) -> None:
         """Wait until a picker that was lost knows the fleet again, and Envoy knows it."""
 
         async def is_known() -> bool:
-            try:
-                status = await self.status()
-            except (httpx.HTTPError, ValueError):
-                return False
+            status = await self.status()
             is_met = bool(status["envoys"]) or self.mode == "original-dst"
-            return is_met and any(
-                one["health"] in ("ready", "degraded") for one in status["endpoints"].values()
-            )
+            return is_met and any(one["health"] in FIT for one in status["endpoints"].values())
 
-        async with asyncio.timeout(READY_S):
-            await until(is_known)
+        await self._until(is_known)
 
     async def until_complete(self, lost: int = 0) -> None:
         """Wait until all processes of all pickers are there again, and the lost one is not."""
 
         async def is_complete() -> bool:
-            try:
-                status = await self.status()
-                found = _processes(status)
-            except (httpx.HTTPError, ValueError):
-                return False
+            status = await self.status()
+            found = _processes(status)
             roles = [role for role, pid in found if pid != lost]
             return (
                 len(roles) == len(found)
@@ -153,18 +142,27 @@ class Stage(Fleet):
                 and (self.engine is None or await self._are_joined(status, lost))
             )
 
-        async with asyncio.timeout(READY_S):
-            await until(is_complete)
+        await self._until(is_complete)
 
     async def _are_joined(self, status: dict[str, Any], lost: int) -> bool:
         """Whether each member leads or stands by, with all its fronts."""
-        cluster = status["processes"].get("cluster") or {"members": []}
-        fronts = {one["name"]: one["fronts"] for one in cluster["members"]}
+        fronts = {one["name"]: one["fronts"] for one in _cluster(status).get("members", ())}
         if fronts != dict.fromkeys((one.name for one in self.members), self.fronts):
             return False
         if any(lost in one.processes() for one in self.members):
             return False
-        return all(await asyncio.gather(*(one.is_ready() for one in self.members)))
+        return all(await asyncio.gather(*(one.pages.is_ready() for one in self.members)))
+
+    async def _until(self, is_so: Probe) -> None:
+        """Wait until it is so; while no picker answers, it is not."""
+
+        async def holds() -> bool:
+            with suppress(httpx.HTTPError, ValueError):
+                return await is_so()
+            return False
+
+        async with asyncio.timeout(READY_S):
+            await until(holds)
 
     # What can be seen
 
@@ -179,15 +177,11 @@ class Stage(Fleet):
         found: list[Member] = []
 
         async def is_led() -> bool:
-            try:
-                cluster = (await self.status())["processes"]["cluster"]
-            except (httpx.HTTPError, ValueError, LookupError):
-                return False
-            found[:] = [one for one in self.members if one.name == cluster["leader"]]
-            return bool(found) and found[0].is_running
+            name = _cluster(await self.status()).get("leader")
+            found[:] = [one for one in self.members if one.name == name and one.is_running]
+            return bool(found)
 
-        async with asyncio.timeout(READY_S):
-            await until(is_led)
+        await self._until(is_led)
         return found[0]
 
     async def pids(self, role: str) -> list[int]:
@@ -229,7 +223,7 @@ class Stage(Fleet):
     async def status(self) -> dict[str, Any]:
         """Of the picker that decides, from the first member that answers. Raises
         `httpx.HTTPError` and `ValueError` if none does."""
-        asked = [asyncio.ensure_future(one.status()) for one in self.members]
+        asked = [asyncio.ensure_future(one.pages.status()) for one in self.members]
         try:
             for answer in asyncio.as_completed(asked):
                 with suppress(httpx.HTTPError, ValueError):
@@ -243,7 +237,7 @@ class Stage(Fleet):
     async def metric(self, name: str) -> float | None:
         """The sum over all pickers that have it; None where none has. Raises `httpx.HTTPError`
         without an answer."""
-        found = [await one.metric(name) for one in self.members]
+        found = [await one.pages.metric(name) for one in self.members]
         known = [value for value in found if value is not None]
         return sum(known) if known else None
 
@@ -262,8 +256,7 @@ class Stage(Fleet):
         async def is_written() -> bool:
             return self.census_file.exists()
 
-        async with asyncio.timeout(READY_S):
-            await until(is_written)
+        await self._until(is_written)
         found: dict[str, int] = json.loads(self.census_file.read_text())
         return found
 
@@ -276,20 +269,27 @@ class Stage(Fleet):
             channel = grpc.aio.insecure_channel(address)
         return channel, AdminStub(channel)
 
-    async def stop(self) -> list[int]:
+    async def stop(self) -> list[Leftover]:
         """End Envoys and pickers in peace, so that their logs are complete; the processes of
         pickers that are left."""
         for member in self.members:
             await member.stop()
-        return of_pickers(self.folder)
+        return [Leftover(what="process of a picker", value=pid) for pid in of_pickers(self.folder)]
 
-    async def close(self) -> None:
-        for server in self.servers:
-            await server.front.close()
-        await self.http.aclose()
+    async def aclose(self) -> None:
+        """End all that was started."""
+        async with self.children:
+            for server in self.servers:
+                await server.front.close()
+            await self.http.aclose()
 
 
 def _processes(status: dict[str, Any]) -> list[tuple[str, int]]:
     """Those of the member that answered: role and process id."""
     processes = status.get("processes") or {"members": []}
     return [(one["role"], one["pid"]) for one in processes["members"]]
+
+
+def _cluster(status: dict[str, Any]) -> dict[str, Any]:
+    """What the member that answered knows of its cluster; empty while it knows of none."""
+    return (status.get("processes") or {}).get("cluster") or {}

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from rigs.chaos.calm import CORRECTIONS
+from rigs.books import CORRECTIONS
 from rigs.chaos.records import Closed
 from rigs.chaos.stage import Stage
 
@@ -51,7 +51,7 @@ class Watch:
                 self.samples.append(Sample(asked_at, time.monotonic(), pid, out))
                 for member in self._stage.members:
                     with suppress(httpx.HTTPError):
-                        found = await member.metric(CORRECTIONS) or 0.0
+                        found = await member.pages.metric(CORRECTIONS) or 0.0
                         self.corrections[pid] = max(self.corrections.get(pid, 0.0), found)
             await asyncio.sleep(INTERVAL_S)
 

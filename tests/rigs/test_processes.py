@@ -7,8 +7,9 @@ import os
 import sys
 from pathlib import Path
 
+from bench.process import descriptors, resident_bytes
 from extproc.demo.process import until
-from rigs.chaos.processes import LAUNCHED, descriptors, family, of_pickers, resident_mib
+from rigs.chaos.processes import LAUNCHED, family, of_pickers
 
 SLEEP = "import sys; print('up', flush=True); sys.stdin.read()"
 
@@ -49,4 +50,4 @@ async def test_processes_are_found_by_their_supervisor_and_their_files(tmp_path:
 
 def test_a_process_has_a_size() -> None:
     assert descriptors(os.getpid()) > 0
-    assert resident_mib(os.getpid()) > 1
+    assert resident_bytes(os.getpid()) > 1_000_000

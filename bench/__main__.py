@@ -32,7 +32,7 @@ from bench import (
     waits,
     watching,
 )
-from bench.result import Section
+from bench.result import VERDICTS, Section, table
 from extproc.core.scheduler import dispatcher
 from extproc.demo.process import ChildError
 
@@ -55,7 +55,6 @@ BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Awaitable[Section]]] = {
     "watching": watching.measure,
     **simulation.BENCHMARKS,
 }
-VERDICTS = {None: "", True: "met", False: "MISSED"}
 
 
 def main() -> int:
@@ -106,12 +105,12 @@ async def _run(
 
 
 def _print(section: Section) -> None:
-    table = Table(title=section.title, caption=section.method, title_justify="left")
+    shown = Table(title=section.title, caption=section.method, title_justify="left")
     for heading in ("what", "measured", "target", ""):
-        table.add_column(heading, justify="right" if heading == "measured" else "left")
+        shown.add_column(heading, justify="right" if heading == "measured" else "left")
     for row in section.rows:
-        table.add_row(row.what, row.value, row.target, VERDICTS[row.is_met])
-    Console().print(table)
+        shown.add_row(row.what, row.value, row.target, VERDICTS[row.is_met])
+    Console().print(shown)
 
 
 def markdown(sections: list[Section]) -> str:
@@ -123,12 +122,7 @@ def markdown(sections: list[Section]) -> str:
         f"{machine()}, on {time.strftime('%Y-%m-%d', time.gmtime())}.",
     ]
     for section in sections:
-        lines += ["", f"## {section.title}", "", f"{section.method}.", ""]
-        lines += ["| what | measured | target | |", "|---|---:|---|---|"]
-        lines += [
-            f"| {row.what} | {row.value} | {row.target} | {VERDICTS[row.is_met]} |"
-            for row in section.rows
-        ]
+        lines += ["", f"## {section.title}", "", f"{section.method}.", "", *table(section.rows)]
     return "\n".join(lines) + "\n"
 
 

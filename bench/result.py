@@ -1,6 +1,9 @@
 """What a benchmark found: one row of the table, with the target where there is one."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+VERDICTS = {None: "", True: "met", False: "MISSED"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +23,15 @@ class Section:
     title: str
     method: str
     rows: tuple[Row, ...]
+
+
+def table(rows: Iterable[Row]) -> list[str]:
+    """The lines of a table in Markdown."""
+    return [
+        "| what | measured | target | |",
+        "|---|---:|---|---|",
+        *(f"| {row.what} | {row.value} | {row.target} | {VERDICTS[row.is_met]} |" for row in rows),
+    ]
 
 
 def at_least(what: str, ratio: float, bound: float) -> Row:

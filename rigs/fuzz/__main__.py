@@ -4,8 +4,6 @@ Each target runs alone, one after the other. New inputs and findings are kept in
 after a fix, put the finding into tests/data/fuzz/TARGET/, which `make test` replays.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import os

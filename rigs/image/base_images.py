@@ -1,7 +1,5 @@
 """The images that the stack begins with: from their registry, else made of Debian's packages."""
 
-from __future__ import annotations
-
 import shutil
 import ssl
 import subprocess

@@ -1,7 +1,5 @@
 """Clients that send one request after the other, and count what is not a whole response."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The profile `cluster` of the compose stack: two pickers that are one, each with its Envoy."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

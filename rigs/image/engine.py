@@ -4,8 +4,6 @@ The second kind is not installed: its packages are unpacked into a folder, it ke
 socket there, and ends with the rig. What it changes of the machine's network is restored then.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

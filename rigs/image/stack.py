@@ -1,7 +1,5 @@
 """The compose stack: started, scaled, drained and restarted under load, and watched."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable, Sequence

@@ -1,23 +1,19 @@
 """Holds what the clients saw against what the picker counted, and finds what it still keeps."""
 
-import asyncio
-import os
 import re
 import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bench.process import descriptors
 from bench.result import Row
-from extproc.demo.process import Child
-from rigs.books import open_books
+from rigs.books import CORRECTIONS, open_books, until_none
 from rigs.soak.clients import BROKEN, LEFT, SERVED
 from rigs.soak.stack import Stack
 
 AT_REST_S = 30.0
 """How long the books may take to come to rest: slots of clients that left drain."""
-POLL_S = 0.2
-CORRECTIONS = "coxswain_audit_corrections_total"
 PASSED = "passed"
 _OUTCOME = re.compile(r'^coxswain_requests_total\{.*outcome="([^"]*)"')
 
@@ -31,25 +27,25 @@ class Picture:
 
 
 async def read_counts(stack: Stack) -> Picture:
-    return Picture(counted=_outcomes(await stack.metrics()), descriptors=_descriptors(stack.picker))
+    counted = _outcomes(await stack.pages.metrics())
+    return Picture(counted=counted, descriptors=descriptors(stack.picker.pid))
 
 
 async def rows(stack: Stack, outcomes: Mapping[str, int], sent: int, before: Picture) -> list[Row]:
     """What became of each request, whether the picker agrees, and what is left of it."""
-    left_over = await _until_at_rest(stack)
+    left_over = await until_none(lambda: _left(stack), time.monotonic() + AT_REST_S)
     after = await read_counts(stack)
     counted = after.counted - before.counted
-    metrics = await stack.metrics()
-    corrections = [n for name, n in metrics.items() if name.startswith(CORRECTIONS)]
+    corrections = await stack.pages.metric(CORRECTIONS)
     return [
         *outcome_rows(outcomes, sent),
         _none("requests that the picker counted differently", disagreements(outcomes, counted)),
         _none("leases, tickets and streams left over", left_over),
         Row(
             what="auditor corrections",
-            value=f"{sum(corrections):g}" if corrections else "not counted",
+            value="not counted" if corrections is None else f"{corrections:g}",
             target="0",
-            is_met=not any(corrections) if corrections else None,
+            is_met=None if corrections is None else not corrections,
         ),
         Row(
             what="open files and sockets of the picker, before and after",
@@ -90,18 +86,9 @@ def disagreements(outcomes: Mapping[str, int], counted: Mapping[str, int]) -> li
     return found
 
 
-async def _until_at_rest(stack: Stack) -> list[str]:
-    """Wait until nothing is left, for a while; what is left then."""
-    give_up_at = time.monotonic() + AT_REST_S
-    while left := await _left(stack):
-        if time.monotonic() > give_up_at:
-            break
-        await asyncio.sleep(POLL_S)
-    return left
-
-
 async def _left(stack: Stack) -> list[str]:
-    return [f"{count} {what}" for what, count in open_books(await stack.status()).items() if count]
+    books = open_books(await stack.pages.status())
+    return [f"{count} {what}" for what, count in books.items() if count]
 
 
 def _outcomes(metrics: Mapping[str, float]) -> Counter[str]:
@@ -110,10 +97,6 @@ def _outcomes(metrics: Mapping[str, float]) -> Counter[str]:
         if found := _OUTCOME.match(name):
             counts[found[1]] += int(value)
     return counts
-
-
-def _descriptors(child: Child) -> int:
-    return len(os.listdir(f"/proc/{child.pid}/fd"))
 
 
 def _worded(outcome: str) -> str:

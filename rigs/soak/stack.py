@@ -3,13 +3,13 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 
 from bench import rig
 from extproc.demo.port import free_ports
 from extproc.demo.process import Child, Children
+from rigs.books import Pages
 from rigs.soak.clients import PATH
 
 STAND_INS = 3
@@ -29,39 +29,23 @@ class Stack:
     port: int
     picker: Child
     envoy: Child
-    _http: int
-
-    async def status(self) -> dict[str, Any]:
-        """The picker's own view."""
-        async with httpx.AsyncClient(timeout=30) as client:
-            status: dict[str, Any] = (await client.get(self._page("status"))).json()
-        return status
-
-    async def metrics(self) -> dict[str, float]:
-        """Every sample of the picker's metrics by its name and labels."""
-        async with httpx.AsyncClient(timeout=30) as client:
-            text = (await client.get(self._page("metrics"))).text
-        pairs = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
-        return {name: float(value) for name, _, value in pairs if name}
+    pages: Pages
+    _http: httpx.AsyncClient
 
     async def is_ready(self) -> bool:
         """Whether the picker knows every server, and Envoy asks the picker."""
-        async with httpx.AsyncClient(timeout=30) as client:
-            try:
-                known = (await self.status())["endpoints"].values()
-                body = {"messages": [{"role": "user", "content": "ready"}], "max_tokens": 1}
-                answer = await client.post(f"http://127.0.0.1:{self.port}{PATH}", json=body)
-            except httpx.HTTPError:
-                return False
+        body = {"messages": [{"role": "user", "content": "ready"}], "max_tokens": 1}
+        try:
+            known = (await self.pages.status())["endpoints"].values()
+            answer = await self._http.post(f"http://127.0.0.1:{self.port}{PATH}", json=body)
+        except httpx.HTTPError:
+            return False
         return "x-coxswain-endpoint" in answer.headers and all(
             endpoint["health"] == "ready" for endpoint in known
         )
 
-    def _page(self, name: str) -> str:
-        return f"http://127.0.0.1:{self._http}/{name}"
 
-
-async def start(children: Children, folder: Path) -> Stack:
+async def start(children: Children, folder: Path, client: httpx.AsyncClient) -> Stack:
     """Servers that answer after a while without work, one simulator that streams, and what is
     before them, as people run it."""
     ports = await rig.start_stand_ins(children, folder, STAND_INS, SLOTS, SERVICE_S)
@@ -81,6 +65,7 @@ async def start(children: Children, folder: Path) -> Stack:
     envoy, port = await rig.start_envoy_process(
         children, folder, grpc, message_timeout_s=MESSAGE_TIMEOUT_S
     )
-    stack = Stack(port=port, picker=picker, envoy=envoy, _http=http)
+    pages = Pages(client, http)
+    stack = Stack(port=port, picker=picker, envoy=envoy, pages=pages, _http=client)
     await envoy.wait_ready(stack.is_ready, timeout_s=rig.READY_S)
     return stack

@@ -8,8 +8,8 @@ import pytest
 
 from extproc.demo.llama_server import find_llama_server
 from rigs.chaos import report
+from rigs.chaos.__main__ import SHORT_S
 from rigs.chaos.attack import attack
-from rigs.chaos.run import SHORT_S
 from rigs.chaos.script import draw_script
 
 

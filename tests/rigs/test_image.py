@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rigs.image import run
+from rigs.image import __main__ as run
 from rigs.image.stack import drain_commands
 from tests.deploy.stack_files import ROOT, compose
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rigs.chaos import run
+from rigs.chaos import __main__ as run
 from rigs.chaos.accounting import Finding, Verdict
 from rigs.chaos.attack import Outcome
 from rigs.chaos.script import Script

@@ -8,9 +8,10 @@ from random import Random
 
 import pytest
 
-from bench.result import Row
-from rigs.soak import audit, run
-from rigs.soak.samples import Sample, last_third, trend
+from bench.result import Row, table
+from rigs.soak import __main__ as run
+from rigs.soak import audit
+from rigs.soak.samples import Sample, flatness, last_third, trend
 
 MIB = 1024 * 1024
 
@@ -36,24 +37,24 @@ def missed(rows: list[Row]) -> list[str]:
 
 
 def test_noise_is_flat() -> None:
-    assert missed(run.flatness(made_up())) == []
+    assert missed(flatness(made_up())) == []
 
 
 def test_what_grpc_lost_is_found() -> None:
     """96 bytes with each request, as before it was fixed."""
-    assert missed(run.flatness(made_up(leak_bytes=96))) == [
+    assert missed(flatness(made_up(leak_bytes=96))) == [
         "memory growth over the last third, bytes/request"
     ]
 
 
 def test_a_latency_that_creeps_up_is_found() -> None:
-    found = missed(run.flatness(made_up(slower_ms=60)))
+    found = missed(flatness(made_up(slower_ms=60)))
     assert found == ["median latency of served requests, and its change over the last third"]
 
 
 def test_a_run_too_short_is_not_judged() -> None:
-    assert missed(run.flatness(made_up(leak_bytes=96, count=30))) == []
-    assert missed(run.flatness([])) == []
+    assert missed(flatness(made_up(leak_bytes=96, count=30))) == []
+    assert missed(flatness([])) == []
 
 
 def test_a_slope_through_noise() -> None:
@@ -113,6 +114,6 @@ async def test_a_short_soak(tmp_path: Path) -> None:
     is takes a longer run to tell."""
     outcome = await run.soak(tmp_path, 5000, print)
     values = {row.what: row.value for row in outcome.rows}
-    flat = {row.what for row in run.flatness(outcome.samples)}
-    assert set(missed(outcome.rows)) <= flat, run.table(outcome.rows)
+    flat = {row.what for row in flatness(outcome.samples)}
+    assert set(missed(outcome.rows)) <= flat, "\n".join(table(outcome.rows))
     assert values["served"] and values["rejected: queue-timeout"] and values["left"]

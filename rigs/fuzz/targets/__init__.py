@@ -1,10 +1,8 @@
 """What is fuzzed: modules with a function `check` that takes any bytes and raises for a finding."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 TARGETS: Final = {
     "body": "requests' bodies, and what is written behind them",

@@ -4,8 +4,6 @@ The links are real ones, over memory that hands over their bytes in pieces. The 
 machine trust each other, so no frame is forged.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

@@ -5,7 +5,6 @@ import itertools
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import h11
 
@@ -18,14 +17,6 @@ NO_ANSWER_S = 60.0
 NO_ANSWER = "no answer"
 READ_BYTES = 65_536
 KEPT_BYTES = 4 * 1024 * 1024
-
-
-@dataclass(slots=True)
-class _Answer:
-    status: int = 0
-    headers: dict[str, str] = field(default_factory=dict)
-    body: bytearray = field(default_factory=bytearray)
-    is_whole: bool = False
 
 
 class Clients:
@@ -58,60 +49,51 @@ class Clients:
             await asyncio.wait(self._tasks)
 
     async def _call(self, wish: Wish) -> None:
-        sent_at = time.monotonic()
-        answer = _Answer()
-        error, has_left = "", False
-        limit_s = wish.patience_ms / 1000 + self._no_answer_s
+        call = Call(
+            id=wish.id,
+            kind=wish.kind,
+            sent_at=time.monotonic(),
+            weight=wish.choices,
+            patience_s=wish.patience_ms / 1000,
+        )
+        body = bytearray()
+        limit_s = call.patience_s + self._no_answer_s
         if wish.leaves_after_s is not None:
             limit_s = min(limit_s, wish.leaves_after_s)
         try:
             async with asyncio.timeout(limit_s):
-                await self._exchange(wish, answer)
+                await self._exchange(wish, call, body)
         except TimeoutError:
-            has_left = wish.leaves_after_s is not None
-            error = "" if has_left else NO_ANSWER
+            call.has_left = wish.leaves_after_s is not None
+            call.error = "" if call.has_left else NO_ANSWER
         except (OSError, h11.RemoteProtocolError) as failure:
-            error = repr(failure)
-        self.calls.append(
-            Call(
-                id=wish.id,
-                kind=wish.kind,
-                sent_at=sent_at,
-                ended_at=time.monotonic(),
-                weight=wish.choices,
-                patience_s=wish.patience_ms / 1000,
-                status=answer.status,
-                reason=_reason(answer),
-                endpoint=answer.headers.get("x-coxswain-endpoint", ""),
-                queue_ms=int(answer.headers.get("x-coxswain-queue-ms", "0")),
-                body_bytes=len(answer.body),
-                is_whole=answer.is_whole,
-                is_sound=is_sound(wish, bytes(answer.body)),
-                has_left=has_left,
-                error=error,
-            )
-        )
+            call.error = repr(failure)
+        call.ended_at = time.monotonic()
+        call.body_bytes = len(body)
+        call.is_sound = is_sound(wish, bytes(body))
+        if call.status >= 400 and not call.reason:
+            call.reason = _error_code(bytes(body))
+        self.calls.append(call)
 
-    async def _exchange(self, wish: Wish, answer: _Answer) -> None:
+    async def _exchange(self, wish: Wish, call: Call, body: bytearray) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", next(self._ports))
         try:
             protocol = h11.Connection(h11.CLIENT)
-            body = wish.body
-            writer.write(protocol.send(self._head(wish, len(body))) or b"")
-            sending = asyncio.ensure_future(_send_body(protocol, writer, body, wish))
+            writer.write(protocol.send(self._head(wish)) or b"")
+            sending = asyncio.ensure_future(_send_body(protocol, writer, wish))
             try:
-                await _read_answer(protocol, reader, answer)
+                await _read_answer(protocol, reader, call, body)
             finally:
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)
         finally:
             writer.transport.abort()
 
-    def _head(self, wish: Wish, length: int) -> h11.Request:
+    def _head(self, wish: Wish) -> h11.Request:
         headers = [
             ("host", "chaos"),
             ("content-type", "application/json"),
-            ("content-length", str(length)),
+            ("content-length", str(len(wish.body))),
             ("x-request-id", wish.id),
             ("x-coxswain-queue-timeout-ms", str(wish.patience_ms)),
         ]
@@ -120,10 +102,8 @@ class Clients:
         return h11.Request(method="POST", target=PATH, headers=headers)
 
 
-async def _send_body(
-    protocol: h11.Connection, writer: asyncio.StreamWriter, body: bytes, wish: Wish
-) -> None:
-    pieces = SLOW_PIECES if wish.upload_pause_s else 1
+async def _send_body(protocol: h11.Connection, writer: asyncio.StreamWriter, wish: Wish) -> None:
+    body, pieces = wish.body, SLOW_PIECES if wish.upload_pause_s else 1
     size = -(-len(body) // pieces)
     for start in range(0, len(body), size):
         writer.write(protocol.send(h11.Data(data=body[start : start + size])) or b"")
@@ -134,20 +114,23 @@ async def _send_body(
 
 
 async def _read_answer(
-    protocol: h11.Connection, reader: asyncio.StreamReader, answer: _Answer
+    protocol: h11.Connection, reader: asyncio.StreamReader, call: Call, body: bytearray
 ) -> None:
     while True:
         event = protocol.next_event()
         if event is h11.NEED_DATA:
             protocol.receive_data(await reader.read(READ_BYTES))
         elif isinstance(event, h11.Response):
-            answer.status = event.status_code
-            answer.headers = {k.decode(): v.decode("latin-1") for k, v in event.headers}
+            headers = {k.decode(): v.decode("latin-1") for k, v in event.headers}
+            call.status = event.status_code
+            call.reason = headers.get("x-coxswain-reason", "")
+            call.endpoint = headers.get("x-coxswain-endpoint", "")
+            call.queue_ms = int(headers.get("x-coxswain-queue-ms", "0"))
         elif isinstance(event, h11.Data):
-            if len(answer.body) < KEPT_BYTES:
-                answer.body += event.data
+            if len(body) < KEPT_BYTES:
+                body += event.data
         elif isinstance(event, h11.EndOfMessage):
-            answer.is_whole = True
+            call.is_whole = True
             return
         elif isinstance(event, h11.ConnectionClosed):
             raise ConnectionResetError("closed before the answer")
@@ -170,12 +153,9 @@ def is_sound(wish: Wish, body: bytes) -> bool:
         return False
 
 
-def _reason(answer: _Answer) -> str:
-    """Why it was refused: the picker's or Envoy's own word for it."""
-    reason = answer.headers.get("x-coxswain-reason", "")
-    if reason or answer.status < 400:
-        return reason
+def _error_code(body: bytes) -> str:
+    """Envoy's own word for why it refused."""
     try:
-        return str(json.loads(bytes(answer.body))["error"]["code"])
+        return str(json.loads(body)["error"]["code"])
     except (ValueError, LookupError, TypeError):
         return ""

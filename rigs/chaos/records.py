@@ -8,9 +8,9 @@ from typing import Any
 RECORDS = "records.jsonl"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Call:
-    """One request as its client saw it.
+    """One request as its client saw it; `ended_at` is 0 while it runs.
 
     `patience_s` is the longest time in the queue that it allowed; `status` is 0 when no response
     headers came; `is_whole` says that the response ended properly; `has_left` that the client
@@ -20,7 +20,7 @@ class Call:
     id: str
     kind: str
     sent_at: float
-    ended_at: float
+    ended_at: float = 0.0
     weight: int = 1
     patience_s: float = 60.0
     status: int = 0

@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
@@ -57,67 +56,60 @@ def main() -> int:
     if asked.seconds < 1:
         parser.error("--seconds must be at least 1")
     targets = asked.targets or list(TARGETS)
-    if asked.replay:
-        results = [replay(target) for target in targets]
-    else:
+    if not asked.replay:
         how = "by coverage" if importlib.util.find_spec("atheris") else "blindly, without atheris"
         print(f"fuzzing {len(targets)} targets for {asked.seconds} s each, {how}", flush=True)
-        results = [fuzz(target, asked.seconds) for target in targets]
+    results = []
+    for target in targets:
+        began_at = time.monotonic()
+        runs, finding = replay(target) if asked.replay else fuzz(target, asked.seconds)
+        results.append(Result(target, time.monotonic() - began_at, runs, finding))
     show(results)
     return 1 if any(result.finding for result in results) else 0
 
 
-def fuzz(target: str, seconds: int) -> Result:
-    """Run it in a process of its own: a finding may be a crash of that."""
+def fuzz(target: str, seconds: int) -> tuple[int | None, str]:
+    """Run it in a process of its own: a finding may be a crash of that. The number of runs and the
+    finding."""
     print(f"{target}: {TARGETS[target]}", flush=True)
     folder = FOUND / target
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "log.txt"
-    began_at = time.monotonic()
     with log.open("wb") as out:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "rigs.fuzz.engine", target, str(seconds)],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONHASHSEED": "0"},
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
         try:
-            code = child.wait(timeout=seconds + SPARE_S)
+            ended = subprocess.run(
+                [sys.executable, "-m", "rigs.fuzz.engine", target, str(seconds)],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONHASHSEED": "0"},
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                timeout=seconds + SPARE_S,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-            return Result(target, time.monotonic() - began_at, None, f"did not end (see {log})")
+            return None, f"did not end (see {log})"
     text = log.read_text(errors="replace")
     runs = _UNITS.search(text) or _RUNS.search(text)
     finding = ""
-    if code:
+    if ended.returncode:
         file = _FILE.search(text)
-        finding = f"{file[1]} (see {log})" if file else f"exit code {code} (see {log})"
-    seconds_taken = time.monotonic() - began_at
-    return Result(target, seconds_taken, None if runs is None else int(runs[1]), finding)
+        what = file[1] if file else f"exit code {ended.returncode}"
+        finding = f"{what} (see {log})"
+    return None if runs is None else int(runs[1]), finding
 
 
-def replay(target: str) -> Result:
-    """All inputs that are known, once."""
+def replay(target: str) -> tuple[int, str]:
+    """All inputs that are known, once: the number of those that ran, and what goes wrong with the
+    last one."""
     found = FOUND / target / "corpus"
     files = [*inputs_of(target), *(sorted(found.iterdir()) if found.is_dir() else ())]
-    check, began_at = check_of(target), time.monotonic()
-    for number, file in enumerate(files):
-        problem = failure(file, check)
-        if problem:
-            return Result(target, time.monotonic() - began_at, number + 1, problem)
-    return Result(target, time.monotonic() - began_at, len(files), "")
-
-
-def failure(file: Path, check: object) -> str:
-    """What goes wrong with one input, in one line; empty where nothing does."""
-    assert callable(check)
-    try:
-        check(file.read_bytes())
-    except Exception as error:  # noqa: BLE001  # whatever it is, it is the finding
-        return f"{file}: {error!r}"
-    return ""
+    check = check_of(target)
+    for number, file in enumerate(files, start=1):
+        try:
+            check(file.read_bytes())
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is the finding
+            return number, f"{file}: {error!r}"
+    return len(files), ""
 
 
 def show(results: list[Result]) -> None:

@@ -5,24 +5,14 @@ machine trust each other, so no frame is forged.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
-from extproc.fronts.core_calls import CoreCalls
-from extproc.fronts.front_calls import FrontCalls, FrontOptions
 from extproc.fronts.link import Link
-from extproc.stream.envoy import codec
-from extproc.stream.exchange import ExchangeOptions
-from extproc.stream.exchange_continuer import ExchangeContinuer
-from extproc.stream.exchange_id import new_id
-from extproc.stream.held_state import FINAL, OVER, QUEUED
 from extproc.stream.servicer import PROCESS
-from extproc.transport import ServiceTable
 from extproc.usage.response_stream import PREFIX, USAGE, with_responses
 from rigs.fuzz.reader import Reader
 from tests.fakes import envoy_messages as envoy
-from tests.fakes.envoy_stream import HandCall, Rig
-from tests.fakes.small_fleet import SmallFleet
+from tests.fakes.envoy_stream import HandCall
+from tests.fakes.fronts import FakeCore, FakeFront
 
 SLOTS = (1, 2)
 MOST_STEPS = 60
@@ -69,26 +59,12 @@ class Pipe(asyncio.Transport):
         self.link.connection_lost(None)
 
 
-class Front:
+class Front(FakeFront):
     """A front whose Envoy is the bytes."""
 
-    def __init__(self, name: str, clock: Callable[[], float]) -> None:
-        self.calls = FrontCalls(
-            name,
-            FrontOptions(
-                restored=PROCESS,
-                extension=codec.extend_timeout(65).SerializeToString(),
-                is_patient=lambda _: False,
-                finals=FINAL,
-                queued=QUEUED,
-                over=OVER,
-                new_id=new_id,
-            ),
-            asyncio.get_running_loop(),
-            clock,
-        )
-        self.table: ServiceTable = {}
-        self.calls.add_to(self.table, (PROCESS,))
+    def __init__(self, name: str, now: float) -> None:
+        super().__init__(name)
+        self.now = now
         self.table[PROCESS] = with_responses(
             self.table[PROCESS], self.calls.responses, lambda _: True
         )
@@ -96,37 +72,15 @@ class Front:
         self.pipe: Pipe | None = None
 
 
-class Core:
-    """A core with endpoints of its own."""
-
-    def __init__(self, now: float) -> None:
-        self.rig = Rig(SmallFleet(*SLOTS), ExchangeOptions())
-        self.rig.fleet.now = now
-        continuer = ExchangeContinuer(
-            self.rig.processor, self.rig.fleet.dispatcher, lambda: self.rig.fleet.now
-        )
-        self.read: list[Any] = []
-        self.calls = CoreCalls(self.rig.table, continuer)
-        self.calls.on_response = self.read.append
-
-    def lead(self) -> None:
-        fleet = self.rig.fleet
-        fleet.dispatcher.hold()
-        self.calls.adopt()
-        for address in fleet.addresses:
-            fleet.scrape(address, busy=fleet.account(address).leased_slots)
-        self.calls.open()
-
-
 class Attempt:
     """Two fronts and one core after the other."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._now = 100.0
         self._number = 0
-        self._core = Core(self._now)
-        self._fronts = [Front(f"front-{number}", lambda: self._now) for number in range(2)]
+        self._core = FakeCore(*SLOTS)
+        now = self._core.rig.fleet.now
+        self._fronts = [Front(f"front-{number}", now) for number in range(2)]
 
     async def run(self) -> None:
         for front in self._fronts:
@@ -224,7 +178,7 @@ class Attempt:
             if self._reader.flag():
                 pipe.peer.move(self._reader)
             pipe.lose()
-        self._core = Core(now)
+        self._core = FakeCore(*SLOTS, now=now)
         for front in self._fronts:
             self._connect(front)
         self._core.lead()

@@ -141,7 +141,7 @@ class Front:
             self._questions.add(writer)
             if self.is_hidden:
                 return
-        await self._relay(head, reader, writer, _Watch(None, self._clock))
+        await self._relay(head, reader, writer)
 
     async def _answer(
         self,
@@ -151,14 +151,12 @@ class Front:
         writer: asyncio.StreamWriter,
     ) -> None:
         fault = self.fault
-        if fault is Fault.NONE or fault is Fault.SLOW:
-            if fault is Fault.SLOW:
-                arrival.fault = fault.value
-            await self._relay(
-                head, reader, writer, _Watch(arrival, self._clock), is_slow=fault is Fault.SLOW
-            )
+        if fault is not Fault.NONE:
+            arrival.fault = fault.value
+        if fault in (Fault.NONE, Fault.SLOW):
+            saw = _Watch(arrival, self._clock).take
+            await self._relay(head, reader, writer, saw, is_slow=fault is Fault.SLOW)
             return
-        arrival.fault = fault.value
         with suppress(ValueError):  # no length: a chunked body, of which some is enough
             await reader.readexactly(int(_header(head, b"content-length") or "-"))
         if fault is Fault.ENDLESS:
@@ -197,7 +195,7 @@ class Front:
         head: bytes,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        watch: _Watch,
+        saw: Callable[[bytes], None] | None = None,
         *,
         is_slow: bool = False,
     ) -> None:
@@ -206,7 +204,7 @@ class Front:
         try:
             to_writer.write(head)
             up = asyncio.ensure_future(_pump(reader, to_writer))
-            down = asyncio.ensure_future(_pump(to_reader, writer, watch.take, is_slow=is_slow))
+            down = asyncio.ensure_future(_pump(to_reader, writer, saw, is_slow=is_slow))
             try:
                 await asyncio.wait([up, down], return_when=asyncio.FIRST_COMPLETED)
                 if down.done() and not down.cancelled() and down.exception() is None:
@@ -239,7 +237,7 @@ async def _pump(
 class _Watch:
     """Reads status and end of one response as it flows by."""
 
-    def __init__(self, arrival: Arrival | None, clock: Callable[[], float]) -> None:
+    def __init__(self, arrival: Arrival, clock: Callable[[], float]) -> None:
         self._arrival = arrival
         self._clock = clock
         self._head = b""
@@ -249,8 +247,6 @@ class _Watch:
 
     def take(self, data: bytes) -> None:
         arrival = self._arrival
-        if arrival is None:
-            return
         arrival.last_byte_at = self._clock()
         arrival.first_byte_at = arrival.first_byte_at or arrival.last_byte_at
         if self._left < 0 and not self._is_chunked:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,7 @@ def access_lines(logs: Iterable[Path]) -> list[Line]:
             flags=line.get("flags", ""),
             details=line.get("details", ""),
         )
-        for line in _objects(logs)
-        if str(line.get("request_id", "")).startswith(PREFIX)
+        for line in _ours(logs)
     ]
 
 
@@ -39,41 +39,37 @@ def request_ends(logs: Iterable[Path]) -> list[Ended]:
             endpoint=line["endpoint"],
             status=line["status"],
         )
-        for line in _objects(logs)
+        for line in _ours(logs)
         if line.get("logger") == "coxswain.request"
-        and str(line.get("request_id", "")).startswith(PREFIX)
     ]
 
 
 def troubles(logs: Iterable[Path]) -> list[str]:
     """What the picker logged as an error, or with a traceback; a process's last words, too."""
     found = []
-    for log in logs:
-        for text in log.read_text(errors="replace").splitlines():
-            line = _object(text)
-            if line is None:
-                if "Traceback" in text or "Error" in text:
-                    found.append(text)
-            elif line.get("logger") in SUPERVISORS and "exception" not in line:
-                continue
-            elif line.get("level") in ("error", "critical") or "exception" in line:
-                found.append(f"{line.get('logger')}: {line.get('message')}")
+    for text, line in _lines(logs):
+        if line is None:
+            if "Traceback" in text or "Error" in text:
+                found.append(text)
+        elif line.get("logger") in SUPERVISORS and "exception" not in line:
+            continue
+        elif line.get("level") in ("error", "critical") or "exception" in line:
+            found.append(f"{line.get('logger')}: {line.get('message')}")
     return found
 
 
-def _objects(logs: Iterable[Path]) -> Iterator[dict[str, Any]]:
+def _ours(logs: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    for _, line in _lines(logs):
+        if line is not None and str(line.get("request_id", "")).startswith(PREFIX):
+            yield line
+
+
+def _lines(logs: Iterable[Path]) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Each line, and the JSON object that it is. A killed process may stop in the middle of one."""
     for log in logs:
         for text in log.read_text(errors="replace").splitlines():
-            line = _object(text)
-            if line is not None:
-                yield line
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    if not text.startswith("{"):
-        return None
-    try:
-        line = json.loads(text)
-    except ValueError:
-        return None  # a killed process stopped in the middle of it
-    return line if isinstance(line, dict) else None
+            line = None
+            if text.startswith("{"):
+                with suppress(ValueError):
+                    line = json.loads(text)
+            yield text, line

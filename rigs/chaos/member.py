@@ -86,19 +86,25 @@ class Member:
         self._start = start
         self._headers = headers
 
-    def settings(self, values: dict[str, Any]) -> None:
-        """Write its settings: `values`, with its own addresses."""
-        listen = {
-            "grpc": f"{HOST}:{self.grpc}",
-            "admin": f"{HOST}:{self.admin}",
-            "http": f"{HOST}:{self.http}",
+    def settings(self, *layers: dict[str, Any]) -> None:
+        """Write its settings: its own addresses, and these, of which later ones win in each
+        section."""
+        values: dict[str, Any] = {
+            "listen": {
+                "grpc": f"{HOST}:{self.grpc}",
+                "admin": f"{HOST}:{self.admin}",
+                "http": f"{HOST}:{self.http}",
+            },
+            "envoy": {
+                "listen": f"{HOST}:{self.envoy_port}",
+                "admin": f"{HOST}:{self.envoy_admin}",
+            },
         }
-        envoy = {
-            "listen": f"{HOST}:{self.envoy_port}",
-            "admin": f"{HOST}:{self.envoy_admin}",
-            **values.get("envoy", {}),
-        }
-        self._config.write_text(yaml.safe_dump({**values, "listen": listen, "envoy": envoy}))
+        for layer in layers:
+            for key, value in layer.items():
+                is_section = isinstance(value, dict)
+                values[key] = {**values.get(key, {}), **value} if is_section else value
+        self._config.write_text(yaml.safe_dump(values))
 
     @property
     def is_running(self) -> bool:

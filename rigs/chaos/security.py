@@ -43,6 +43,11 @@ class Security:
             "admin": {"token_file": str(self.operators)},
             "agents": {"token_file": str(self.agents)},
             "clients": {"keys_file": str(self._clients)},
+            "envoy": {
+                "picker_ca_file": str(self.ca),
+                "picker_cert_file": str(self._envoy.cert),
+                "picker_key_file": str(self._envoy.key),
+            },
         }
 
     def member_settings(self) -> dict[str, Any]:
@@ -52,13 +57,6 @@ class Security:
             "cert_file": str(self._member.cert),
             "key_file": str(self._member.key),
             "ca_file": str(self.ca),
-        }
-
-    def envoy_settings(self) -> dict[str, Any]:
-        return {
-            "picker_ca_file": str(self.ca),
-            "picker_cert_file": str(self._envoy.cert),
-            "picker_key_file": str(self._envoy.key),
         }
 
     def endpoint(self, address: str) -> dict[str, Any]:

@@ -74,27 +74,18 @@ class Stage(Fleet):
             await self.until_complete()
 
     def _write_settings(self) -> None:
-        secured = self.security
-        values: dict[str, Any] = {
-            "discovery": {"file": str(self.listing)},
-            "log": {"format": "json"},
-            **(secured.settings() if secured else {}),
-            **({"fronts": self.fronts} if self.fronts else {}),
-        }
-        for section, chosen in self._settings.items():
-            if isinstance(chosen, dict):
-                values[section] = {**values.get(section, {}), **chosen}
-            else:
-                values[section] = chosen
-        values["envoy"] = {
-            "discovery": self.mode != "original-dst",
-            **self._settings.get("envoy", {}),
-            **(secured.envoy_settings() if secured else {}),
-        }
+        shared = [
+            {
+                "discovery": {"file": str(self.listing)},
+                "envoy": {"discovery": self.mode != "original-dst"},
+                "log": {"format": "json"},
+                "fronts": self.fronts,
+            },
+            self.security.settings() if self.security else {},
+            self._settings,
+        ]
         for member in self.members:
-            joining = self._membership(member)
-            envoy = {**values["envoy"], **joining.pop("envoy", {})}
-            member.settings({**values, **joining, "envoy": envoy})
+            member.settings(*shared, self._membership(member))
 
     def _membership(self, member: Member) -> dict[str, Any]:
         if self.engine is None:

@@ -9,17 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from rigs.image.base_images import (
-    PROMETHEUS,
-    PROMETHEUS_RECIPE,
-    SIMULATOR,
-    SIMULATOR_RECIPE,
-    VALKEY,
-    VALKEY_RECIPE,
-    build,
-    provide_envoy,
-    provide_python,
-)
+from rigs.image.base_images import provide_envoy, provide_python, provide_stand_ins
 from rigs.image.cluster import Cluster
 from rigs.image.engine import Docker, EngineMissingError, ImageTestError, engine
 from rigs.image.stack import ROOT, Stack
@@ -99,9 +89,7 @@ def _build(docker: Docker, report: Report) -> None:
     report(f"built {IMAGE}: {own / 1e6:.0f} MB beside its base of {beneath / 1e6:.0f} MB")
     if own > MAX_OWN_BYTES:
         raise ImageTestError(f"the image adds more than {MAX_OWN_BYTES / 1e6:.0f} MB to its base")
-    build(docker, SIMULATOR, SIMULATOR_RECIPE.format(base=IMAGE), FOLDER / "empty")
-    build(docker, PROMETHEUS, PROMETHEUS_RECIPE.format(base=base), FOLDER / "empty")
-    build(docker, VALKEY, VALKEY_RECIPE.format(base=base), FOLDER / "empty")
+    provide_stand_ins(docker, IMAGE, base, FOLDER)
     report("stand-ins: the simulator for llama.cpp, Debian's packages for Prometheus and Valkey")
 
 

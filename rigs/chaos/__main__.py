@@ -15,8 +15,7 @@ import uvloop
 from extproc.demo.llama_server import find_llama_server
 from extproc.demo.process import ChildError
 from rigs.chaos import overload, report
-from rigs.chaos.accounting import Verdict
-from rigs.chaos.attack import attack
+from rigs.chaos.attack import Outcome, attack
 from rigs.chaos.script import FORMS, MODES, draw_script
 from tests.fakes.valkey import PROGRAM
 
@@ -33,13 +32,15 @@ def main(arguments: list[str] | None = None) -> int:
         print("\n".join(report.windows()))
         return 0
     broken = []
-    total = report.Total()
+    outcomes: list[Outcome] = []
+    seconds = 0.0
     is_long = given.scenario == "chaos" and not given.short
     seeds = given.seeds or (LONG_SEEDS if is_long else 1)
     for seed in range(given.seed, given.seed + seeds):
+        began_at = time.monotonic()
         try:
             with _folder(given.keep) as folder:
-                verdict = uvloop.run(_run(given, seed, folder, total))
+                outcome = uvloop.run(_run(given, seed, folder))
         except ChildError as error:
             print(f"chaos: seed {seed}: {error}\n{error.tail}", file=sys.stderr)
             return 2
@@ -47,10 +48,12 @@ def main(arguments: list[str] | None = None) -> int:
             traceback.print_exc()
             broken.append(seed)
             continue
-        print("\n".join(report.lines(verdict)), flush=True)
-        if verdict.findings:
+        seconds += time.monotonic() - began_at
+        outcomes.append(outcome)
+        print("\n".join(report.lines(outcome.verdict)), flush=True)
+        if outcome.verdict.findings:
             broken.append(seed)
-    print("\n".join(total.lines()))
+    print("\n".join(report.total(outcomes, seconds)))
     if broken:
         print(f"chaos: BROKEN by seed {', '.join(map(str, broken))}")
         print("chaos: once more with --seed N --seeds 1, and --keep FOLDER for what was recorded")
@@ -59,14 +62,12 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if broken else 0
 
 
-async def _run(given: argparse.Namespace, seed: int, folder: Path, total: report.Total) -> Verdict:
-    began_at = time.monotonic()
+async def _run(given: argparse.Namespace, seed: int, folder: Path) -> Outcome:
     if given.scenario == "overload":
         sizes = overload.SHORT if given.short else overload.Sizes()
         mode = given.mode or "discovery"
         verdict = await overload.attack(folder, sizes, seed, _say, mode)
-        total.add(verdict, Counter({"overload": 1}), time.monotonic() - began_at)
-        return verdict
+        return Outcome(verdict=verdict, done=Counter({"overload": 1}))
     seconds = given.seconds or (SHORT_S if given.short else LONG_S)
     has_llama = find_llama_server() is not None and not given.simulators
     script = draw_script(
@@ -78,9 +79,7 @@ async def _run(given: argparse.Namespace, seed: int, folder: Path, total: report
         has_engine=PROGRAM is not None,
     )
     print(script, flush=True)
-    outcome = await attack(folder, script, _say)
-    total.add(outcome.verdict, outcome.done, time.monotonic() - began_at)
-    return outcome.verdict
+    return await attack(folder, script, _say)
 
 
 @contextmanager

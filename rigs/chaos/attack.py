@@ -12,16 +12,16 @@ from rigs.books import CORRECTIONS
 from rigs.chaos.accounting import Verdict, judge
 from rigs.chaos.calm import calm_down, footprint
 from rigs.chaos.director import Director
+from rigs.chaos.fleet import TOKENS_PER_S
 from rigs.chaos.load import Clients
 from rigs.chaos.logs import PREFIX, access_lines, request_ends, troubles
 from rigs.chaos.records import Books, Closed, Leftover, Window, keep
-from rigs.chaos.script import Action, Script
+from rigs.chaos.script import Script
 from rigs.chaos.security import CLIENT_KEY, Security
 from rigs.chaos.stage import Stage
 from rigs.chaos.watch import Watch
 from rigs.chaos.wishes import PATIENT_S, draw_wish
 
-TOKENS_PER_S = 60.0
 MEAN_S = 0.5
 """About how long a request of the mixed load keeps a slot."""
 LOADS = (0.6, 1.4, 0.9)
@@ -58,7 +58,6 @@ async def attack(folder: Path, script: Script, say: Callable[[str], None]) -> Ou
         mode=script.mode,
         security=security,
         settings=SETTINGS,
-        tokens_per_s=TOKENS_PER_S,
         fronts=script.fronts,
         is_cluster=script.is_cluster,
     )
@@ -75,20 +74,19 @@ async def _attack(stage: Stage, script: Script, say: Callable[[str], None]) -> O
     clients = Clients(
         [one.envoy_port for one in stage.members], CLIENT_KEY if stage.security else ""
     )
-    watching = asyncio.create_task(watch.run())
     is_over = asyncio.Event()
-    loading = asyncio.create_task(_load(clients, stage, script, is_over))
-    try:
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(watch.run())
+        loading = group.create_task(_load(clients, script, is_over))
         async with asyncio.TaskGroup() as acts:
-            acts.create_task(_act(director, script, is_over))
-            acts.create_task(_until(loading))
+            for action in script.actions:
+                acts.create_task(director.perform(action))
+        is_over.set()
+        await loading
         say(f"the script is over; {clients.open} requests are open")
         await clients.join()
         left = await calm_down(stage, before)
-    finally:
-        for task in (watching, loading):
-            task.cancel()
-        await asyncio.gather(watching, loading, return_exceptions=True)
+        watching.cancel()
     left += await stage.stop()
     corrected = sum(watch.corrections.values())
     if corrected:
@@ -123,24 +121,7 @@ def close_books(
     return judge(books)
 
 
-async def _act(director: Director, script: Script, is_over: asyncio.Event) -> None:
-    async with asyncio.TaskGroup() as acts:
-        for action in script.actions:
-            acts.create_task(_later(director, action))
-    is_over.set()
-
-
-async def _later(director: Director, action: Action) -> None:
-    await asyncio.sleep(action.at_s)
-    await director.perform(action)
-
-
-async def _until(task: asyncio.Task[None]) -> None:
-    await asyncio.wait([task])
-    task.result()
-
-
-async def _load(clients: Clients, stage: Stage, script: Script, is_over: asyncio.Event) -> None:
+async def _load(clients: Clients, script: Script, is_over: asyncio.Event) -> None:
     """Poisson arrivals, now more than the fleet can do, now less, until all is done."""
     source = Random(script.seed)
     slots = sum(one.slots for one in script.fleet)
@@ -151,4 +132,4 @@ async def _load(clients: Clients, stage: Stage, script: Script, is_over: asyncio
         due_s += source.expovariate(rate)
         await asyncio.sleep(max(0.0, began_at + due_s - loop.time()))
         identity = f"{PREFIX}{script.seed}-{source.getrandbits(48):012x}"
-        clients.send(draw_wish(source, identity, stage.tokens_per_s))
+        clients.send(draw_wish(source, identity, TOKENS_PER_S))

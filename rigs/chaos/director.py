@@ -112,7 +112,9 @@ class Director:
         }
 
     async def perform(self, action: Action) -> None:
-        """Do it and undo it again. What finds nothing to be done to is not counted."""
+        """Do it when its time comes, and undo it again. What finds nothing to be done to is not
+        counted."""
+        await asyncio.sleep(action.at_s)
         act = self._acts.get(action.kind, self._server)
         turn: AbstractAsyncContextManager[None] = nullcontext()
         if action.kind in ALONE:
@@ -175,20 +177,18 @@ class Director:
 
     async def _take_out(self, server: Server, action: Action) -> None:
         channel, admin = self._stage.admin_stub(int(100 * action.target))
-        try:
-            if action.kind is Kind.DISABLE_SERVER:
-                await admin.Disable(pb.DisableRequest(address=server.address))
-            else:
-                call = admin.Drain(pb.DrainRequest(address=server.address, deadline_s=1.0))
-                async for _ in call:
-                    pass
-            await asyncio.sleep(action.lasts_s)
-        except grpc.aio.AioRpcError as error:
-            self._say(f"        {action.kind.value}: {error.code().name}")
-        try:
+        async with channel:
+            try:
+                if action.kind is Kind.DISABLE_SERVER:
+                    await admin.Disable(pb.DisableRequest(address=server.address))
+                else:
+                    call = admin.Drain(pb.DrainRequest(address=server.address, deadline_s=1.0))
+                    async for _ in call:
+                        pass
+                await asyncio.sleep(action.lasts_s)
+            except grpc.aio.AioRpcError as error:
+                self._say(f"        {action.kind.value}: {error.code().name}")
             await self._activate(admin, server)
-        finally:
-            await channel.close()
 
     async def _activate(self, admin: AdminStub, server: Server) -> None:
         """Put it back in. A picker that was lost meanwhile may have forgotten that it was out, and

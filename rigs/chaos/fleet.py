@@ -26,6 +26,8 @@ from rigs.chaos.security import Security
 
 MODEL = ModelShape(embedding=256, layers=8)
 CONTEXT_TOKENS = 4096
+TOKENS_PER_S = 60.0
+"""Of each slot of a simulator."""
 
 
 class Transport(httpx.AsyncHTTPTransport):
@@ -59,11 +61,10 @@ class Server:
 class Fleet:
     """Agents report to `admins`, which are ports, in turn."""
 
-    def __init__(self, folder: Path, security: Security | None, tokens_per_s: float) -> None:
+    def __init__(self, folder: Path, security: Security | None) -> None:
         self.folder = folder
         self.children = Children(folder)
         self.security = security
-        self.tokens_per_s = tokens_per_s
         self.servers: list[Server] = []
         self.journal: list[Arrival] = []
         self.admins: list[int] = []
@@ -128,7 +129,7 @@ class Fleet:
             return [
                 *(sys.executable, "-m", "extproc.demo.simulator", "--port", str(port)),
                 *("--slots", str(slots), "--context-tokens", str(CONTEXT_TOKENS)),
-                *("--tokens-per-second", str(self.tokens_per_s)),
+                *("--tokens-per-second", str(TOKENS_PER_S)),
             ]
         binary = find_llama_server()
         assert binary is not None, "the caller has checked that there is one"

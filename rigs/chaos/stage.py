@@ -34,16 +34,15 @@ class Stage(Fleet):
         self,
         folder: Path,
         *,
-        mode: str = "discovery",
+        mode: str,
+        settings: dict[str, Any],
         security: Security | None = None,
-        settings: dict[str, Any] | None = None,
-        tokens_per_s: float = 60.0,
         fronts: int = 0,
         is_cluster: bool = False,
     ) -> None:
         """`is_cluster`: two members with fronts, an engine, and an Envoy for each, which knows
         both."""
-        super().__init__(folder, security, tokens_per_s)
+        super().__init__(folder, security)
         self.fronts = fronts
         self.mode = mode
         key = {"authorization": f"Bearer {CLIENT_KEY}"} if security else {}
@@ -53,7 +52,7 @@ class Stage(Fleet):
             for name in (MEMBERS if is_cluster else ("",))
         ]
         self.admins = [member.admin for member in self.members]
-        self._settings = settings or {}
+        self._settings = settings
 
     # The pickers and their Envoys
 

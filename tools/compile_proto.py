@@ -23,7 +23,7 @@ from grpc_tools import protoc  # type: ignore[import-untyped]  # it ships no typ
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = "proto"
 PACKAGE = "extproc/pb"
-GENERATED = ("*_pb2.py", "*_pb2.pyi", "*_pb2_grpc.py", "*_pb2_grpc.pyi")
+GENERATED = ("__init__.py", "*_pb2.py", "*_pb2.pyi", "*_pb2_grpc.py", "*_pb2_grpc.pyi")
 PYI_HEAD = "# mypy: disable-error-code=type-arg\n"  # protoc leaves `Mapping` bare
 DOCSTRING = '"""Generated from `proto/` by `make proto`; edit nothing here."""\n'
 
@@ -97,19 +97,11 @@ def generated_files(root: Path) -> Iterator[Path]:
 
 def report(fresh: dict[Path, bytes], target: Path) -> int:
     """Name each file of `extproc/pb` that is not what the sources compile to; 1 if there is one."""
-    kept = {path.relative_to(target) for path in generated_files(target)}
-    differing = sorted(
-        path
-        for path in kept | fresh.keys()
-        if path not in fresh or not _has_content(target / path, fresh[path])
-    )
+    kept = {path.relative_to(target): path.read_bytes() for path in generated_files(target)}
+    differing = sorted(path for path in kept | fresh if kept.get(path) != fresh.get(path))
     for path in differing:
         print(f"{PACKAGE}/{path} is not what {SOURCES}/ compiles to; run `make proto`")
     return 1 if differing else 0
-
-
-def _has_content(path: Path, content: bytes) -> bool:
-    return path.is_file() and path.read_bytes() == content
 
 
 def grpc_stub(file: FileDescriptorProto, homes: dict[str, tuple[str, str]]) -> str:

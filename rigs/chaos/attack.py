@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from rigs.chaos.records import Books, Closed, Leftover, Window, keep
 from rigs.chaos.script import Script
 from rigs.chaos.security import CLIENT_KEY, Security
 from rigs.chaos.stage import Stage
-from rigs.chaos.watch import Watch
+from rigs.chaos.watch import Watch, closed_between
 from rigs.chaos.wishes import PATIENT_S, draw_wish
 
 MEAN_S = 0.5
@@ -95,7 +95,7 @@ async def _attack(stage: Stage, script: Script, say: Callable[[str], None]) -> O
         Leftover(what="error in the picker's log", value=text)
         for text in troubles(stage.picker_logs())
     ]
-    verdict = close_books(stage, clients, left, director.windows, watch.closed())
+    verdict = close_books(stage, clients, left, director.windows, closed_between(watch.samples))
     return Outcome(verdict=verdict, done=director.done)
 
 
@@ -103,8 +103,8 @@ def close_books(
     stage: Stage,
     clients: Clients,
     leftovers: list[Leftover],
-    windows: Sequence[Window] = (),
-    closed: Sequence[Closed] = (),
+    windows: Iterable[Window] = (),
+    closed: Iterable[Closed] = (),
 ) -> Verdict:
     """Judge and keep what a run recorded, once its logs are complete."""
     books = Books(

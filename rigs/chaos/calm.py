@@ -15,8 +15,9 @@ from rigs.chaos.stage import Stage
 CALM_S = 60.0
 """A slot whose client left may stay taken for `ledger.draining_cap_s`; what is left so long after
 that is left for good."""
-SPARE_DESCRIPTORS = 24
-"""Connections to servers and to Envoy that are kept open, in one or another number."""
+SPARE = {"descriptors": 24, "memory": 64}
+"""Connections to servers and to Envoy are kept open, in one or another number."""
+UNITS = {"descriptors": "", "memory": " MiB"}
 SPARE_CONNECTIONS = 8
 """From Envoy to the servers: opened for clients that left before they were used, and kept for the
 next requests. No request is on them."""
@@ -24,7 +25,6 @@ SPARE_TASKS = 12
 SPARE_OBJECTS = 24
 """Ended leases that a server's next observation is still compared with, and the calls of a front
 by which Envoys learn of the fleet."""
-SPARE_MIB = 64
 MIB = 1024 * 1024
 KEPT = "cluster.llama.upstream_cx_active"
 OF_ENVOY = frozenset(
@@ -39,23 +39,23 @@ OF_ENVOY = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """What the pickers' processes use: by role, the most that one of this role does."""
+    """What the pickers' processes use: by what and role, the most that one of this role does."""
 
-    descriptors: dict[str, int]
-    resident_mib: dict[str, float]
+    sizes: dict[tuple[str, str], float]
     tasks: Counter[str]
 
 
 async def footprint(stage: Stage) -> Footprint:
-    found: defaultdict[str, int] = defaultdict(int)
-    memory: defaultdict[str, float] = defaultdict(float)
-    processes = await stage.processes()
-    for pid, role in processes.items():
-        found[role] = max(found[role], descriptors(pid))
-        memory[role] = max(memory[role], resident_bytes(pid) / MIB)
     census = await stage.census(await stage.core_pid())
+    sizes: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for pid, role in (await stage.processes()).items():
+        for what, size in (
+            ("descriptors", descriptors(pid)),
+            ("memory", resident_bytes(pid) / MIB),
+        ):
+            sizes[what, role] = max(sizes[what, role], size)
     tasks = Counter({name: n for name, n in census.items() if name.startswith(TASK)})
-    return Footprint(descriptors=found, resident_mib=memory, tasks=tasks)
+    return Footprint(sizes=sizes, tasks=tasks)
 
 
 async def calm_down(stage: Stage, before: Footprint | None) -> list[Leftover]:
@@ -98,14 +98,11 @@ async def _grown(stage: Stage, before: Footprint) -> list[Leftover]:
     the core has not closed yet."""
     after = await footprint(stage)
     left = []
-    for role in before.descriptors.keys() & after.descriptors.keys():
-        had, has = before.descriptors[role], after.descriptors[role]
-        if has > had + SPARE_DESCRIPTORS:
-            left.append(Leftover(what=f"descriptors of a {role}", value=f"{has}, {had} before"))
-        had_mib, has_mib = before.resident_mib[role], after.resident_mib[role]
-        if has_mib > had_mib + SPARE_MIB:
-            text = f"{has_mib:.0f} MiB, {had_mib:.0f} before"
-            left.append(Leftover(what=f"memory of a {role}", value=text))
+    for (what, role), had in before.sizes.items():
+        has = after.sizes.get((what, role), 0)
+        if has > had + SPARE[what]:
+            text = f"{has:.0f}{UNITS[what]}, {had:.0f} before"
+            left.append(Leftover(what=f"{what} of a {role}", value=text))
     if after.tasks.total() > before.tasks.total() + SPARE_TASKS:
         more = dict(after.tasks - before.tasks)
         left.append(Leftover(what="more tasks of the core", value=more))

@@ -36,16 +36,6 @@ from rigs.chaos.windows import window
 
 STOP_GRACE_S = 10.0
 ACTIVATE_S = 60.0
-
-FAULTS = {
-    Kind.SLOW_SERVER: Fault.SLOW,
-    Kind.ERRORS_500: Fault.ERROR_500,
-    Kind.ERRORS_503: Fault.ERROR_503,
-    Kind.RESETS: Fault.RESET,
-    Kind.GARBAGE: Fault.GARBAGE,
-    Kind.HALF_JSON: Fault.HALF_JSON,
-    Kind.ENDLESS: Fault.ENDLESS,
-}
 OF_LEADER = frozenset(
     {Kind.KILL_LEADER, Kind.FREEZE_LEADER, Kind.RESTART_LEADER, Kind.FREEZE_SUPERVISOR}
 )
@@ -169,7 +159,7 @@ class Director:
                 case Kind.DRAIN_SERVER | Kind.DISABLE_SERVER:
                     await self._take_out(server, action)
                 case kind:
-                    server.front.fault = FAULTS[kind]
+                    server.front.fault = Fault[kind.name]
                     await asyncio.sleep(action.lasts_s)
                     server.front.fault = Fault.NONE
             self._note(action, began_at, server.address)

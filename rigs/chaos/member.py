@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -149,10 +150,8 @@ class Member:
     def strike(self, number: signal.Signals) -> None:
         """As if it happened to the machine: every process of the picker at once."""
         for pid in self.processes():
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, number)
-            except ProcessLookupError:
-                continue
 
     # What can be seen
 

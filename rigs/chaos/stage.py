@@ -174,41 +174,30 @@ class Stage(Fleet):
         await self._until(is_led)
         return found[0]
 
-    async def pids(self, role: str) -> list[int]:
-        """The processes of this role at all members; none while no core answers. A spare is any
-        core that does not lead."""
+    async def processes(self) -> dict[int, str]:
+        """All processes of all pickers by id, with their roles: "core" is the one that decides,
+        other cores are spares. None while no core answers."""
+        found = {pid: role for one in self.members for pid, role in one.processes().items()}
+        if not self.fronts:
+            return dict.fromkeys(found, "core")
         try:
-            found = _processes(await self.status())
+            status = await self.status()
         except (httpx.HTTPError, ValueError):
-            return []
-        leading = [pid for one, pid in found if one == "core"]
-        if self.engine is None or role == "core":
-            return [pid for one, pid in found if one == role]
-        kind = "front" if role == "front" else "core"
-        every = [
-            pid
-            for member in self.members
-            for pid, one in sorted(member.processes().items())
-            if one == kind
-        ]
-        return [pid for pid in every if pid not in leading]
+            return {}
+        spares = {pid: "spare" for pid, role in found.items() if role == "core"}
+        cores = {pid: role for role, pid in _processes(status) if role == "core"}
+        return {**found, **spares, **cores}
+
+    async def pids(self, role: str) -> list[int]:
+        """The processes of this role."""
+        return sorted(pid for pid, one in (await self.processes()).items() if one == role)
 
     async def core_pid(self) -> int:
-        """The process that decides."""
-        picker = self.members[0].picker
-        assert picker is not None
-        if not self.fronts:
-            return picker.pid
-        await self.until_complete()
+        """The process that decides, once all are there."""
+        if self.fronts:
+            await self.until_complete()
         [pid] = await self.pids("core")
         return pid
-
-    async def processes(self) -> dict[int, str]:
-        """All processes of all pickers by id, with their roles: "core" is the one that decides."""
-        core = await self.core_pid()
-        found = {pid: role for one in self.members for pid, role in one.processes().items()}
-        spares = {pid: "spare" for pid, role in found.items() if role == "core"}
-        return {**found, **spares, core: "core"}
 
     async def status(self) -> dict[str, Any]:
         """Of the picker that decides, from the first member that answers. Raises

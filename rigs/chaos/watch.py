@@ -55,10 +55,6 @@ class Watch:
                         self.corrections[pid] = max(self.corrections.get(pid, 0.0), found)
             await asyncio.sleep(INTERVAL_S)
 
-    def closed(self) -> list[Closed]:
-        """The times in which the picker knew all the while that a server must get no request."""
-        return list(closed_between(self.samples))
-
 
 def closed_between(samples: list[Sample]) -> Iterator[Closed]:
     """From the answer that first said so to the question that was last answered so. Pure."""

@@ -16,7 +16,8 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 MODELS: Final = "http://127.0.0.1:10000/v1/models"
 STATUS: Final = "http://127.0.0.1:9090/status"
 QUERY: Final = "http://127.0.0.1:9091/api/v1/query"
-PROFILES: Final = ("--profile", "observability", "--profile", "cluster")
+WATCHED: Final = ("--profile", "observability")
+PROFILES: Final = (*WATCHED, "--profile", "cluster")
 MAPS: Final = "/proc/1/maps"
 """The files in the memory of a container's process."""
 READY_TIMEOUT_S: Final = 120.0
@@ -75,19 +76,10 @@ class Stack:
     async def watch(self, queries: Sequence[str]) -> None:
         """Check Prometheus' files with promtool, and let a real one scrape the picker."""
         for kind, file in (("config", "prometheus.yml"), ("rules", "alerts.yml")):
-            await self.compose(
-                *("--profile", "observability", "run", "--rm", "--no-deps"),
-                *(
-                    "--entrypoint",
-                    "promtool",
-                    "prometheus",
-                    "check",
-                    kind,
-                    f"/etc/prometheus/{file}",
-                ),
-            )
+            promtool = ("promtool", "prometheus", "check", kind, f"/etc/prometheus/{file}")
+            await self.compose(*WATCHED, "run", "--rm", "--no-deps", "--entrypoint", *promtool)
         self.report("promtool check: the configuration and the rules are valid")
-        await self.compose("--profile", "observability", "up", "--detach", "prometheus")
+        await self.compose(*WATCHED, "up", "--detach", "prometheus")
         async with httpx.AsyncClient() as client:
             await self.until(lambda: _has_result(client, 'up{job="coxswain"} == 1'), "no scrape")
             await self.until(lambda: _has_result(client, "coxswain_slots"), "no slots")

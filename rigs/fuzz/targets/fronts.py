@@ -22,10 +22,11 @@ MOST_CALLS = 8
 class Pipe(asyncio.Transport):
     """What a link writes, until the attempt hands it to the other end."""
 
+    peer: "Pipe"
+
     def __init__(self, link: Link) -> None:
         super().__init__()
         self.link = link
-        self.peer: Pipe | None = None
         self._written = b""
         self._is_closing = False
         link.connection_made(self)
@@ -46,7 +47,7 @@ class Pipe(asyncio.Transport):
         """Hand over what was said so far, in pieces; returns whether there was any."""
         self.link.flush()
         data, self._written = self._written, b""
-        if not data or self.peer is None:
+        if not data:
             return False
         while data:
             size = 1 + reader.number(256) if reader.flag() else len(data)
@@ -62,6 +63,8 @@ class Pipe(asyncio.Transport):
 class Front(FakeFront):
     """A front whose Envoy is the bytes."""
 
+    pipe: Pipe
+
     def __init__(self, name: str, now: float) -> None:
         super().__init__(name)
         self.now = now
@@ -69,7 +72,6 @@ class Front(FakeFront):
             self.table[PROCESS], self.calls.responses, lambda _: True
         )
         self.open: list[HandCall] = []
-        self.pipe: Pipe | None = None
 
 
 class Attempt:
@@ -127,9 +129,7 @@ class Attempt:
                 return
 
     def _move_of(self, front: Front) -> bool:
-        pipe = front.pipe
-        assert pipe is not None and pipe.peer is not None
-        return pipe.move(self._reader) | pipe.peer.move(self._reader)
+        return front.pipe.move(self._reader) | front.pipe.peer.move(self._reader)
 
     def _move(self) -> None:
         self._move_of(self._reader.choice(self._fronts))
@@ -173,11 +173,9 @@ class Attempt:
         """The core dies; what it said is heard, or not."""
         now = self._core.rig.fleet.now + 1.0
         for front in self._fronts:
-            pipe = front.pipe
-            assert pipe is not None and pipe.peer is not None
             if self._reader.flag():
-                pipe.peer.move(self._reader)
-            pipe.lose()
+                front.pipe.peer.move(self._reader)
+            front.pipe.lose()
         self._core = FakeCore(*SLOTS, now=now)
         for front in self._fronts:
             self._connect(front)

@@ -183,17 +183,15 @@ class Director:
     async def _activate(self, admin: AdminStub, server: Server) -> None:
         """Put it back in. A picker that was lost meanwhile may have forgotten that it was out, and
         with fronts it has not."""
-        give_up_at = time.monotonic() + ACTIVATE_S
-        while True:
-            try:
-                await admin.Activate(pb.ActivateRequest(address=server.address))
-            except grpc.aio.AioRpcError as error:
-                if time.monotonic() > give_up_at:
-                    raise
-                self._say(f"        activate a server: {error.code().name}")
-                await asyncio.sleep(0.5)
-            else:
-                return
+        async with asyncio.timeout(ACTIVATE_S):
+            while True:
+                try:
+                    await admin.Activate(pb.ActivateRequest(address=server.address))
+                except grpc.aio.AioRpcError as error:
+                    self._say(f"        activate a server: {error.code().name}")
+                    await asyncio.sleep(0.5)
+                else:
+                    return
 
     async def _add(self, action: Action) -> bool:
         self._say(str(action))

@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 import time
-from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -24,15 +23,6 @@ SPARE_S = 600
 _RUNS = re.compile(r"^Done (\d+) (?:runs|in)", re.MULTILINE)
 _UNITS = re.compile(r"^stat::number_of_executed_units:\s*(\d+)", re.MULTILINE)
 _FILE = re.compile(r"Test unit written to (\S+)")
-
-
-class Result(NamedTuple):
-    """What became of one target; `runs` is None where nobody counted."""
-
-    target: str
-    seconds: float
-    runs: int | None
-    finding: str
 
 
 def main() -> int:
@@ -59,18 +49,21 @@ def main() -> int:
     if not asked.replay:
         how = "by coverage" if importlib.util.find_spec("atheris") else "blindly, without atheris"
         print(f"fuzzing {len(targets)} targets for {asked.seconds} s each, {how}", flush=True)
-    results = []
+    table = Table("target", "seconds", "inputs run", "findings")
+    has_finding = False
     for target in targets:
         began_at = time.monotonic()
         runs, finding = replay(target) if asked.replay else fuzz(target, asked.seconds)
-        results.append(Result(target, time.monotonic() - began_at, runs, finding))
-    show(results)
-    return 1 if any(result.finding for result in results) else 0
+        seconds, counted = time.monotonic() - began_at, "?" if runs is None else f"{runs:,}"
+        table.add_row(target, f"{seconds:.0f}", counted, finding or "none")
+        has_finding = has_finding or bool(finding)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    return 1 if has_finding else 0
 
 
 def fuzz(target: str, seconds: int) -> tuple[int | None, str]:
-    """Run it in a process of its own: a finding may be a crash of that. The number of runs and the
-    finding."""
+    """Run it in a process of its own: a finding may be a crash of that. The number of runs,
+    where they were counted, and the finding."""
     print(f"{target}: {TARGETS[target]}", flush=True)
     folder = FOUND / target
     folder.mkdir(parents=True, exist_ok=True)
@@ -110,15 +103,6 @@ def replay(target: str) -> tuple[int, str]:
         except Exception as error:  # noqa: BLE001  # whatever it is, it is the finding
             return number, f"{file}: {error!r}"
     return len(files), ""
-
-
-def show(results: list[Result]) -> None:
-    """A table of all that ran."""
-    table = Table("target", "seconds", "inputs run", "findings")
-    for result in results:
-        runs = "?" if result.runs is None else f"{result.runs:,}"
-        table.add_row(result.target, f"{result.seconds:.0f}", runs, result.finding or "none")
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
 if __name__ == "__main__":

@@ -81,8 +81,8 @@ class Stack:
         self.report("promtool check: the configuration and the rules are valid")
         await self.compose(*WATCHED, "up", "--detach", "prometheus")
         async with httpx.AsyncClient() as client:
-            await self.until(lambda: _has_result(client, 'up{job="coxswain"} == 1'), "no scrape")
-            await self.until(lambda: _has_result(client, "coxswain_slots"), "no slots")
+            await self.until(lambda: _result(client, 'up{job="coxswain"} == 1'), "no scrape")
+            await self.until(lambda: _result(client, "coxswain_slots"), "no slots")
             for query in queries:
                 # Grafana puts a duration in place of its variable.
                 plain = query.replace("$__rate_interval", "1m")
@@ -170,10 +170,6 @@ async def is_served(url: str) -> bool:
     """Whether Envoy answers a GET of this URL with 200."""
     async with httpx.AsyncClient() as client:
         return (await client.get(url)).status_code == httpx.codes.OK
-
-
-async def _has_result(client: httpx.AsyncClient, query: str) -> bool:
-    return bool(await _result(client, query))
 
 
 async def _result(client: httpx.AsyncClient, query: str) -> list[Any]:

@@ -31,7 +31,6 @@ PRUNE_S: Final = 3600.0
 DAY_S: Final = 86_400
 UNREAD: Final = 10
 """This number of served requests without a response is no accident."""
-STOP_S: Final = 2.0
 HAVE_SLOT: Final = frozenset({ExchangeState.RUNNING, ExchangeState.RESPONDING})
 
 log = logging.getLogger("coxswain.usage")

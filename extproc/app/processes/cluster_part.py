@@ -64,11 +64,9 @@ class ClusterPart:
         self._follows = follows
         self._fronts = fronts
         self._changed = changed
-        self._since = time.monotonic()
         self._error = ""
         self._task: asyncio.Task[None] | None = None
         self._syncing: asyncio.Task[None] | None = None
-        self._epoch_since = time.monotonic()
 
     @property
     def id(self) -> str:
@@ -189,7 +187,6 @@ class ClusterPart:
         elif election.leader not in (None, before) and not election.is_leading:
             assert election.leader is not None
             log.warning("%s leads, epoch %d", election.leader.name, election.epoch)
-
         elif election.is_leading and (self._syncing is None or self._syncing.done()):
             self._syncing = asyncio.create_task(self._sync())
 

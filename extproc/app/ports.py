@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from extproc.app.security import exposure
 from extproc.settings import Settings
@@ -52,29 +52,21 @@ def _cannot_listen(address: str, setting: str) -> ListenError:
 class DataPlaneServer(Protocol):
     """The server of the data plane's port: HTTP/2, or a core's fronts."""
 
-    def bind(self, host: str, port: int) -> int: ...
-
     async def start(self) -> None: ...
 
     async def stop(self, grace_s: float) -> None: ...
 
 
-class DataPlane(Protocol):
-    """Makes a server that listens but does not accept yet, and names its port."""
-
-    def __call__(
-        self, settings: Settings, table: ServiceTable, clock: Callable[[], float]
-    ) -> tuple[DataPlaneServer, int]: ...
+DataPlane: TypeAlias = Callable[[Settings, ServiceTable], tuple[DataPlaneServer, int]]
+"""Makes a server that listens but does not accept yet, and names its port."""
 
 
-def data_plane_server(
-    settings: Settings, table: ServiceTable, clock: Callable[[], float]
-) -> tuple[DataPlaneServer, int]:
+def data_plane_server(settings: Settings, table: ServiceTable) -> tuple[DataPlaneServer, int]:
     """A server for Envoy that listens but does not accept yet, and its port.
 
     Raises `ListenError`, and `SettingsError` for certificates that cannot be used.
     """
-    server = http2_server(settings, table, clock)
+    server = http2_server(settings, table)
     address = settings.listen.grpc
     try:
         return server, server.bind(*split_host_port(address))
@@ -82,16 +74,14 @@ def data_plane_server(
         raise _cannot_listen(address, "listen.grpc") from None
 
 
-def http2_server(
-    settings: Settings, table: ServiceTable, clock: Callable[[], float]
-) -> Http2Server:
+def http2_server(settings: Settings, table: ServiceTable) -> Http2Server:
     """A server for Envoy that does not listen yet. Raises `SettingsError` for certificates that
     cannot be used."""
     certificates = exposure.data_plane_certificates(settings)
     body_bytes = settings.envoy.body_buffer_bytes + MESSAGE_MARGIN_BYTES
     limits = TransportLimits(message_bytes=max(body_bytes, MESSAGE_BYTES))
     tls = None if certificates is None else certificates.context
-    return Http2Server(table, clock, limits, tls)
+    return Http2Server(table, time.monotonic, limits, tls)
 
 
 def listening_sockets(address: str, setting: str) -> tuple[list[socket.socket], int]:

@@ -286,7 +286,7 @@ class Service:
         )
         table = self.data_plane_table()
         listen = settings.listen
-        self._server, self.grpc_port = self._data_plane(settings, table, time.monotonic)
+        self._server, self.grpc_port = self._data_plane(settings, table)
         try:
             self.admin_port = await self._admin_port.start(listen.admin, secrets)
             self.keda_port = await self._keda_port.start(settings.keda.listen, secrets)

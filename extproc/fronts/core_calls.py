@@ -21,9 +21,8 @@ from typing import Any, Final
 
 from extproc.fronts import frames
 from extproc.fronts.continuer import Continuer
-from extproc.fronts.core_call import CoreCall
 from extproc.fronts.frames import Frame
-from extproc.fronts.front_link import FrontCall, FrontLink, Hello
+from extproc.fronts.front_link import CoreCall, FrontCall, FrontLink, Hello
 from extproc.fronts.link import Link
 from extproc.fronts.meanwhile import Said, in_order
 from extproc.fronts.permission import Permission
@@ -60,8 +59,6 @@ class CoreCalls:
         self.fronts: dict[Link, FrontLink] = {}
         self.hellos: list[Hello] = []
         """Of the fronts that are to be continued."""
-        self.on_change: Callable[[], None] | None = None
-        """Called when a front says hello or is lost."""
         self.on_other_version: Callable[[str], None] | None = None
         """Called with the name of a front that this core cannot understand."""
         self._refused: set[str] = set()
@@ -140,9 +137,7 @@ class CoreCalls:
     def heard(self, link: Link, batch: list[Frame]) -> None:
         """What a front says; before the opening it is kept."""
         front = self.fronts.get(link)
-        if front is None:
-            return
-        if not batch:
+        if front is None or not batch:
             return
         if batch[0][0] == frames.PONG:
             if self._permission is not None:
@@ -160,7 +155,6 @@ class CoreCalls:
                 self.continuer.hold()
                 self.adopt()
                 self.open()
-            self._changed()
         if front.adopted and self.may_decide():
             batch = self._hear_adopted(front, batch)
         may_hear = self.is_open and self.may_decide()
@@ -226,7 +220,6 @@ class CoreCalls:
             self.progress.step()
             call.lose()
         self.continuer.front_lost(link.name)
-        self._changed()
 
     def silence(self, name: str, *, is_silent: bool) -> None:
         """A front of this machine stands still, or goes on."""
@@ -234,9 +227,6 @@ class CoreCalls:
             self.continuer.front_heard(name)
         elif any(link.name == name for link in self.fronts):
             self.continuer.front_silent(name)
-
-    def throttled(self, link: Link, is_throttled: bool) -> None:
-        """A front reads slowly. It can be sent no more than replies to what it has sent."""
 
     # A takeover
 
@@ -273,7 +263,6 @@ class CoreCalls:
         were placed. A successor of a leader on another machine assigns none before all have a
         place: some were queued at the fronts of that machine."""
         hellos, self.hellos = self.hellos, []
-        continued: list[tuple[FrontCall, CoreCall]] = []
         for hello in hellos:
             hello.link.adopted.clear()
         others: list[tuple[Hello, FrontCall]] = [
@@ -287,7 +276,7 @@ class CoreCalls:
         queued.sort(key=lambda one: place_of(one[1].state) or 0)
         rest = [one for one in others if place_of(one[1].state) is None]
         rest.sort(key=lambda one: one[1].began_at)
-        continued += [(held, self._continue(hello.link, held)) for hello, held in queued]
+        continued = [(held, self._continue(hello.link, held)) for hello, held in queued]
         undecided = [(held, self._continue(hello.link, held)) for hello, held in rest]
         self.is_open = True
         if is_successor:
@@ -400,7 +389,3 @@ class CoreCalls:
                 call.handler = self._table[path](call)
         except Exception as error:  # noqa: BLE001 - it ends this call alone
             call.fail(error)
-
-    def _changed(self) -> None:
-        if self.on_change is not None:
-            self.on_change()

@@ -1,4 +1,7 @@
-"""The data plane's server of a core: its fronts listen, and their links bring the calls."""
+"""The data plane's server of a core: its fronts listen, and their links bring the calls.
+
+It is apart from the calls because a module with coroutines is not compiled.
+"""
 
 import asyncio
 from typing import Final
@@ -11,12 +14,8 @@ POLL_S: Final = 0.01
 class CoreServer:
     """See `DataPlaneServer`."""
 
-    def __init__(self, calls: CoreCalls, port: int) -> None:
+    def __init__(self, calls: CoreCalls) -> None:
         self._calls = calls
-        self._port = port
-
-    def bind(self, host: str, port: int) -> int:  # noqa: ARG002 - fronts are connected to
-        return self._port
 
     async def start(self) -> None:
         """Links are attached as they come."""

@@ -18,9 +18,12 @@ are sent.
 """
 
 import marshal
-from typing import Any, Final, Protocol, TypeAlias
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 
-from extproc.fronts.lengths import MessageReader, with_length
+from google.protobuf.message import DecodeError
+
+from extproc.fronts.lengths import MessageReader, TooLongError, with_length
 
 HELLO: Final = 0
 OPEN: Final = 1
@@ -43,30 +46,34 @@ VERSION: Final = 2
 Frame: TypeAlias = tuple[Any, ...]
 
 
-class Codec(Protocol):
-    """Writes batches, and reads them again. What is incomplete is kept."""
+class Codec:
+    """Writes batches, each behind its length, and reads them again. What is incomplete is kept.
 
-    def encode(self, batch: list[Frame]) -> bytes:
-        """A batch as bytes."""
+    `write` and `read` are of the content of a batch, which has at most `max_bytes`: `marshal`,
+    unless the other side is another machine.
+    """
 
-    def feed(self, data: bytes) -> list[list[Frame]]:
-        """The batches that are complete now."""
-
-
-class LocalCodec:
-    """See `Codec`: for processes of one machine."""
-
-    def __init__(self) -> None:
-        self._reader = MessageReader()
+    def __init__(
+        self,
+        write: Callable[[list[Frame]], bytes] = marshal.dumps,
+        read: Callable[[bytes], list[Frame]] = marshal.loads,
+        max_bytes: int | None = None,
+    ) -> None:
+        self._write = write
+        self._read = read
+        self._reader = MessageReader(max_bytes)
 
     def encode(self, batch: list[Frame]) -> bytes:
         """A batch as bytes, behind its length."""
-        return with_length(marshal.dumps(batch))
+        return with_length(self._write(batch))
 
     def feed(self, data: bytes) -> list[list[Frame]]:
-        """The batches that are complete now."""
+        """The batches that are complete now. Raises `DecodeError` for what is none."""
         self._reader.feed(data)
         found = []
-        while (message := self._reader.take()) is not None:
-            found.append(marshal.loads(message))  # noqa: S302 - our own process wrote it
+        try:
+            while (message := self._reader.take()) is not None:
+                found.append(self._read(message))
+        except TooLongError:
+            raise DecodeError("a batch is too long") from None
         return found

@@ -123,6 +123,7 @@ class FrontCalls:
     def follow(self, link: Link) -> None:
         """From now on the core behind `link` serves. It gets all calls first."""
         old, self._link = self._link, link
+        link.on_writable = self._writable
         self._alone_since = None
         if old is not None:
             old.close()
@@ -241,11 +242,10 @@ class FrontCalls:
         if self.on_lost is not None and not self._is_closed:
             self.on_lost()
 
-    def throttled(self, link: Link, is_throttled: bool) -> None:
-        """The core reads slowly: so are Envoys read."""
-        if is_throttled or link is not self._link:
-            return
-        self._release_throttled()
+    def _writable(self, link: Link) -> None:
+        """The core has read: Envoys are read again."""
+        if link is self._link:
+            self._release_throttled()
 
     def _reply(
         self,

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
-from extproc.fronts.frames import Codec, Frame, LocalCodec
+from extproc.fronts.frames import Codec, Frame
 
 WRITE_BUFFER_BYTES: Final = 16 << 20
 """Unsent bytes at which the side that talks stops reading its own clients."""
@@ -23,8 +23,6 @@ class LinkOwner(Protocol):
     def heard(self, link: Link, batch: list[Frame]) -> None: ...
 
     def lost(self, link: Link) -> None: ...
-
-    def throttled(self, link: Link, is_throttled: bool) -> None: ...
 
 
 class Link:
@@ -48,10 +46,14 @@ class Link:
         self.heard_at = loop.time()
         """When the other end last said something, by the loop's clock."""
         self.is_throttled = False
+        """Whether the other end reads slowly."""
+        self.on_writable: Callable[[Link], None] | None = None
+        """Called when it is throttled no more. A core needs no such call: it says no more than
+        replies to what it has heard."""
         self._owner = owner
         self._loop = loop
         self._transport: asyncio.Transport | None = None
-        self._codec: Codec = LocalCodec() if codec is None else codec
+        self._codec = Codec() if codec is None else codec
         self._may_send = may_send
         self._unsent: list[Frame] = []
         self._is_flush_due = False
@@ -121,8 +123,8 @@ class Link:
 
     def pause_writing(self) -> None:
         self.is_throttled = True
-        self._owner.throttled(self, True)
 
     def resume_writing(self) -> None:
         self.is_throttled = False
-        self._owner.throttled(self, False)
+        if self.on_writable is not None:
+            self.on_writable(self)

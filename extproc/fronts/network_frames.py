@@ -12,8 +12,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from extproc.fronts import frames
-from extproc.fronts.frames import Frame
-from extproc.fronts.lengths import MessageReader, TooLongError, with_length
+from extproc.fronts.frames import Codec, Frame
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
 
 VERSION: Final = 1
@@ -26,36 +25,20 @@ LEASED: Final = "leased"
 PASSING: Final = "passing"
 
 
-class NetworkCodec:
-    """Writes and reads batches; `clock` is in monotonic seconds."""
+def network_codec(clock: Callable[[], float] = time.monotonic) -> Codec:
+    """The codec between machines; `clock` is in monotonic seconds."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._reader = MessageReader(MAX_BATCH_BYTES)
+    def write(batch: list[Frame]) -> bytes:
+        now = clock()
+        written = [_WRITERS[kind](now, *values) for kind, *values in batch]
+        return pb.Batch(frames=written).SerializeToString()
 
-    def encode(self, batch: list[Frame]) -> bytes:
-        """A batch as bytes, behind its length."""
-        now = self._clock()
-        written = pb.Batch(frames=[_written(frame, now) for frame in batch])
-        return with_length(written.SerializeToString())
+    def read(message: bytes) -> list[Frame]:
+        batch = pb.Batch.FromString(message)
+        now = clock()
+        return [_read(frame, now) for frame in batch.frames]
 
-    def feed(self, data: bytes) -> list[list[Frame]]:
-        """The batches that are complete now. Raises `DecodeError` for what is none."""
-        self._reader.feed(data)
-        found = []
-        try:
-            while (message := self._reader.take()) is not None:
-                batch = pb.Batch.FromString(message)
-                now = self._clock()
-                found.append([_read(frame, now) for frame in batch.frames])
-        except TooLongError:
-            raise DecodeError("a batch is too long") from None
-        return found
-
-
-def _written(frame: Frame, now: float) -> pb.Frame:
-    kind, *values = frame
-    return _WRITERS[kind](now, *values)
+    return Codec(write, read, MAX_BATCH_BYTES)
 
 
 def _read(frame: pb.Frame, now: float) -> Frame:

@@ -11,7 +11,7 @@ from extproc.core.address import Address
 from extproc.fronts.core_calls import CoreCalls
 from extproc.fronts.front_calls import FrontCalls, FrontOptions
 from extproc.fronts.link import Link, LinkOwner
-from extproc.fronts.network_frames import NetworkCodec
+from extproc.fronts.network_frames import network_codec
 from extproc.fronts.permission import Permission
 from extproc.stream.envoy import codec
 from extproc.stream.exchange import ExchangeOptions
@@ -131,8 +131,8 @@ class FakeFront:
         """Connect with a core, and let it hear the hello. A remote core has a clock of its own."""
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        here = NetworkCodec(lambda: self.now) if is_remote else None
-        there = NetworkCodec(lambda: core.rig.fleet.now) if is_remote else None
+        here = network_codec(lambda: self.now) if is_remote else None
+        there = network_codec(lambda: core.rig.fleet.now) if is_remote else None
         self.link = Link(self.calls, loop, "to the core", here)
         may_send = core.calls.may_decide
         other = Link(core.calls, loop, self.calls.name, there, may_send=may_send)

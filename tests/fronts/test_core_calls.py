@@ -29,9 +29,6 @@ class OtherVersion:
     def lost(self, link: Link) -> None:
         self.is_lost = True
 
-    def throttled(self, link: Link, is_throttled: bool) -> None:
-        """It says little."""
-
 
 async def test_a_front_of_another_version_is_not_heard_and_others_are(
     caplog: pytest.LogCaptureFixture,

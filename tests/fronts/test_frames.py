@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from extproc.fronts.frames import MESSAGE, LocalCodec
+from extproc.fronts.frames import MESSAGE, Codec
 
 
 def test_batches_arrive_whole_however_the_bytes_are_cut() -> None:
@@ -13,9 +13,9 @@ def test_batches_arrive_whole_however_the_bytes_are_cut() -> None:
         [(MESSAGE, number, random.randbytes(random.randrange(5000))) for number in range(count)]
         for count in (1, 3, 0, 7)
     ]
-    data = b"".join(map(LocalCodec().encode, batches))
+    data = b"".join(map(Codec().encode, batches))
     for most in (1, 2, 3, 1000, len(data)):
-        reader, found, start = LocalCodec(), [], 0
+        reader, found, start = Codec(), [], 0
         while start < len(data):
             step = random.randint(1, most)
             found += reader.feed(data[start : start + step])
@@ -25,6 +25,6 @@ def test_batches_arrive_whole_however_the_bytes_are_cut() -> None:
 
 def test_a_batch_that_is_cut_off_is_never_read() -> None:
     """A core that dies while it writes has said nothing, or all of it."""
-    data = LocalCodec().encode([(MESSAGE, 1, b"x" * 100)])
-    reader = LocalCodec()
+    data = Codec().encode([(MESSAGE, 1, b"x" * 100)])
+    reader = Codec()
     assert reader.feed(data[:-1]) == []

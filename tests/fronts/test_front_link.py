@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 from extproc.fronts import frames
 from extproc.fronts.frames import Frame
 from extproc.fronts.front_link import FrontLink
@@ -10,7 +12,9 @@ from extproc.stream.servicer import PROCESS
 from extproc.transport.status import OK
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import eventually
-from tests.fakes.fronts import OTHER, FakeCore, join
+from tests.fakes.fronts import OTHER, FakeCore, FakeFront, join, sent_to
+
+EXCHANGES = 50
 
 
 class RecordingFront:
@@ -32,9 +36,6 @@ class RecordingFront:
 
     def lost(self, link: Link) -> None:
         """The test has ended."""
-
-    def throttled(self, link: Link, is_throttled: bool) -> None:
-        """The test reads everything."""
 
     def of(self, kind: int) -> list[Frame]:
         return [frame for batch in self.batches for frame in batch if frame[0] == kind]
@@ -73,3 +74,28 @@ async def test_a_state_that_no_other_follows_is_sent_once() -> None:
     front.changed(front.calls[1])
     await eventually(lambda: len(recorder.of(frames.REPLIES)) > len(states))
     assert recorder.of(frames.REPLIES)[-1][4] is None, "the front knows it"
+
+
+async def one_exchange(front: FakeFront, core: FakeCore, number: int) -> None:
+    call = front.ask(f"r{number}")
+    await eventually(lambda: sent_to(call))
+    call.say(envoy.response_headers(served=str(sent_to(call))))
+    await eventually(lambda: len(call.sent) == 2)
+    call.half_close()
+    await eventually(lambda: len(core.rig.records) == number + 1 and not len(core.calls))
+
+
+async def test_an_exchange_that_is_over_leaves_nothing_to_the_garbage_collector() -> None:
+    """A collection looks at all that lives, and stops the core meanwhile."""
+    front, core = FakeFront(), FakeCore(EXCHANGES + 1)
+    await front.follow(core)
+    core.lead()
+    await one_exchange(front, core, 0)
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(1, EXCHANGES + 1):
+            await one_exchange(front, core, number)
+        assert gc.collect() < EXCHANGES
+    finally:
+        gc.enable()

@@ -250,7 +250,7 @@ async def test_a_front_that_connects_again_replaces_its_old_link() -> None:
     queued = front.ask("c")
     await eventually(lambda: queued.sent)
     [old] = core.calls.fronts
-    core.calls.replace(type(old)(core.calls, old._loop, old.name, frames.LocalCodec()))
+    core.calls.replace(type(old)(core.calls, old._loop, old.name, frames.Codec()))
     await eventually(lambda: not old.is_open)
     assert core.queued() == []
     assert len(core.calls) == 0

@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 
 from extproc.fronts import frames
 from extproc.fronts.frames import Frame
-from extproc.fronts.network_frames import MAX_BATCH_BYTES, NetworkCodec
+from extproc.fronts.network_frames import MAX_BATCH_BYTES, network_codec
 from extproc.stream.held_state import LEASED, OVER, PASSING, QUEUED
 
 METADATA = (("x-a", "text"), ("x-b-bin", b"\x00\xff"))
@@ -54,19 +54,19 @@ def test_every_message_comes_back_as_it_was_said() -> None:
         if name[0].isupper() and name.isupper() and name != "VERSION"
     }
     assert {frame[0] for frame in EVERY} == kinds
-    codec = NetworkCodec(lambda: 10.0)
+    codec = network_codec(lambda: 10.0)
     assert codec.feed(codec.encode(EVERY)) == [EVERY]
 
 
 def test_moments_become_those_of_the_reader() -> None:
     """The clocks of two machines have nothing in common."""
-    data = NetworkCodec(lambda: 10.0).encode([(frames.OPEN, 1, "/path", (), "id", 9.0)])
-    [[frame]] = NetworkCodec(lambda: 5000.0).feed(data)
+    data = network_codec(lambda: 10.0).encode([(frames.OPEN, 1, "/path", (), "id", 9.0)])
+    [[frame]] = network_codec(lambda: 5000.0).feed(data)
     assert frame[-1] == pytest.approx(4999.0)
 
 
 def test_batches_arrive_whole_however_the_bytes_are_cut() -> None:
-    random, codec = Random(2), NetworkCodec(lambda: 10.0)
+    random, codec = Random(2), network_codec(lambda: 10.0)
     batches = [[frame] for frame in EVERY]
     data = b"".join(map(codec.encode, batches))
     found, start = [], 0
@@ -87,4 +87,4 @@ def test_batches_arrive_whole_however_the_bytes_are_cut() -> None:
 )
 def test_what_makes_no_sense_is_said(data: bytes) -> None:
     with pytest.raises(DecodeError):
-        NetworkCodec().feed(data)
+        network_codec().feed(data)

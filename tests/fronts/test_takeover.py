@@ -19,7 +19,7 @@ from tests.fakes.envoy_stream import HandCall, eventually
 from tests.fakes.fronts import OTHER, FakeCore, FakeFront, sent_to, settle
 
 if TYPE_CHECKING:
-    from extproc.fronts.core_call import CoreCall
+    from extproc.fronts.front_link import CoreCall
 
 
 def is_held(call: HandCall) -> bool:

@@ -34,7 +34,6 @@ from extproc.stream.exchange_continuer import ExchangeContinuer
 from extproc.telemetry.process_values import read_cluster
 from extproc.telemetry.prometheus import prometheus_text
 from extproc.telemetry.reading import Reading
-from extproc.transport import ServiceTable
 
 HELLO_S: Final = 1.0
 """How long a core waits for a front that says nothing: what that one holds is not continued."""
@@ -250,14 +249,10 @@ class Core:
         assert self._calls is not None
         self._calls.tick()
 
-    def _data_plane(
-        self,
-        settings: Settings,  # noqa: ARG002 - the fronts listen
-        table: ServiceTable,  # noqa: ARG002 - it was made for the links before
-        clock: Callable[[], float],  # noqa: ARG002
-    ) -> tuple[DataPlaneServer, int]:
+    def _data_plane(self, *_: object) -> tuple[DataPlaneServer, int]:
+        """The fronts listen, and the table was made for their links before."""
         assert self._calls is not None
-        return CoreServer(self._calls, self._port), self._port
+        return CoreServer(self._calls), self._port
 
     # Leading
 

@@ -19,7 +19,7 @@ from extproc.core.request import HOLD_MARGIN_S
 from extproc.fronts.front_calls import FrontCalls, FrontOptions
 from extproc.fronts.greeting import GreetingError
 from extproc.fronts.link import Link
-from extproc.fronts.network_frames import NetworkCodec
+from extproc.fronts.network_frames import network_codec
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
 from extproc.settings import SettingsError
 from extproc.stream.envoy import codec
@@ -90,7 +90,7 @@ class Front:
             # Whose exchange it was knows the core, and it may be at another front.
             responses = self._calls.responses
             table[PROCESS] = with_responses(table[PROCESS], responses, lambda _: True)
-        self._server = http2_server(settings, table, time.monotonic)
+        self._server = http2_server(settings, table)
         self._link_number = 0
         self._ordered = 0
         """The number of the last link that was ordered."""
@@ -199,7 +199,7 @@ class Front:
     async def _connect(self, term: dict[str, Any], begin: Begin) -> None:
         """Connect with the core of another machine. Raises `OSError`, `GreetingError`,
         `TimeoutError` and `SettingsError`."""
-        link = Link(self._calls, self._loop, str(term["leader"]), NetworkCodec())
+        link = Link(self._calls, self._loop, str(term["leader"]), network_codec())
 
         def welcomed() -> asyncio.Protocol:
             begin(link)

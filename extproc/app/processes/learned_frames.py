@@ -14,10 +14,7 @@ travels as bytes (`Learned` in link.proto), which are read by the one that leads
 import os
 from typing import Any, Final
 
-from google.protobuf.message import DecodeError
-
-from extproc.fronts.frames import Frame
-from extproc.fronts.lengths import MessageReader, TooLongError, with_length
+from extproc.fronts.frames import Codec, Frame
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
 
 HASH_SEED: Final = 0
@@ -75,28 +72,18 @@ def learned_of(data: bytes, *, with_cache: bool) -> Learned:
     )
 
 
-class LearnedCodec:
-    """See `Codec`: for a member on another machine."""
+def learned_codec() -> Codec:
+    """The codec for a member on another machine."""
+    return Codec(_write, _read, MAX_BATCH_BYTES)
 
-    def __init__(self) -> None:
-        self._reader = MessageReader(MAX_BATCH_BYTES)
 
-    def encode(self, batch: list[Frame]) -> bytes:
-        """A batch as bytes, behind its length."""
-        written = pb.LearnedBatch(frames=map(_written, batch))
-        return with_length(written.SerializeToString())
+def _write(batch: list[Frame]) -> bytes:
+    return pb.LearnedBatch(frames=map(_written, batch)).SerializeToString()
 
-    def feed(self, data: bytes) -> list[list[Frame]]:
-        """The batches that are complete now. Raises `DecodeError` for what is none."""
-        self._reader.feed(data)
-        found = []
-        try:
-            while (message := self._reader.take()) is not None:
-                batch = pb.LearnedBatch.FromString(message)
-                found.append([frame for each in batch.frames if (frame := _read(each))])
-        except TooLongError:
-            raise DecodeError("a batch is too long") from None
-        return found
+
+def _read(message: bytes) -> list[Frame]:
+    batch = pb.LearnedBatch.FromString(message)
+    return [frame for each in batch.frames if (frame := _plain(each))]
 
 
 def _written(frame: Frame) -> pb.LearnedFrame:
@@ -113,7 +100,7 @@ def _written(frame: Frame) -> pb.LearnedFrame:
     raise ValueError(f"this stays on the machine: {frame[0]}")
 
 
-def _read(frame: pb.LearnedFrame) -> Frame | None:
+def _plain(frame: pb.LearnedFrame) -> Frame | None:
     """None for what a later version says."""
     match frame.WhichOneof("kind"):
         case "hash_seed":

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from extproc.admin.auth.peer import PASSED_ON
-from extproc.app.processes.learned_frames import LearnedCodec
+from extproc.app.processes.learned_frames import learned_codec
 from extproc.app.processes.memory_feed import MemoryFeed
 from extproc.app.processes.standby import Arrival
 from extproc.app.security.cluster_access import is_token, server_context
@@ -16,7 +16,7 @@ from extproc.app.service import Service
 from extproc.fronts.core_calls import CoreCalls
 from extproc.fronts.greeting import Greeted, GreetingError
 from extproc.fronts.link import Link
-from extproc.fronts.network_frames import VERSION, NetworkCodec
+from extproc.fronts.network_frames import VERSION, network_codec
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
 from extproc.settings import Settings, SettingsError
 from extproc.settings.values import split_host_port
@@ -70,11 +70,11 @@ class MembersPort:
             raise GreetingError("another leader is meant")
         if greeting.purpose == pb.Greeting.PURPOSE_FOLLOW:
             calls = self._calls()
-            codec = NetworkCodec()
+            codec = network_codec()
             link = Link(calls, self._loop, greeting.front, codec, may_send=calls.may_decide)
             calls.replace(link)
         elif greeting.purpose == pb.Greeting.PURPOSE_LEARN:
-            link = Link(self._feed, self._loop, codec=LearnedCodec())
+            link = Link(self._feed, self._loop, codec=learned_codec())
             self._feed.attach(link)
         else:
             return self._pass_on(greeting)

@@ -108,9 +108,6 @@ class MemoryFeed:
         self._sent.pop(link, None)
         self._sent_keys.pop(link, None)
 
-    def throttled(self, link: Link, is_throttled: bool) -> None:
-        """It is asked when there is something to say."""
-
 
 class Memory:
     """The side that keeps it. The owner of its link; belongs to one event loop."""
@@ -204,6 +201,3 @@ class Memory:
 
     def lost(self, link: Link) -> None:
         """The core is gone: what it said is kept."""
-
-    def throttled(self, link: Link, is_throttled: bool) -> None:
-        """Nothing is said."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from extproc.app.processes.leader_connection import connect_with_leader
-from extproc.app.processes.learned_frames import LearnedCodec, hash_seed
+from extproc.app.processes.learned_frames import hash_seed, learned_codec
 from extproc.app.processes.memory_feed import Memory
 from extproc.fronts.frames import Frame
 from extproc.fronts.greeting import GreetingError
@@ -58,7 +58,7 @@ class MemoryFollower:
     async def _run(self, term: dict[str, Any]) -> None:
         error = ""
         while True:
-            link = Link(self, self._loop, str(term["leader"]), LearnedCodec())
+            link = Link(self, self._loop, str(term["leader"]), learned_codec())
             try:
                 await connect_with_leader(
                     self._cluster,
@@ -90,6 +90,3 @@ class MemoryFollower:
 
     def lost(self, link: Link) -> None:
         """It is connected again."""
-
-    def throttled(self, link: Link, is_throttled: bool) -> None:
-        """Nothing is said."""

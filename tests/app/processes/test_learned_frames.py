@@ -18,8 +18,8 @@ from extproc.app.processes.learned_frames import (
     HASH_SEED,
     KEYS,
     SEED_VARIABLE,
-    LearnedCodec,
     learned_bytes,
+    learned_codec,
     learned_of,
 )
 from extproc.fronts.frames import Frame
@@ -45,7 +45,7 @@ def test_what_was_learned_comes_back_as_it_was(cache: tuple[object, ...]) -> Non
 
 
 def test_batches_arrive_whole_however_the_bytes_are_cut() -> None:
-    random, codec = Random(2), LearnedCodec()
+    random, codec = Random(2), learned_codec()
     batches = [[frame] for frame in EVERY] + [EVERY]
     data = b"".join(map(codec.encode, batches))
     found, start = [], 0
@@ -59,18 +59,18 @@ def test_batches_arrive_whole_however_the_bytes_are_cut() -> None:
 @pytest.mark.parametrize("frame", [(COUNTERS, ()), (KEYS, {})])
 def test_counters_and_keys_stay_on_the_machine(frame: Frame) -> None:
     with pytest.raises(ValueError, match="stays on the machine"):
-        LearnedCodec().encode([frame])
+        learned_codec().encode([frame])
 
 
 @pytest.mark.parametrize("data", [b"\x03\x00\x00\x00\xff\xff\xff", b"\xff\xff\xff\xff"])
 def test_what_makes_no_sense_is_an_error(data: bytes) -> None:
     with pytest.raises(DecodeError):
-        LearnedCodec().feed(data)
+        learned_codec().feed(data)
 
 
 def test_what_a_later_version_says_is_left_out() -> None:
     unknown = b"\x05\x00\x00\x00\x0a\x03\x9a\x06\x00"  # a frame of kind 99
-    assert LearnedCodec().feed(unknown) == [[]]
+    assert learned_codec().feed(unknown) == [[]]
 
 
 @pytest.mark.parametrize("own", ["7", "8", "random"])

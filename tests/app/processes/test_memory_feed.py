@@ -17,8 +17,8 @@ from extproc.app.processes.learned_frames import (
     FLEET,
     KEYS,
     SEED_VARIABLE,
-    LearnedCodec,
     learned_bytes,
+    learned_codec,
 )
 from extproc.app.processes.memory_feed import Memory, MemoryFeed
 from extproc.fronts.link import Link
@@ -33,7 +33,7 @@ async def connected(
 ) -> tuple[Link, Link]:
     loop = asyncio.get_running_loop()
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    codecs = [LearnedCodec() if is_remote else None for _ in range(2)]
+    codecs = [learned_codec() if is_remote else None for _ in range(2)]
     links = Link(feed, loop, codec=codecs[0]), Link(memory, loop, codec=codecs[1])
     for link, end in zip(links, ends, strict=True):
         await loop.connect_accepted_socket(partial(cast, "asyncio.Protocol", link), end)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from extproc.app.processes import memory_feed, memory_follower
-from extproc.app.processes.learned_frames import SEED_VARIABLE, LearnedCodec
+from extproc.app.processes.learned_frames import SEED_VARIABLE, learned_codec
 from extproc.app.processes.memory_feed import Memory, MemoryFeed
 from extproc.app.processes.memory_follower import MemoryFollower
 from extproc.fronts.greeting import Greeted, GreetingError
@@ -52,7 +52,7 @@ class Leader:
         if self.rejections:
             self.rejections -= 1
             raise GreetingError("not yet")
-        link = Link(self.feed, asyncio.get_running_loop(), codec=LearnedCodec())
+        link = Link(self.feed, asyncio.get_running_loop(), codec=learned_codec())
         self.links.append(link)
         self.feed.attach(link)
         return cast("asyncio.Protocol", link)

@@ -6,7 +6,7 @@ live, and what operators asked for. It is never on a request's way.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class EngineError(Exception):
@@ -89,6 +89,19 @@ class Engine(Protocol):
 
     async def aclose(self) -> None:
         """End all connections."""
+
+
+def member_of(found: Mapping[str, Any]) -> Member:
+    """Read what `dataclasses.asdict` made of a member, as engines keep it; fields that are not known are left out.
+    Raises `KeyError` and `TypeError` for what is none."""
+    return Member(
+        id=str(found["id"]),
+        name=str(found["name"]),
+        address=str(found["address"]),
+        version=str(found.get("version", "")),
+        fronts=tuple(map(str, found.get("fronts", ()))),
+        follows=bool(found.get("follows")),
+    )
 
 
 def apply_changes(entries: dict[str, str], changes: Mapping[str, str | None]) -> None:

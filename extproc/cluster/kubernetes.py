@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from extproc.cluster.api_server import ApiServer, ConflictError, Object
-from extproc.cluster.engine import Beat, EngineError, View, apply_changes
-from extproc.cluster.members import member_of
+from extproc.cluster.engine import Beat, EngineError, View, apply_changes, member_of
 from extproc.cluster.shared_record import Observer, SharedRecord
 
 LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"

@@ -18,8 +18,7 @@ from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from extproc.cluster.engine import Beat, EngineError, Leader, View
-from extproc.cluster.members import member_of
+from extproc.cluster.engine import Beat, EngineError, Leader, View, member_of
 
 EAGER_S: Final = 0.05
 ENTRIES_AT_ONCE: Final = 500
@@ -185,11 +184,7 @@ class ValkeyEngine:
                 )
             alive = [member_of(json.loads(each)) for each in members]
             found = tuple(sorted(alive, key=lambda each: each.name))
-            return View(
-                leader=leader,
-                is_held=bool(is_held),
-                members=found,
-            )
+            return View(leader=leader, is_held=bool(is_held), members=found)
         except (KeyError, TypeError, ValueError):
             raise EngineError("its keys hold something else: choose another cluster.name") from None
 

@@ -9,10 +9,15 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from extproc.admin import AdminDependencies, AdminService
+from extproc.admin.agents import SERVICE as AGENTS_SERVICE
 from extproc.admin.agents import AgentsDependencies, AgentsService
+from extproc.admin.external_scaler import SERVICE as KEDA_SERVICE
+from extproc.admin.external_scaler import ExternalScaler
+from extproc.admin.keepers import SERVICE as KEEPERS_SERVICE
 from extproc.admin.keepers import KeepersDependencies, KeepersService
+from extproc.admin.service import SERVICE as ADMIN_SERVICE
 from extproc.app import options
-from extproc.app.admin_port import AdminPort
 from extproc.app.auditor import Auditor
 from extproc.app.core_events import CoreEvents
 from extproc.app.core_timer import CoreTimer
@@ -20,7 +25,7 @@ from extproc.app.discovery.admin_endpoints import AddedEndpoints
 from extproc.app.discovery.discovery import AGENTS, Discovery
 from extproc.app.discovery.scrape_targets import ScrapeTargets
 from extproc.app.discovery.served_cluster import ServedCluster
-from extproc.app.keda_port import KedaPort
+from extproc.app.grpc_port import ADMIN_OPTIONS, KEDA_OPTIONS, GrpcPort
 from extproc.app.live_settings import LiveSettings
 from extproc.app.logs import dropped_lines
 from extproc.app.monitoring.bypasses import Bypasses
@@ -29,7 +34,6 @@ from extproc.app.monitoring.loop_lag import LoopLag
 from extproc.app.pages.actions import Actions
 from extproc.app.pages.activity import Activity
 from extproc.app.pages.pages import Pages
-from extproc.app.pages.queue_positions import QueuePositions
 from extproc.app.placement import Placement
 from extproc.app.ports import DataPlane, DataPlaneServer, ListenError, data_plane_server
 from extproc.app.request_log import is_logged, log_request
@@ -39,6 +43,7 @@ from extproc.app.security import exposure
 from extproc.app.security.client_keys import ClientKeys
 from extproc.app.security.secret_reloader import SecretReloader
 from extproc.app.usage import Usage
+from extproc.app.version import own_version
 from extproc.core.address import Address
 from extproc.core.client_limits import ClientLimits
 from extproc.core.exchange_record import ExchangeRecord
@@ -51,7 +56,7 @@ from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.core.scheduler.scale_advisor import ModelScale
 from extproc.fronts.held_responses import ReadResponse
 from extproc.settings import Settings, SettingsError
-from extproc.settings.values import split_host_port
+from extproc.stream.dry_run import dry_run
 from extproc.stream.envoy.access_log import AccessLog
 from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.servicer import PROCESS, ExternalProcessor
@@ -204,26 +209,40 @@ class Service:
             ),
             options.telemetry_options(settings, os.environ),
         )
-        self._admin_port = AdminPort(
+        admin = AdminDependencies(
             dispatcher=self.dispatcher,
             registry=self._registry,
+            clock=time.monotonic,
             settings=self.settings,
             added=self.added,
-            exchange_options=lambda: self.processor.options,
-            discovery=self.discovery,
-            health=self._health,
+            explain=lambda inquiry: dry_run(
+                self.dispatcher, self.processor.options, inquiry, time.monotonic()
+            ),
+            envoys=self.discovery.envoys,
+            address_rejection=self._address_rejection,
             not_ready_reason=lambda: "; ".join(self._pages.obstacles()),
             problems=self._problems,
             outcomes=self.telemetry.outcomes,
-            agents=self._agents,
+            version=own_version(),
+            started_at=time.monotonic(),
             keepers=self._keepers,
             placement=self._placement,
-            address_rejection=self._address_rejection,
             read_usage=None if self._usage is None else self._usage.read,
             processes=processes,
         )
+        admin_service = AdminService(admin)
+        self._admin_port = GrpcPort(
+            {
+                ADMIN_SERVICE: admin_service,
+                AGENTS_SERVICE: self._agents,
+                KEEPERS_SERVICE: self._keepers,
+            },
+            self._health,
+            ADMIN_OPTIONS,
+        )
         self._scale_command = _scale_command(settings, self.dispatcher)
-        self._keda_port = KedaPort(self.dispatcher, time.monotonic, self._health)
+        scaler = ExternalScaler(self.dispatcher, time.monotonic)
+        self._keda_port = GrpcPort({KEDA_SERVICE: scaler}, self._health, KEDA_OPTIONS)
         self._activity = Activity(
             self.dispatcher,
             self._registry,
@@ -231,22 +250,18 @@ class Service:
             generated_tokens=self.telemetry.generated_tokens,
             bypassed=lambda: self._bypasses.total,
         )
-        self._actions = Actions(self._admin_port.service)
+        self._actions = Actions(admin_service)
         self._pages = Pages(
-            self.dispatcher,
-            self._registry,
-            self.discovery,
-            self.telemetry,
-            QueuePositions(self.dispatcher, self._pending_streams).find,
-            self._problems,
-            options.page_hosts(settings),
-            lambda: self._bypasses.total,
+            admin,
+            self._pending_streams,
             self._activity,
             self._actions,
-            options.dashboard_links(settings),
-            self._placement.status,
-            processes,
-            self.client_keys.may_ask,
+            metrics=self.telemetry.prometheus,
+            bypassed=lambda: self._bypasses.total,
+            machines=self._placement.status,
+            may_ask=self.client_keys.may_ask,
+            hosts=options.page_hosts(settings),
+            links=options.dashboard_links(settings),
         )
         self._core_events = CoreEvents(
             self.dispatcher,
@@ -288,15 +303,19 @@ class Service:
         listen = settings.listen
         self._server, self.grpc_port = self._data_plane(settings, table)
         try:
-            self.admin_port = await self._admin_port.start(listen.admin, secrets)
-            self.keda_port = await self._keda_port.start(settings.keda.listen, secrets)
-            self.http_port = await _listen(self._pages, listen.http)
+            self.admin_port = await self._admin_port.start(
+                listen.admin, "listen.admin", secrets.admin_credentials, (secrets.guard,)
+            )
+            if settings.keda.listen is not None:
+                self.keda_port = await self._keda_port.start(
+                    settings.keda.listen, "keda.listen", secrets.keda_credentials
+                )
+            self.http_port = await self._pages.start(listen.http)
             if self._usage is not None:
                 self._usage.start()
         except (ListenError, SettingsError):
             await self._server.stop(0.0)  # it listens already
-            await self._admin_port.stop()  # it may serve already
-            await self._keda_port.stop()
+            await self._stop_grpc_ports()  # they may serve already
             await self._pages.stop()
             raise
         self.telemetry.start()
@@ -352,8 +371,7 @@ class Service:
         if self._scale_command is not None:
             await self._scale_command.aclose()
         self._placement.stop()
-        await self._keda_port.stop()
-        await self._admin_port.stop()
+        await self._stop_grpc_ports()
         self._clusters.close()
         self.discovery.close()
         if self._server is not None:
@@ -375,6 +393,12 @@ class Service:
             await self._usage.aclose()
         await self.telemetry.aclose()
         log.info("stopped")
+
+    async def _stop_grpc_ports(self) -> None:
+        await self._keda_port.stop()
+        self._agents.close()
+        self._keepers.close()
+        await self._admin_port.stop()
 
     async def _drain(self, timeout_s: float) -> None:
         try:
@@ -574,13 +598,3 @@ def _scale_command(settings: Settings, dispatcher: Dispatcher) -> ScaleCommand |
         return {name: found[dispatcher.canonical_model(name)] for name in scale.models}
 
     return ScaleCommand(scale.command, scale.models, read, time.monotonic, scale.command_timeout_s)
-
-
-async def _listen(pages: Pages, address: str) -> int:
-    host, port = split_host_port(address)
-    try:
-        return await pages.start(host, port)
-    except OSError as error:
-        raise ListenError(
-            f"cannot listen on {address}: {error.strerror}. Change listen.http"
-        ) from None

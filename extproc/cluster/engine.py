@@ -92,8 +92,8 @@ class Engine(Protocol):
 
 
 def member_of(found: Mapping[str, Any]) -> Member:
-    """Read what `dataclasses.asdict` made of a member, as engines keep it; fields that are not known are left out.
-    Raises `KeyError` and `TypeError` for what is none."""
+    """Read what `dataclasses.asdict` made of a member, as engines keep it; fields that are not
+    known are left out. Raises `KeyError` and `TypeError` for what is none."""
     return Member(
         id=str(found["id"]),
         name=str(found["name"]),

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from extproc.app.pages.queue_positions import QueuePositions
+from extproc.app.pages.pages import queue_position
 from extproc.app.placement import Placement
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import EndpointSpec
@@ -203,7 +203,7 @@ def test_explain_and_the_lists_say_the_same() -> None:
     assert explain(kit.dispatcher, ask, kit.now).note == note
     pending = PendingStreams()
     pending.enter(cast("RunningStream", None), queued.ticket)
-    position = QueuePositions(kit.dispatcher, pending, lambda: kit.now).find("r")
+    position = queue_position(kit.dispatcher, pending, "r", kit.now)
     assert position is not None and position.as_json()["note"] == note
 
 

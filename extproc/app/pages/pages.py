@@ -1,16 +1,15 @@
 """Connects the status pages to the parts of a running service."""
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from extproc.admin import AdminDependencies
 from extproc.app.pages.actions import Actions
 from extproc.app.pages.activity import Activity
-from extproc.app.version import own_version
-from extproc.core.processes import Processes
+from extproc.app.ports import ListenError
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.core.scheduler.fleet_health import fleet_health
+from extproc.settings.values import split_host_port
 from extproc.status import (
     Countdown,
     Hosts,
@@ -20,8 +19,7 @@ from extproc.status import (
     why_not_ready,
 )
 from extproc.status.status_json import status_json
-from extproc.telemetry import Telemetry
-from extproc.xds import EndpointDiscovery
+from extproc.stream.pending_streams import PendingStreams
 
 
 class Pages:
@@ -29,68 +27,68 @@ class Pages:
 
     def __init__(
         self,
-        dispatcher: Dispatcher,
-        registry: ExchangeRegistry,
-        discovery: EndpointDiscovery,
-        telemetry: Telemetry,
-        find_position: Callable[[str], QueuePosition | None],
-        problems: Callable[[], Sequence[str]],
-        hosts: Hosts,
-        bypassed: Callable[[], int],
+        picker: AdminDependencies,
+        pending_streams: PendingStreams,
         activity: Activity,
         actions: Actions,
+        *,
+        metrics: Callable[[], Awaitable[bytes]],
+        bypassed: Callable[[], int],
+        machines: Callable[[float], list[dict[str, Any]]],
+        may_ask: Callable[[str, str], bool],
+        hosts: Hosts,
         links: Mapping[str, str],
-        machines: Callable[[float], list[dict[str, Any]]] = lambda _: [],
-        processes: Callable[[], Processes] | None = None,
-        may_ask: Callable[[str, str], bool] = lambda *_: True,
     ) -> None:
-        self._processes = processes
-        self._dispatcher = dispatcher
-        self._registry = registry
-        self._discovery = discovery
-        self._telemetry = telemetry
-        self._problems = problems
+        """The admin service gets the same `picker`."""
+        self._picker = picker
         self._bypassed = bypassed
         self._actions = actions
         self._machines = machines
-        self._version = own_version()
-        self._started_at = time.monotonic()
+        countdown = Countdown(
+            lambda id_: queue_position(picker.dispatcher, pending_streams, id_, picker.clock()),
+            may_ask,
+        )
         self._server = StatusServer(
             StatusSources(
-                health=lambda: fleet_health(dispatcher),
+                health=lambda: fleet_health(picker.dispatcher),
                 status=self._status,
                 activity=activity.as_json,
                 obstacles=self.obstacles,
-                metrics=telemetry.prometheus,
+                metrics=metrics,
             ),
-            [*Countdown(find_position, may_ask).routes(), *actions.routes()],
+            [*countdown.routes(), *actions.routes()],
             hosts,
             links,
         )
         self.is_serving = False
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen, and return the port; raises `OSError`."""
-        return await self._server.start(host, port)
+    async def start(self, address: str) -> int:
+        """Listen, and return the port; raises `ListenError`."""
+        try:
+            return await self._server.start(*split_host_port(address))
+        except OSError as error:
+            raise ListenError(
+                f"cannot listen on {address}: {error.strerror}. Change listen.http"
+            ) from None
 
     async def stop(self) -> None:
         await self._server.stop()
 
     def _status(self) -> dict[str, Any]:
-        now = time.monotonic()
+        picker, now = self._picker, self._picker.clock()
         machines = self._machines(now)
         return {
-            **({} if self._processes is None else {"processes": self._processes().as_json()}),
-            "version": self._version,
-            "uptime_s": round(now - self._started_at, 1),
+            **({} if picker.processes is None else {"processes": picker.processes().as_json()}),
+            "version": picker.version,
+            "uptime_s": round(now - picker.started_at, 1),
             "not_ready": list(self.obstacles()),
-            "problems": list(self._problems()),
+            "problems": list(picker.problems()),
             "takes_actions": self._actions.is_allowed,
             **status_json(
-                self._dispatcher,
-                exchanges=len(self._registry),
-                envoys=self._discovery.envoys(),
-                outcomes=self._telemetry.outcomes(),
+                picker.dispatcher,
+                exchanges=len(picker.registry),
+                envoys=picker.envoys(),
+                outcomes=picker.outcomes(),
                 bypassed=self._bypassed(),
                 now=now,
             ),
@@ -101,4 +99,24 @@ class Pages:
         """Why the picker is not ready, as text; empty if it is."""
         if not self.is_serving:
             return ("the picker is starting or stopping",)
-        return why_not_ready(self._dispatcher)
+        return why_not_ready(self._picker.dispatcher)
+
+
+def queue_position(
+    dispatcher: Dispatcher, pending_streams: PendingStreams, request_id: str, now: float
+) -> QueuePosition | None:
+    """The queue position of a request, None if none with this id is queued."""
+    ticket = pending_streams.find(request_id)
+    if ticket is None:
+        return None
+    position = dispatcher.position_of(ticket, now)
+    load = dispatcher.load_of(ticket.resolved.constraints.model)
+    return QueuePosition(
+        position=position.position,
+        queued=position.queued,
+        waited_s=now - ticket.entered_at,
+        expected_s=position.expected_s,
+        order=dispatcher.queue_order.by_size_label,
+        load="" if load is None else load.subject,
+        note="" if load is None else load.note(now),
+    )

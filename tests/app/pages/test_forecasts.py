@@ -18,7 +18,7 @@ from extproc.admin.calls.requests import RequestCalls
 from extproc.admin.calls.status import StatusCalls
 from extproc.admin.dependencies import AdminEndpoints, SettingsAccess
 from extproc.admin.keepers import KeepersDependencies, KeepersService
-from extproc.app.pages.queue_positions import QueuePositions
+from extproc.app.pages.pages import queue_position
 from extproc.app.placement import Placement
 from extproc.cli.output import seconds
 from extproc.cli.screens.request_table import table_of
@@ -107,8 +107,7 @@ class Screens:
     def polled(self, id_: str) -> Place:
         """`GET /queue/{id}`."""
         traffic = self._traffic
-        find = QueuePositions(traffic.dispatcher, traffic.pending_streams, traffic.clock).find
-        found = find(id_)
+        found = queue_position(traffic.dispatcher, traffic.pending_streams, id_, traffic.clock())
         assert found is not None
         said = found.as_json()
         assert said["expected_s"] == pytest.approx(found.expected_s, abs=0.05)

@@ -1,12 +1,22 @@
-"""Claims about extproc/app/pages/pages.py: what a started service tells over HTTP."""
+"""Claims about extproc/app/pages/pages.py: what a started service tells over HTTP, and
+a position by the request's id."""
 
 from __future__ import annotations
 
+from typing import cast
+
 import httpx
 
+from extproc.app.pages.pages import queue_position
 from extproc.app.service import Service
+from extproc.core.queue.flow_order import Discipline, QueueOrder
+from extproc.core.request import Request
+from extproc.core.scheduler.decision import Queued
 from extproc.settings import Settings
+from extproc.stream.pending_streams import PendingStreams
+from extproc.stream.running_stream import RunningStream
 from tests.fakes.processes import some_processes
+from tests.fakes.small_fleet import SmallFleet
 
 
 async def test_status_of_a_service_without_endpoints() -> None:
@@ -47,3 +57,33 @@ async def test_status_and_metrics_with_processes() -> None:
         assert status.get("processes") == (processes and some_processes().as_json())
         assert ('coxswain_takeovers_total{reason="hung"} 1' in metrics) is bool(processes)
         assert any("coxswain_processes" in line for line in metrics) is bool(processes)
+
+
+def test_place_by_request_id() -> None:
+    """Who waits is told its place, of how many, and how long it has waited; others nothing."""
+    fleet, pending = SmallFleet(1), PendingStreams()
+    fleet.pick()
+    for name in ("first", "second", "third"):
+        request = Request(id=name, timeout_s=60.0, weight_slots=1)
+        outcome = fleet.dispatcher.submit(request, fleet.now)
+        assert isinstance(outcome, Queued)
+        pending.enter(cast("RunningStream", None), outcome.ticket)
+    second = queue_position(fleet.dispatcher, pending, "second", fleet.now)
+    assert second is not None
+    assert (second.position, second.queued, second.expected_s) == (2, 3, None)
+    assert second.order is None
+    assert second.waited_s >= 0
+    assert queue_position(fleet.dispatcher, pending, "nobody", fleet.now) is None
+
+
+def test_the_order_by_size_is_reported() -> None:
+    """A client that counts down must know that others may still pass it."""
+    order = QueueOrder(discipline=Discipline.SHORTEST_EXPECTED)
+    fleet, pending = SmallFleet(1, order=order), PendingStreams()
+    fleet.pick()
+    outcome = fleet.dispatcher.submit(Request(id="one", timeout_s=60.0), fleet.now)
+    assert isinstance(outcome, Queued)
+    pending.enter(cast("RunningStream", None), outcome.ticket)
+    position = queue_position(fleet.dispatcher, pending, "one", fleet.now)
+    assert position is not None and position.order == "shortest_expected"
+    assert position.as_json()["order"] == "shortest_expected"

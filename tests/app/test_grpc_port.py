@@ -1,4 +1,4 @@
-"""Claims about extproc/app/keda_port.py, through a whole picker."""
+"""Claims about extproc/app/grpc_port.py by KEDA's port, through a whole picker."""
 
 from __future__ import annotations
 

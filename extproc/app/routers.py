@@ -10,8 +10,9 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
+from extproc.app.placement import Placement
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Intent
 from extproc.core.fleet.health import Health
@@ -26,16 +27,6 @@ INTERVAL_S: Final = 0.25
 TIMEOUTS: Final = Timeouts(read_s=10.0)
 
 log = logging.getLogger("coxswain.routers")
-
-
-class Machines(Protocol):
-    """The part of `Placement` that hears of routers."""
-
-    def changed(self, machine: KeptMachine) -> None:
-        """A machine is new, or the state of a model changed."""
-
-    def forgotten(self, machine: KeptMachine) -> None:
-        """It is gone for good."""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +48,7 @@ class Routers:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        machines: Machines,
+        placement: Placement,
         *,
         target_of: Callable[[Address], EndpointTarget | None],
         scrape: Callable[[Address], None],
@@ -66,7 +57,7 @@ class Routers:
         is_taken: Callable[[str], bool],
     ) -> None:
         self._dispatcher = dispatcher
-        self._machines = machines
+        self._placement = placement
         self._target_of = target_of
         self._scrape = scrape
         self._set_leaving = set_leaving
@@ -141,7 +132,7 @@ class Routers:
 
     def _forget(self, router: _Router) -> None:
         del self._routers[router.address]
-        self._machines.forgotten(router.core.machine)
+        self._placement.forgotten(router.core.machine)
 
     # Deciding
 
@@ -191,7 +182,7 @@ class Routers:
         state = machine, machine.is_connected, dict(machine.statuses)
         before, router.reported = router.reported, state
         if before is None or before[0] is not machine or before[1:] != state[1:]:
-            self._machines.changed(machine)
+            self._placement.changed(machine)
 
     def _use(self, router: _Router, model: str) -> RouterUse:
         endpoint = self._dispatcher.fleet.get(router.address)

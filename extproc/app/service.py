@@ -109,9 +109,17 @@ class Service:
         )
         self._registry = ExchangeRegistry()
         self._limits = ClientLimits(options.client_limits(settings))
-        self._usage = _usage(
-            settings, self.dispatcher, self._registry, self._limits, self._scraper.scrape_now
-        )
+        usage = settings.usage
+        self._usage = None
+        if usage.path is not None:
+            self._usage = Usage(
+                Path(usage.path).expanduser(),
+                usage.keep_days,
+                self.dispatcher,
+                self._registry,
+                self._limits,
+                self._scraper.scrape_now if usage.read_counters else None,
+            )
         self._auditor = Auditor(
             self.dispatcher,
             self._registry,
@@ -160,14 +168,17 @@ class Service:
             options.placement_options(settings),
             lambda record: self.telemetry.record_load(record, time.monotonic()),
         )
-        self._routers = _routers(
-            settings,
-            self.dispatcher,
-            self._placement,
-            self._keepers,
-            self._target,
-            self._scraper,
-        )
+        self._routers = None
+        if settings.swap.routers:
+            self._routers = Routers(
+                self.dispatcher,
+                self._placement,
+                target_of=self._target,
+                scrape=self._scraper.scrape_now,
+                set_leaving=self._scraper.set_leaving,
+                clock=time.monotonic,
+                is_taken=lambda name: self._keepers.find(name) is not None,
+            )
         self._members = Discovery(
             settings, self._set_members, self.discovery.open, self._is_reported
         )
@@ -240,7 +251,12 @@ class Service:
             self._health,
             ADMIN_OPTIONS,
         )
-        self._scale_command = _scale_command(settings, self.dispatcher)
+        scale = settings.scale
+        self._scale_command = None
+        if scale.command:
+            self._scale_command = ScaleCommand(
+                scale.command, scale.models, self._scale, time.monotonic, scale.command_timeout_s
+            )
         scaler = ExternalScaler(self.dispatcher, time.monotonic)
         self._keda_port = GrpcPort({KEDA_SERVICE: scaler}, self._health, KEDA_OPTIONS)
         self._activity = Activity(
@@ -504,6 +520,12 @@ class Service:
         if self._usage is not None:
             self._usage.observe(observation)
 
+    def _scale(self) -> dict[str, ModelScale]:
+        """The wanted servers of the models that `scale.command` starts and stops."""
+        names = self.settings.present.scale.models
+        found = self.dispatcher.scale(time.monotonic(), names=names)
+        return {name: found[self.dispatcher.canonical_model(name)] for name in names}
+
     def _wants_counters(self, address: Address) -> bool:
         return self._usage is not None and self._usage.wants_counters(address)
 
@@ -541,60 +563,3 @@ class Service:
 
 def _nothing() -> None:
     """The default of a callback."""
-
-
-def _routers(
-    settings: Settings,
-    dispatcher: Dispatcher,
-    placement: Placement,
-    keepers: KeepersService,
-    target_of: Callable[[Address], EndpointTarget | None],
-    scraper: Scraper,
-) -> Routers | None:
-    """What loads models on routers, unless that is switched off."""
-    if not settings.swap.routers:
-        return None
-    return Routers(
-        dispatcher,
-        placement,
-        target_of=target_of,
-        scrape=scraper.scrape_now,
-        set_leaving=scraper.set_leaving,
-        clock=time.monotonic,
-        is_taken=lambda name: keepers.find(name) is not None,
-    )
-
-
-def _usage(
-    settings: Settings,
-    dispatcher: Dispatcher,
-    registry: ExchangeRegistry,
-    limits: ClientLimits,
-    scrape: Callable[[Address], None],
-) -> Usage | None:
-    """The count of usage, if it is wanted."""
-    usage = settings.usage
-    if usage.path is None:
-        return None
-    path = Path(usage.path).expanduser()
-    return Usage(
-        path,
-        usage.keep_days,
-        dispatcher,
-        registry,
-        limits,
-        scrape if usage.read_counters else None,
-    )
-
-
-def _scale_command(settings: Settings, dispatcher: Dispatcher) -> ScaleCommand | None:
-    """What starts and stops servers by `scale.command`, if that is given."""
-    scale = settings.scale
-    if not scale.command:
-        return None
-
-    def read() -> dict[str, ModelScale]:
-        found = dispatcher.scale(time.monotonic(), names=scale.models)
-        return {name: found[dispatcher.canonical_model(name)] for name in scale.models}
-
-    return ScaleCommand(scale.command, scale.models, read, time.monotonic, scale.command_timeout_s)

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import signal
 import socket
 import time
 from collections.abc import Callable
@@ -97,8 +96,23 @@ class AgentPlan:
 
 def plan_agent(plan: AgentPlan) -> tuple[EndpointTarget, AgentOptions]:
     """How to look and what to report; looks a host name up. Raises `AgentError`."""
-    if plan.fleet is not None:
-        return _plan_fleet(plan)
+    find = _server if plan.fleet is None else _fleet
+    target, advertise, server_name = find(plan)
+    _check_injection(plan)
+    options = AgentOptions(
+        picker=plan.picker,
+        advertise=advertise,
+        name=plan.name,
+        version=own_version(),
+        drain_timeout_s=plan.drain_timeout_s,
+        server_name=server_name,
+    )
+    return read_files(plan, target, options)
+
+
+def _server(plan: AgentPlan) -> tuple[EndpointTarget, Advertise, str]:
+    """The target, and how others reach it: at which address, and with which name in its
+    certificate."""
     url = urlsplit(plan.llama if "://" in plan.llama else f"http://{plan.llama}")
     try:
         port = url.port or PORTS.get(url.scheme, 0)
@@ -128,20 +142,12 @@ def plan_agent(plan: AgentPlan) -> tuple[EndpointTarget, AgentOptions]:
         raise AgentError(
             "--server-ca and --certificate-name require a server with TLS: write https://"
         )
-    _check_injection(plan)
-    options = AgentOptions(
-        picker=plan.picker,
-        advertise=advertise,
-        name=plan.name,
-        version=own_version(),
-        drain_timeout_s=plan.drain_timeout_s,
-        server_name=plan.server_name or _name_of(url.hostname if target.is_tls else None),
-    )
-    return read_files(plan, target, options)
+    own_name = _name_of(url.hostname if target.is_tls else None)
+    return target, advertise, plan.server_name or own_name
 
 
-def _plan_fleet(plan: AgentPlan) -> tuple[EndpointTarget, AgentOptions]:
-    """The target is a name only: nobody asks it."""
+def _fleet(plan: AgentPlan) -> tuple[EndpointTarget, Advertise, str]:
+    """The same. This target is a name only: nobody asks it."""
     is_tls = plan.advertise.startswith("https://")
     if not plan.advertise.rpartition(":")[2].isdigit():
         raise AgentError(
@@ -154,17 +160,8 @@ def _plan_fleet(plan: AgentPlan) -> tuple[EndpointTarget, AgentOptions]:
         raise AgentError(f"--advertise: {error}; or write auto:PORT") from None
     if not advertise.is_tls and (plan.ca_file or plan.server_name):
         raise AgentError("--server-ca and --certificate-name require https:// in --advertise")
-    _check_injection(plan)
-    options = AgentOptions(
-        picker=plan.picker,
-        advertise=advertise,
-        name=plan.name,
-        version=own_version(),
-        drain_timeout_s=plan.drain_timeout_s,
-        server_name=plan.server_name,
-    )
     target = EndpointTarget(address=Address.of("127.0.0.1", advertise.port))
-    return read_files(plan, target, options)
+    return target, advertise, plan.server_name
 
 
 def read_files(
@@ -250,29 +247,13 @@ async def run_agent(plan: AgentPlan, connect: Callable[[], grpc.aio.Channel]) ->
     lag.start()
     work = asyncio.create_task(agent.run())
     manager = ServiceManager(os.environ)
-    signals = 0
-
-    def stop() -> None:
-        nonlocal signals
-        signals += 1
-        if signals == 1:
-            manager.stopping()
-            agent.leave()
-        else:
-            work.cancel()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
     watch = SecretReloader(lambda: plan.files, lambda: renew(plan, agent))
     watch.start()
     reported = plan.llama if plan.fleet is None else f"the fleet of {plan.fleet.address}"
     manager.ready(f"reporting {reported} to {plan.picker}")
     try:
-        await work
-    except asyncio.CancelledError:
-        if not signals:
-            raise
+        with manager.stopping_on_signals(agent.leave, work):
+            await work
     finally:
         lag.stop()
         manager.close()

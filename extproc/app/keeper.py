@@ -187,20 +187,7 @@ async def _keep(
     stopping = asyncio.Event()
     task = asyncio.current_task()
     assert task is not None
-    signals = 0
-
-    def stop() -> None:
-        nonlocal signals
-        signals += 1
-        if signals == 1:
-            manager.stopping()
-            stopping.set()
-        else:
-            task.cancel()
-
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
     reload_due = asyncio.Event()
 
     async def reload() -> None:
@@ -218,12 +205,10 @@ async def _keep(
     machine.want(name for name, server in machine.servers.items() if server.entry.preload)
     manager.ready(f"keeping {count} models for {plan.picker}")
     try:
-        await stopping.wait()
-        log.info("stopping; running requests may end within %g s", plan.drain_timeout_s)
-        await machine.stop(plan.drain_timeout_s)
-    except asyncio.CancelledError:
-        if not signals:
-            raise
+        with manager.stopping_on_signals(stopping.set, task):
+            await stopping.wait()
+            log.info("stopping; running requests may end within %g s", plan.drain_timeout_s)
+            await machine.stop(plan.drain_timeout_s)
     finally:
         loop.remove_signal_handler(signal.SIGHUP)
         reloading.cancel()

@@ -3,9 +3,10 @@ is sent."""
 
 import asyncio
 import os
+import signal
 import socket
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Final
 
 PINGS_PER_TIMEOUT: Final = 3
@@ -41,6 +42,32 @@ class ServiceManager:
         """End the pings."""
         if self._timer is not None:
             self._timer.cancel()
+
+    @contextmanager
+    def stopping_on_signals(
+        self, stop: Callable[[], None], task: asyncio.Task[None]
+    ) -> Iterator[None]:
+        """At the first SIGTERM or SIGINT call `stop`; a second one cancels `task`, and ends the
+        block without an error."""
+        is_stopping = False
+
+        def signalled() -> None:
+            nonlocal is_stopping
+            if is_stopping:
+                task.cancel()
+                return
+            is_stopping = True
+            self.stopping()
+            stop()
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, signalled)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not is_stopping:
+                raise
 
     def _ping(self) -> None:
         self._send("WATCHDOG=1")

@@ -105,6 +105,16 @@ class LiveSettings:
                     log.info("settings reloaded: %s", ", ".join(applied))
             return Reloaded(applied=applied, needs_restart=rest)
 
+    async def follow(self, log: logging.Logger) -> None:
+        """Reload, as a SIGHUP asks for, and log what does not take effect."""
+        try:
+            reloaded = await self.reload(is_dry_run=False)
+        except ReloadError as error:
+            log.error("the settings are unchanged: %s", error)
+            return
+        if reloaded.needs_restart:
+            log.warning("settings that need a restart: %s", ", ".join(reloaded.needs_restart))
+
     async def refresh(self) -> None:
         """Read the keys and certificates again that the settings name."""
         async with self._lock:

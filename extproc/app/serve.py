@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 
-from extproc.admin.dependencies import ReloadError
 from extproc.app import collector
 from extproc.app.poller import start_poller
 from extproc.app.preflight import startup_problems
@@ -44,7 +43,7 @@ async def serve(
     reloads: set[asyncio.Task[None]] = set()
 
     def reload() -> None:
-        task = asyncio.create_task(_reload(service))
+        task = asyncio.create_task(service.settings.follow(log))
         reloads.add(task)
         task.add_done_callback(reloads.discard)
 
@@ -64,13 +63,3 @@ async def serve(
     await asyncio.gather(leaving, hurry, return_exceptions=True)
     manager.close()
     return 0
-
-
-async def _reload(service: Service) -> None:
-    try:
-        reloaded = await service.settings.reload(is_dry_run=False)
-    except ReloadError as error:
-        log.error("the settings are unchanged: %s", error)
-        return
-    if reloaded.needs_restart:
-        log.warning("settings that need a restart: %s", ", ".join(reloaded.needs_restart))

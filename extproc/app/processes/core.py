@@ -5,10 +5,9 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
 
-from extproc.admin.dependencies import ReloadError
 from extproc.app import collector
 from extproc.app.poller import start_poller
 from extproc.app.ports import DataPlaneServer
@@ -81,7 +80,6 @@ class Core:
         self._takeover: Takeover | None = None
         self._end: asyncio.Future[int] = self._loop.create_future()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._linking: set[asyncio.Task[None]] = set()
         self._load = load
         self._service = Service(
             settings, self._load_again, file, data_plane=self._data_plane, processes=self._describe
@@ -108,7 +106,7 @@ class Core:
 
     async def run(self) -> int:
         self._loop.add_signal_handler(signal.SIGTERM, self._child.report, "leaving")
-        self._loop.add_signal_handler(signal.SIGHUP, self._spawn_reload)
+        self._loop.add_signal_handler(signal.SIGHUP, self._reload)
         self._service.prepare()
         collector.settle()
         self._child.report("started")
@@ -132,18 +130,18 @@ class Core:
     def _hear(self, message: Message, sockets: list[socket.socket]) -> None:
         match message["do"]:
             case "link":
-                self._spawn(self._attach(str(message["front"]), sockets[0]), self._linking)
+                self._spawn(self._attach(str(message["front"]), sockets[0]))
             case "feed":
-                self._spawn(self._open_feed(str(message["spare"]), sockets[0]), self._tasks)
+                self._spawn(self._open_feed(str(message["spare"]), sockets[0]))
             case "learn":
-                self._spawn(self._learn(sockets[0]), self._tasks)
+                self._spawn(self._learn(sockets[0]))
             case "lead":
                 self._port = int(message["port"])
                 if "term" in message:
                     self._members_port.term = message["term"]
                     self._permit(message["permission"])
                 self._is_successor = bool(message["is_successor"])
-                self._spawn(self._lead(set(message["fronts"]), message["since"]), self._tasks)
+                self._spawn(self._lead(set(message["fronts"]), message["since"]))
             case "restore":
                 self._hear_entries(message)
             case "processes":
@@ -156,14 +154,14 @@ class Core:
                 is_silent = bool(message["is_silent"])
                 self._calls_now().silence(str(message["front"]), is_silent=is_silent)
             case "peer":
-                self._spawn(self._members_port.greet(sockets[0]), self._linking)
+                self._spawn(self._members_port.greet(sockets[0]))
             case "stop":
-                self._spawn(self._stop(), self._tasks)
+                self._spawn(self._stop())
 
-    def _spawn(self, work: Any, tasks: set[asyncio.Task[None]]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _attach(self, front: str, end: socket.socket) -> None:
         calls = self._calls_now()
@@ -322,7 +320,7 @@ class Core:
             self._entries = {}
         self._entries.update(message["entries"])
         if message["ends"] and self._calls is not None and self._calls.is_open:
-            self._spawn(self._restore_late(), self._tasks)
+            self._spawn(self._restore_late())
 
     async def _restore_late(self) -> None:
         await self._intents.restore(self._entries, is_warm=self._is_warm)
@@ -379,14 +377,5 @@ class Core:
         if not self._end.done():
             self._end.set_result(code)
 
-    def _spawn_reload(self) -> None:
-        self._spawn(self._reload(), self._tasks)
-
-    async def _reload(self) -> None:
-        try:
-            reloaded = await self._service.settings.reload(is_dry_run=False)
-        except ReloadError as error:
-            log.error("the settings are unchanged: %s", error)
-            return
-        if reloaded.needs_restart:
-            log.warning("settings that need a restart: %s", ", ".join(reloaded.needs_restart))
+    def _reload(self) -> None:
+        self._spawn(self._service.settings.follow(log))

@@ -26,42 +26,15 @@ log = logging.getLogger("coxswain.discovery")
 
 def entries_of(endpoints: Iterable[EndpointSettings]) -> list[EndpointEntry]:
     """The endpoints as discovery takes them; raises `SettingsError` for what cannot be read."""
-    endpoints = tuple(endpoints)
-    keys = read_api_keys(endpoints)
-    ca_bundles = read_ca_bundles(endpoints)
-    return [
-        _entry(
-            endpoint,
-            ca_bundles,
-            port=endpoint.port,
-            name=endpoint.name or "",
-            slots=endpoint.slots,
-            may_sleep=endpoint.may_sleep,
-            api_key=keys.get(endpoint.address),
-        )
-        for endpoint in endpoints
-    ]
+    return _entries(tuple(endpoints))
 
 
 def names_of(names: Iterable[DnsSettings]) -> list[DnsName]:
     """The names as discovery follows them; raises `SettingsError` for what cannot be read."""
     names = tuple(names)
-    keys = read_api_keys(names)
-    ca_bundles = read_ca_bundles(names)
     return [
-        DnsName(
-            entry=_entry(
-                name,
-                ca_bundles,
-                port=name.port or 0,
-                name="",
-                slots=name.slots,
-                may_sleep=name.may_sleep,
-                api_key=keys.get(name.address),
-            ),
-            is_service=name.type == "srv",
-        )
-        for name in names
+        DnsName(entry=entry, is_service=name.type == "srv")
+        for name, entry in zip(names, _entries(names), strict=True)
     ]
 
 
@@ -93,25 +66,24 @@ def kept_as_it_was(server: object, reason: str) -> str:
     return problem
 
 
+def _entries(accesses: Sequence[EndpointSettings] | Sequence[DnsSettings]) -> list[EndpointEntry]:
+    keys = read_api_keys(accesses)
+    ca_bundles = read_ca_bundles(accesses)
+    return [_entry(access, ca_bundles, keys.get(access.address)) for access in accesses]
+
+
 def _entry(
-    access: Access,
-    ca_bundles: Mapping[str, bytes],
-    *,
-    port: int,
-    name: str,
-    slots: int | None,
-    may_sleep: bool | None,
-    api_key: str | None,
+    access: EndpointSettings | DnsSettings, ca_bundles: Mapping[str, bytes], api_key: str | None
 ) -> EndpointEntry:
     ca_file = None if access.ca_file is None else path_of(access.ca_file)
     content = b"" if ca_file is None else ca_bundles[ca_file]
     try:
         return EndpointEntry(
             host=access.host,
-            port=port,
-            name=name,
-            slots=slots,
-            may_sleep=may_sleep,
+            port=access.port or 0,
+            name=(access.name or "") if isinstance(access, EndpointSettings) else "",
+            slots=access.slots,
+            may_sleep=access.may_sleep,
             api_key=api_key,
             is_injected=access.inject_key,
             is_tls=access.is_tls,

@@ -7,7 +7,6 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from extproc.admin.auth.peer import PASSED_ON
 from extproc.app.processes.learned_frames import learned_codec
 from extproc.app.processes.memory_feed import MemoryFeed
 from extproc.app.processes.standby import Arrival
@@ -91,12 +90,4 @@ class MembersPort:
         if not port:
             raise GreetingError("it wants something that this core does not serve")
         listens_at, _ = split_host_port(address)
-        host = LOOPBACKS.get(listens_at, listens_at)
-
-        def seen(own_port: int) -> None:
-            PASSED_ON[host, own_port] = greeting.peer
-
-        def ended(own_port: int) -> None:
-            PASSED_ON.pop((host, own_port), None)
-
-        return Arrival(host, port, seen, ended)
+        return Arrival(LOOPBACKS.get(listens_at, listens_at), port, greeting.peer)

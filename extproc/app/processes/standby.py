@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from extproc.admin.auth.peer import PASSED_ON
 from extproc.app.processes.leader_connection import connect_with_leader
 from extproc.app.processes.pipe import Pipe
 from extproc.fronts.greeting import GreetingError
@@ -34,7 +35,7 @@ class Standby:
 
     def __init__(self, settings: Settings, page: Callable[[str], Page]) -> None:
         self._settings = settings
-        self._page = page
+        self.page = page
         self._loop = asyncio.get_running_loop()
         self._servers: list[asyncio.Server] = []
         self._pipes: set[Pipe] = set()
@@ -96,9 +97,6 @@ class Standby:
 
     # One connection
 
-    def own_page(self, path: str) -> Page:
-        return self._page(path)
-
     def pass_on(self, asked: Pipe, purpose: pb.Greeting.Purpose, peer: str) -> None:
         self._pipes.add(asked)
         task = self._loop.create_task(self._pass_on(asked, purpose, peer))
@@ -150,7 +148,7 @@ class _Asked(Pipe):
             super().data_received(line)
             self._pass_on()
         else:
-            self._answer(*self._standby.own_page(found.group(1).decode()))
+            self._answer(*self._standby.page(found.group(1).decode()))
 
     def connection_lost(self, error: Exception | None) -> None:
         self._standby.ended(self)
@@ -173,16 +171,14 @@ class _Asked(Pipe):
 
 
 class Arrival(Pipe):
-    """At the leader: a connection that a member has passed on. It goes on to a port of this
-    machine; `seen` gets the port from which it does so, and `ended` gets it when that is over."""
+    """At the leader: a connection of `peer` that a member has passed on. It goes on to a port of
+    this machine, and `PASSED_ON` has the port from which it does so as long as that lasts."""
 
-    def __init__(
-        self, host: str, port: int, seen: Callable[[int], None], ended: Callable[[int], None]
-    ) -> None:
+    def __init__(self, host: str, port: int, peer: str) -> None:
         super().__init__()
-        self._place = (host, port)
-        self._seen = seen
-        self._ended = ended
+        self._host = host
+        self._port = port
+        self._peer = peer
         self._own_port = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -192,19 +188,19 @@ class Arrival(Pipe):
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._own_port:
-            self._ended(self._own_port)
+            PASSED_ON.pop((self._host, self._own_port), None)
         super().connection_lost(error)
 
     async def _reach(self) -> None:
         there = Pipe()
         try:
             transport, _ = await asyncio.get_running_loop().create_connection(
-                lambda: there, *self._place
+                lambda: there, self._host, self._port
             )
         except OSError:
             self.close()
             return
         name = transport.get_extra_info("sockname")
         self._own_port = int(name[1])
-        self._seen(self._own_port)
+        PASSED_ON[self._host, self._own_port] = self._peer
         self.join(there)

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
+from extproc.admin.auth.peer import PASSED_ON
 from extproc.app.processes.standby import Arrival, Page, Standby
 from extproc.demo.port import free_ports
 from extproc.fronts.greeting import Greeted
@@ -28,7 +29,6 @@ class Leader:
 
     def __init__(self) -> None:
         self.greetings: list[pb.Greeting] = []
-        self.seen: set[int] = set()
         self.callers: list[int] = []
         self.port = 0
         self.open = 0
@@ -42,7 +42,7 @@ class Leader:
 
         def accept(greeting: pb.Greeting) -> asyncio.Protocol:
             self.greetings.append(greeting)
-            return Arrival(host, port, self.seen.add, self.seen.discard)
+            return Arrival(host, port, greeting.peer)
 
         server = await loop.create_server(lambda: Greeted(accept, loop), "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
@@ -110,9 +110,10 @@ async def test_bytes_go_to_the_leader_and_back_at_the_pace_of_the_slower() -> No
         greeting = leader.greetings[-1]
         assert greeting.purpose == pb.Greeting.PURPOSE_ADMIN
         assert (greeting.leader_id, greeting.epoch, greeting.peer) == ("a/1", 3, "127.0.0.1")
-        assert leader.callers[-1] in leader.seen, "the caller is known before its first byte"
+        caller = ("127.0.0.1", leader.callers[-1])
+        assert PASSED_ON[caller] == "127.0.0.1", "the caller is known before its first byte"
         writer.close()
-        await eventually(lambda: not leader.seen)
+        await eventually(lambda: not PASSED_ON)
 
 
 async def test_pages_about_the_member_are_its_own() -> None:

@@ -26,13 +26,13 @@ from bench.process import cpu_seconds
 from bench.result import Row, at_least, at_most, none_of
 from extproc.app.processes.control import Message
 from extproc.app.processes.member import Member, Role
+from extproc.core.held_state import LEASED
 from extproc.demo.port import LOOPBACK, free_ports
 from extproc.fronts import frames
 from extproc.fronts.frames import Frame
 from extproc.fronts.link import Link
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy.codec.names import ARRIVED_AT, FILTER_ATTRIBUTES
-from extproc.stream.held_state import LEASED
 from extproc.stream.servicer import PROCESS
 from extproc.transport.patience import LONG, PATIENCE
 

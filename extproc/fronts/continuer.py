@@ -1,38 +1,27 @@
 """What continues calls that another core began."""
 
-from typing import Any, Protocol
+from typing import Protocol
 
+from extproc.core.held_state import HeldState
 from extproc.transport.call import Call, CallHandler
-
-State = tuple[Any, ...]
-"""What a front knows of a call; its content is the continuer's own."""
 
 
 class Continuer(Protocol):
-    """Continues the calls of `path`; the states are its own."""
+    """Continues the calls of `path`."""
 
     @property
     def path(self) -> str: ...
 
-    def state_of(self, handler: CallHandler) -> State | None:
+    def state_of(self, handler: CallHandler) -> HeldState | None:
         """What the front must know; None if it is what it was sent before."""
-
-    def is_leased(self, state: State | None) -> bool:
-        """Whether the call holds slots."""
-
-    def place_of(self, state: State | None) -> int | None:
-        """Its place in the queue, if it is queued."""
-
-    def is_final(self, state: State) -> bool:
-        """Whether no other state follows."""
 
     def begin(self, call: Call, exchange_id: str, began_at: float) -> CallHandler:
         """A call, whose messages follow."""
 
-    def resume(self, handler: CallHandler, message: bytes, state: State) -> None:
+    def resume(self, handler: CallHandler, message: bytes, state: HeldState) -> None:
         """It holds slots; `message` is its first."""
 
-    def place(self, handler: CallHandler, state: State) -> None:
+    def place(self, handler: CallHandler, state: HeldState) -> None:
         """It is queued; its messages follow."""
 
     def claim(self, handler: CallHandler, message: bytes) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
+from extproc.core.held_state import is_final, is_leased, ticket_of
 from extproc.fronts import frames
 from extproc.fronts.continuer import Continuer
 from extproc.fronts.frames import Frame
@@ -27,7 +28,7 @@ from extproc.fronts.link import Link
 from extproc.fronts.meanwhile import Said, in_order
 from extproc.fronts.permission import Permission
 from extproc.fronts.progress import Progress
-from extproc.transport.call import CallHandler, ServiceTable
+from extproc.transport.call import ServiceTable
 from extproc.transport.status import UNAVAILABLE
 
 PING_S: Final = 0.25
@@ -239,7 +240,7 @@ class CoreCalls:
             held.state[1]
             for hello in self.hellos
             for held in hello.calls
-            if held.state is not None and self.continuer.is_leased(held.state)
+            if held.state is not None and is_leased(held.state)
         }
         return leased, fleet
 
@@ -249,7 +250,7 @@ class CoreCalls:
         adopted: list[tuple[FrontCall, CoreCall]] = []
         for hello in self.hellos:
             for held in hello.calls:
-                if held.path == self.continuer.path and self.continuer.is_leased(held.state):
+                if held.path == self.continuer.path and is_leased(held.state):
                     adopted.append((held, self._continue(hello.link, held)))
                     hello.link.adopted.add(held.number)
         for held, call in adopted:
@@ -266,15 +267,11 @@ class CoreCalls:
         for hello in hellos:
             hello.link.adopted.clear()
         others: list[tuple[Hello, FrontCall]] = [
-            (hello, held)
-            for hello in hellos
-            for held in hello.calls
-            if not self.continuer.is_leased(held.state)
+            (hello, held) for hello in hellos for held in hello.calls if not is_leased(held.state)
         ]
-        place_of = self.continuer.place_of
-        queued = [one for one in others if place_of(one[1].state) is not None]
-        queued.sort(key=lambda one: place_of(one[1].state) or 0)
-        rest = [one for one in others if place_of(one[1].state) is None]
+        queued = [one for one in others if ticket_of(one[1].state) is not None]
+        queued.sort(key=lambda one: ticket_of(one[1].state) or 0)
+        rest = [one for one in others if ticket_of(one[1].state) is None]
         rest.sort(key=lambda one: one[1].began_at)
         continued = [(held, self._continue(hello.link, held)) for hello, held in queued]
         undecided = [(held, self._continue(hello.link, held)) for hello, held in rest]
@@ -304,22 +301,18 @@ class CoreCalls:
         continuer = self.continuer
         call.handler = handler = continuer.begin(call, held.exchange_id, held.began_at)
         known = [message for number, message in held.kept if number < held.heard]
-        if continuer.is_leased(held.state):
+        if is_leased(held.state):
             assert held.state is not None
             call.has_sent_state = True
             continuer.resume(handler, known.pop(0), held.state)
-        elif continuer.place_of(held.state) is not None:
+        elif ticket_of(held.state) is not None:
             assert held.state is not None
             continuer.place(handler, held.state)
         for message in known:
-            call.repeat(message, lambda: self._is_decided(handler))
+            call.repeat(message, lambda: is_final(continuer.state_of(handler)))
         call.heard = held.heard
         front.changed(call)
         return call
-
-    def _is_decided(self, handler: CallHandler) -> bool:
-        state = self.continuer.state_of(handler)
-        return state is not None and self.continuer.is_final(state)
 
     def _hear_undecided(self, held: FrontCall, call: CoreCall) -> None:
         if call.handler is not None and held.kept and not held.heard:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from extproc.core.held_state import HeldState, is_final, is_over, ticket_of
 from extproc.fronts import frames
 from extproc.fronts.frames import Frame
 from extproc.fronts.held_call import HeldCall
@@ -39,17 +40,13 @@ log = logging.getLogger("coxswain.front")
 class FrontOptions:
     """`restored` is the path of the calls that another core can continue; others are ended when
     their core is lost, and their clients open them again. `extension` is the message that asks
-    Envoy to wait, `is_patient` says from a call's metadata that it need not be asked. `finals` and
-    `over` are names of states: those after which bodies need not be kept, and the one after which
-    nothing follows. `new_id` makes ids of exchanges. In a cluster, `patience_s` is how long calls
-    wait for a core before their clients are sent elsewhere; None waits for ever."""
+    Envoy to wait, `is_patient` says from a call's metadata that it need not be asked. `new_id`
+    makes ids of exchanges. In a cluster, `patience_s` is how long calls wait for a core before
+    their clients are sent elsewhere; None waits for ever."""
 
     restored: str
     extension: bytes
     is_patient: Callable[[Call], bool]
-    finals: frozenset[str]
-    queued: str
-    over: str
     new_id: Callable[[], str]
     patience_s: float | None = None
 
@@ -188,7 +185,8 @@ class FrontCalls:
         it: its slot is free, and it counts."""
         self.progress.step()
         self._drop(held)
-        if held.path == self._options.restored and self._has_server(held):
+        has_server = is_final(held.state) and not is_over(held.state)
+        if held.path == self._options.restored and has_server:
             self._ended[held.number] = held
             if len(self._ended) > MAX_ENDED:
                 self._ended.popitem(last=False)
@@ -252,28 +250,21 @@ class FrontCalls:
         number: int,
         heard: int,
         is_paused: bool,
-        state: tuple[Any, ...] | None,
+        state: HeldState | None,
         replies: list[bytes],
     ) -> None:
         held = self._calls.get(number)
         if held is None:
             return  # its client left, and the core hears of that
-        is_queued = state is not None and state[0] == self._options.queued
-        if is_queued and (held.is_extended or held.is_patient):
+        if ticket_of(state) is not None and (held.is_extended or held.is_patient):
             replies = []  # a queued request has nothing else to say
-        held.update(heard, is_paused=is_paused, state=state, finals=self._options.finals)
+        held.update(heard, is_paused=is_paused, state=state)
         if heard >= held.received:
             self._due.pop(number, None)
         for reply in replies:
             held.call.send(reply)
 
     # Itself
-
-    def _has_server(self, held: HeldCall) -> bool:
-        """Whether it was sent to one."""
-        state = held.state
-        options = self._options
-        return state is not None and state[0] in options.finals and state[0] != options.over
 
     def _say_read(self, read: ReadResponse) -> None:
         if self._link is not None:
@@ -288,11 +279,10 @@ class FrontCalls:
         """End the calls that no other core continues."""
         self._release_throttled()
         for held in list(self._calls.values()):
-            is_over = held.state is not None and held.state[0] == self._options.over
-            if held.path == self._options.restored and not is_over:
+            if held.path == self._options.restored and not is_over(held.state):
                 continue
             self._drop(held)
-            if is_over:
+            if is_over(held.state):
                 held.call.finish(OK)
             else:
                 held.call.finish(UNAVAILABLE, "the picker's core is replaced")
@@ -315,8 +305,7 @@ class FrontCalls:
         if self.on_given_up is not None:
             self.on_given_up()
         for held in list(self._calls.values()):
-            is_decided = held.state is not None and held.state[0] in self._options.finals
-            if held.path != self._options.restored or not is_decided:
+            if held.path != self._options.restored or not is_final(held.state):
                 self._drop(held)
                 held.call.finish(UNAVAILABLE, NO_CORE)
 

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from extproc.core.held_state import HeldState, is_final
 from extproc.fronts import frames
-from extproc.fronts.continuer import Continuer, State
+from extproc.fronts.continuer import Continuer
 from extproc.fronts.frames import Frame
 from extproc.fronts.link import Link
 from extproc.transport.call import CallHandler, Metadata
@@ -28,7 +29,7 @@ class FrontCall:
     metadata: tuple[tuple[str, str | bytes], ...]
     exchange_id: str
     began_at: float
-    state: State | None
+    state: HeldState | None
     heard: int
     received: int
     is_closed: bool
@@ -83,7 +84,7 @@ class FrontLink:
         continuer = self._continuer
         if call.path == continuer.path and not call.has_sent_state and call.handler is not None:
             state = continuer.state_of(call.handler)
-            call.has_sent_state = state is not None and continuer.is_final(state)
+            call.has_sent_state = is_final(state)
         replies, call.replies = call.replies, []
         self.link.say((frames.REPLIES, call.number, call.heard, call.is_paused, state, replies))
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from extproc.core.held_state import HeldState, is_final
+
 if TYPE_CHECKING:
     from extproc.fronts.front_calls import FrontCalls
     from extproc.transport.call import Call
 
-HeldState = tuple[Any, ...]
 BODY_TAGS: Final = (b"\x22", b"\x2a")
 """The first byte of an ext_proc message with a part of a body (fields 4 and 5)."""
 
@@ -76,16 +77,14 @@ class HeldCall:
 
     # What the core says
 
-    def update(
-        self, heard: int, *, is_paused: bool, state: HeldState | None, finals: frozenset[str]
-    ) -> None:
+    def update(self, heard: int, *, is_paused: bool, state: HeldState | None) -> None:
         """The core has taken `heard` messages, and knows `state` of the exchange."""
         if state is not None:
             self.state = state
         if heard > self.heard:
             self.is_extended = self.is_extended and heard < self.received
             self.heard = heard
-        if self.state is not None and self.state[0] in finals and len(self.kept) > 1:
+        if is_final(self.state) and len(self.kept) > 1:
             self.kept = [
                 entry
                 for entry in self.kept

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
+from extproc.core.held_state import LEASED, PASSING, QUEUED
 from extproc.fronts import frames
 from extproc.fronts.frames import Codec, Frame
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
@@ -20,9 +21,6 @@ VERSION: Final = 1
 MAX_BATCH_BYTES: Final = 256 << 20
 MAX_COUNT: Final = 1 << 53
 """What a server reports is not more than this."""
-QUEUED: Final = "queued"
-LEASED: Final = "leased"
-PASSING: Final = "passing"
 
 
 def network_codec(clock: Callable[[], float] = time.monotonic) -> Codec:

@@ -5,17 +5,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from extproc.core.held_state import HeldState
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.takeover import Place
-from extproc.stream.held_state import (
-    FINAL,
-    LEASED,
-    QUEUED,
-    HeldState,
-    held_state,
-    lease_of,
-    place_of,
-)
+from extproc.stream.held_state import held_state, lease_of, place_of
 from extproc.stream.returning_requests import ReturningRequests
 from extproc.stream.running_stream import RunningStream
 from extproc.stream.servicer import PROCESS, ExternalProcessor
@@ -44,15 +37,6 @@ class ExchangeContinuer:
 
     def state_of(self, handler: CallHandler) -> HeldState | None:
         return held_state(_stream(handler).exchange)
-
-    def is_leased(self, state: HeldState | None) -> bool:
-        return state is not None and state[0] == LEASED
-
-    def place_of(self, state: HeldState | None) -> int | None:
-        return state[1] if state is not None and state[0] == QUEUED else None
-
-    def is_final(self, state: HeldState) -> bool:
-        return state[0] in FINAL
 
     def begin(self, call: Call, exchange_id: str, began_at: float) -> CallHandler:
         return self._processor.begin(call, began_at, exchange_id)

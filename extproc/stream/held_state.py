@@ -1,29 +1,12 @@
-"""What a front knows of an exchange, so that another core can continue it.
+"""Between an exchange and what a front knows of it: `extproc/core/held_state.py`."""
 
-    None       undecided: its messages are enough to decide again
-    queued     its place in the queue
-    leased     the lease, once the destination has left this process
-    passing    no slot is held; its messages are enough
-    over       answered by the picker: nothing is left to continue
-
-A later state replaces an earlier one. It travels in the same batch as the replies that it
-describes, so a front never knows less than Envoy does. Values are plain tuples.
-"""
-
-from typing import Any, Final
+from typing import Any
 
 from extproc.core.address import Address
+from extproc.core.held_state import LEASED, OVER, PASSING, QUEUED, HeldState
 from extproc.core.scheduler.takeover import HeldLease, Place
 from extproc.stream.exchange import Exchange
 from extproc.stream.stage import REPLIED, Stage
-
-QUEUED: Final = "queued"
-LEASED: Final = "leased"
-PASSING: Final = "passing"
-OVER: Final = "over"
-FINAL: Final = frozenset({LEASED, PASSING, OVER})
-
-HeldState = tuple[Any, ...]
 
 
 def held_state(exchange: Exchange) -> HeldState | None:

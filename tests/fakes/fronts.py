@@ -17,7 +17,6 @@ from extproc.stream.envoy import codec
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.exchange_continuer import ExchangeContinuer
 from extproc.stream.exchange_id import new_id
-from extproc.stream.held_state import FINAL, OVER, QUEUED
 from extproc.stream.servicer import PROCESS
 from extproc.transport import ServiceTable
 from extproc.transport.patience import LONG, PATIENCE, is_patient
@@ -114,9 +113,6 @@ class FakeFront:
                 restored=PROCESS,
                 extension=codec.extend_timeout(65).SerializeToString(),
                 is_patient=lambda call: is_patient(call.metadata),
-                finals=FINAL,
-                queued=QUEUED,
-                over=OVER,
                 new_id=new_id,
                 patience_s=patience_s,
             ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 
+from extproc.core.held_state import is_leased
 from extproc.fronts import frames
 from extproc.fronts.frames import Frame
 from extproc.fronts.front_link import FrontLink
@@ -70,7 +71,7 @@ async def test_a_state_that_no_other_follows_is_sent_once() -> None:
     link.say((frames.MESSAGE, 1, message))
     await eventually(lambda: any(frame[5] for frame in recorder.of(frames.REPLIES)))
     states = [frame[4] for frame in recorder.of(frames.REPLIES)]
-    assert states[-1] is not None and core.continuer.is_leased(states[-1])
+    assert is_leased(states[-1])
     front.changed(front.calls[1])
     await eventually(lambda: len(recorder.of(frames.REPLIES)) > len(states))
     assert recorder.of(frames.REPLIES)[-1][4] is None, "the front knows it"

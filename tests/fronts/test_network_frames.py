@@ -7,10 +7,10 @@ from random import Random
 import pytest
 from google.protobuf.message import DecodeError
 
+from extproc.core.held_state import LEASED, OVER, PASSING, QUEUED
 from extproc.fronts import frames
 from extproc.fronts.frames import Frame
 from extproc.fronts.network_frames import MAX_BATCH_BYTES, network_codec
-from extproc.stream.held_state import LEASED, OVER, PASSING, QUEUED
 
 METADATA = (("x-a", "text"), ("x-b-bin", b"\x00\xff"))
 LEASE = (LEASED, "10.0.0.1:8080", 2, 1, "tiny", 7.5, 0.25, ("10.0.0.2:8080",))

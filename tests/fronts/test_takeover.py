@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from extproc.core.exchange_record import Outcome
+from extproc.core.held_state import ticket_of
 from extproc.core.rejection import Reason
 from extproc.core.slots.lease import LeaseState
 from extproc.pb import external_processor_pb2 as pb
@@ -44,7 +45,7 @@ async def two_fronts(core: FakeCore) -> tuple[FakeFront, FakeFront]:
 
 
 def is_queued(core: FakeCore, call: CoreCall) -> bool:
-    return call.handler is not None and core.continuer.place_of(state_at(core, call)) is not None
+    return call.handler is not None and ticket_of(state_at(core, call)) is not None
 
 
 def state_at(core: FakeCore, call: CoreCall) -> tuple[Any, ...] | None:

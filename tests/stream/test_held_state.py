@@ -5,8 +5,9 @@ from __future__ import annotations
 import marshal
 
 from extproc.core.address import Address
+from extproc.core.held_state import LEASED, QUEUED
 from extproc.core.scheduler.takeover import HeldLease, Place
-from extproc.stream.held_state import LEASED, QUEUED, _plain, lease_of, place_of
+from extproc.stream.held_state import _plain, lease_of, place_of
 
 
 def test_states_survive_the_way_to_a_front_and_back() -> None:

@@ -25,7 +25,6 @@ from extproc.settings import SettingsError
 from extproc.stream.envoy import codec
 from extproc.stream.envoy.access_log import STREAM_ACCESS_LOGS
 from extproc.stream.exchange_id import new_id
-from extproc.stream.held_state import FINAL, OVER, QUEUED
 from extproc.stream.servicer import PROCESS
 from extproc.transport.health import Health
 from extproc.transport.patience import is_patient
@@ -70,9 +69,6 @@ class Front:
                 restored=PROCESS,
                 extension=codec.extend_timeout(wait_s).SerializeToString(),
                 is_patient=lambda call: is_patient(call.metadata),
-                finals=FINAL,
-                queued=QUEUED,
-                over=OVER,
                 new_id=new_id,
                 patience_s=settings.cluster.patience_s if settings.cluster.name else None,
             ),

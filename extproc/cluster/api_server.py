@@ -6,6 +6,7 @@ each request, as it is renewed in place.
 
 import os
 import ssl
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,12 +16,6 @@ from extproc.cluster.engine import EngineError
 from extproc.security.secret_file import SecretFileError, is_header_value, read_secret
 
 MAX_REASON: Final = 200
-OK: Final = 200
-CREATED: Final = 201
-UNAUTHORIZED: Final = 401
-FORBIDDEN: Final = 403
-NOT_FOUND: Final = 404
-CONFLICT: Final = 409
 
 Object = dict[str, Any]
 
@@ -45,7 +40,7 @@ class ApiServer:
     async def read(self, path: str) -> Object | None:
         """The object, or None if there is none. Raises `EngineError`."""
         answer = await self._ask("GET", path)
-        return None if answer.status_code == NOT_FOUND else _object(answer)
+        return None if answer.status_code == HTTPStatus.NOT_FOUND else _object(answer)
 
     async def create(self, collection: str, body: Object) -> Object:
         """Create an object; returns it as it is now. Raises `ConflictError` and `EngineError`."""
@@ -55,7 +50,7 @@ class ApiServer:
         """Replace an object by `body`, which has the `resourceVersion` that was read; returns it as
         it is now. Raises `ConflictError` and `EngineError`."""
         answer = await self._ask("PUT", path, body)
-        if answer.status_code == NOT_FOUND:
+        if answer.status_code == HTTPStatus.NOT_FOUND:
             raise ConflictError
         return _object(answer)
 
@@ -102,14 +97,14 @@ def default_url() -> str:
 
 def _object(answer: httpx.Response) -> Object:
     status = answer.status_code
-    if status == CONFLICT:
+    if status == HTTPStatus.CONFLICT:
         raise ConflictError
-    if status in (UNAUTHORIZED, FORBIDDEN):
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         raise EngineError(
             f"the API server rejects the service account ({status}): it needs the role of "
             "deploy/kubernetes/cluster-role.yaml"
         )
-    if status not in (OK, CREATED):
+    if status not in (HTTPStatus.OK, HTTPStatus.CREATED):
         raise EngineError(f"the API server answered {status}: {_message(answer)}")
     try:
         found = answer.json()

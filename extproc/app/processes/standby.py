@@ -5,16 +5,17 @@ checked there. Of the pages, this member answers those about itself: `/healthz`,
 `/metrics`.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from extproc.admin.auth.peer import PASSED_ON
 from extproc.app.processes.leader_connection import connect_with_leader
-from extproc.app.processes.pipe import Pipe
 from extproc.fronts.greeting import GreetingError
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
 from extproc.settings import Settings, SettingsError
@@ -23,6 +24,8 @@ from extproc.settings.values import split_host_port
 RETRY_S: Final = 0.25
 OWN_PAGE: Final = re.compile(rb"(?:GET|HEAD) (/healthz|/readyz|/metrics)(?:\?[^ ]*)? HTTP/1")
 MAX_LINE_BYTES: Final = 8192
+MAX_WAITING_BYTES: Final = 64 * 1024
+"""What one side may say before the other is there."""
 
 Page = tuple[int, str, bytes]
 """A status, a content type and a body."""
@@ -117,6 +120,66 @@ class Standby:
             asked.close()
             return
         asked.join(leader)
+
+
+class Pipe(asyncio.Protocol):
+    """One of two connections whose bytes are passed on, in both directions and at the pace of the
+    slower. When either ends, so does the other."""
+
+    def __init__(self) -> None:
+        self.other: Pipe | None = None
+        self.transport: asyncio.Transport | None = None
+        self.waiting = bytearray()
+        self.is_over = False
+
+    def join(self, other: Pipe) -> None:
+        """Pass bytes on between both from now on, with those that came before."""
+        for one, two in ((self, other), (other, self)):
+            one.other = two
+            if two.transport is not None and one.waiting:
+                two.transport.write(bytes(one.waiting))
+            one.waiting.clear()
+            if one.transport is not None:
+                one.transport.resume_reading()
+        if self.is_over or other.is_over:
+            self.close()
+
+    def close(self) -> None:
+        """End both connections."""
+        for pipe in (self, self.other):
+            if pipe is not None and pipe.transport is not None:
+                pipe.transport.close()
+
+    # What the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is not None:
+            if self.other.transport is not None:
+                self.other.transport.write(data)
+            return
+        self.waiting += data
+        if len(self.waiting) > MAX_WAITING_BYTES and self.transport is not None:
+            self.transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self.transport = None
+        self.is_over = True
+        if self.other is not None:
+            self.close()
+
+    def pause_writing(self) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.resume_reading()
 
 
 class _Asked(Pipe):

@@ -216,7 +216,8 @@ class Supervisor:
             case "reloaded":
                 for spare in self._table.spares():
                     self._replace(spare)
-        self._publish_soon(message["is"])
+        if message["is"] != "alive":
+            self._publish()
 
     def _led(self) -> None:
         """A core leads, or a front is ready: report to systemd the first time that all are."""
@@ -378,20 +379,14 @@ class Supervisor:
 
     # What operators see
 
-    def _publish_soon(self, cause: str) -> None:
-        if cause != "alive":
-            self._publish()
-
     def _publish(self) -> None:
-        core = self._table.core
-        if core is None and self._cluster is not None:
+        core, cluster = self._table.core, self._cluster
+        if core is None and cluster is not None:
             core = self._table.started_spare()
+            if core is not None and cluster.leader() is not None and not self._is_stopping:
+                core.order("stand_by", term=cluster.term())
         if core is None:
             return
-        if core is not self._table.core and self._cluster is not None and not self._is_stopping:
-            term = self._cluster.term()
-            if self._cluster.leader() is not None:
-                core.order("stand_by", term=term)
         self._published_at = time.monotonic()
         self._report_to(core)
 

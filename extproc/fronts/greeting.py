@@ -33,7 +33,6 @@ class Greeted(asyncio.Protocol):
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._accept = accept
-        self._loop = loop
         self._words = MessageReader(MAX_BYTES)
         self._transport: asyncio.Transport | None = None
         self._timer = loop.call_later(GREETING_S, self._give_up)

@@ -1,19 +1,19 @@
 """A front: holds Envoy's calls for the core that leads."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import signal
 import socket
 import time
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 from extproc.app import collector
 from extproc.app.ports import http2_server
 from extproc.app.processes.child import Child, Identity
+from extproc.app.processes.control import Message
 from extproc.app.processes.leader_connection import connect_with_leader
 from extproc.core.request import HOLD_MARGIN_S
 from extproc.fronts.front_calls import FrontCalls, FrontOptions
@@ -21,26 +21,20 @@ from extproc.fronts.greeting import GreetingError
 from extproc.fronts.link import Link
 from extproc.fronts.network_frames import network_codec
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
-from extproc.settings import SettingsError
+from extproc.settings import Settings, SettingsError
 from extproc.stream.envoy import codec
 from extproc.stream.envoy.access_log import STREAM_ACCESS_LOGS
 from extproc.stream.exchange_id import new_id
 from extproc.stream.servicer import PROCESS
+from extproc.transport import ServiceTable
 from extproc.transport.health import Health
 from extproc.transport.patience import is_patient
 from extproc.usage.response_stream import with_responses
 from extproc.xds.clusters import STREAM_CLUSTERS
 from extproc.xds.service import STREAM_ENDPOINTS
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
-
-    from extproc.app.processes.control import Message
-    from extproc.settings import Settings
-    from extproc.transport import ServiceTable
-
-    Begin = Callable[[Link], None]
-
+Begin: TypeAlias = Callable[[Link], None]
+"""Called with a link as soon as the core is reached."""
 STOP_GRACE_S: Final = 0.5
 POLL_S: Final = 0.05
 HELD: Final = (PROCESS, STREAM_ENDPOINTS, STREAM_CLUSTERS, STREAM_ACCESS_LOGS)
@@ -94,11 +88,7 @@ class Front:
         """The leader that was followed last, and its epoch."""
         self._leaving = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._child = Child(
-            identity,
-            self._hear,
-            self._figures,
-        )
+        self._child = Child(identity, self._hear, self._figures)
         self._calls.progress.on_progress = self._child.progress
 
     def _own_name(self, name: str) -> str:

@@ -91,6 +91,35 @@ async def test_without_systemd_nothing_happens(tmp_path: Path) -> None:
         manager.close()
 
 
+async def test_the_first_signal_asks_to_stop_and_a_second_one_ends_it() -> None:
+    """The second one may be the other signal. A cancellation without a signal is none of ours."""
+    manager, loop = ServiceManager({}), asyncio.get_running_loop()
+    stopped = asyncio.Event()
+
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    for is_signalled in (True, False):
+        task = asyncio.create_task(wait())
+        try:
+            with manager.stopping_on_signals(stopped.set, task):
+                if is_signalled:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    await stopped.wait()
+                    os.kill(os.getpid(), signal.SIGINT)
+                else:
+                    task.cancel()
+                await task
+        except asyncio.CancelledError:
+            assert not is_signalled
+        else:
+            assert is_signalled
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+        assert task.cancelled()
+
+
 @pytest.mark.parametrize(
     "command",
     [

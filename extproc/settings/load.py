@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from extproc.settings.environment import read_environment, variable_of
 from extproc.settings.keys import advise, every_key
@@ -47,7 +45,9 @@ def load_settings(
             problems += error.problems
     origins = _Origins(from_flags, from_environment, document)
     try:
-        settings = _validate(nested(from_flags), nested(from_environment), document.values)
+        settings = Settings.model_validate(
+            _merged(nested(from_flags), nested(from_environment), document.values)
+        )
     except ValidationError as error:
         problems += origins.problems_of(error)
         raise SettingsError(problems) from None
@@ -56,36 +56,15 @@ def load_settings(
     return settings
 
 
-def _validate(*layers: dict[str, Any]) -> Settings:
-    """Settings from `layers`; earlier layers override later ones. Raises ValidationError."""
-
-    class Layered(Settings):
-        @classmethod
-        def settings_customise_sources(
-            cls, settings_cls: type[BaseSettings], *_: Any, **__: Any
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return tuple(_Layer(settings_cls, values) for values in layers)
-
-    return Settings.model_construct(**dict(Layered()))
-
-
-class _Layer(PydanticBaseSettingsSource):
-    """One source of settings, already read."""
-
-    def __init__(self, settings_cls: type[BaseSettings], values: dict[str, Any]) -> None:
-        super().__init__(settings_cls)
-        self._values = values
-
-    def get_field_value(
-        self,
-        field: FieldInfo,  # noqa: ARG002  # the base class's signature
-        field_name: str,
-    ) -> tuple[Any, str, bool]:
-        """Required by the base class and unused."""
-        return self._values.get(field_name), field_name, False
-
-    def __call__(self) -> dict[str, Any]:
-        return self._values
+def _merged(*layers: dict[str, Any]) -> dict[str, Any]:
+    """The keys of all `layers`; earlier layers override later ones, section by section."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            known = merged.setdefault(key, value)
+            if known is not value and isinstance(known, dict) and isinstance(value, dict):
+                merged[key] = _merged(known, value)
+    return merged
 
 
 def nested(flat: Mapping[tuple[str, ...], object]) -> dict[str, Any]:

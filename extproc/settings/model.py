@@ -3,11 +3,10 @@
 A `Settings` built in code reads no file and no environment; `load_settings` does.
 """
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
-from pydantic import field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from extproc.core.request import HOLD_MARGIN_S
 from extproc.settings.cluster_section import ClusterSettings
@@ -28,6 +27,7 @@ from extproc.settings.routing_section import (
 )
 from extproc.settings.scale_section import ScaleSettings
 from extproc.settings.scraper_section import LedgerSettings, ScraperSettings
+from extproc.settings.section import Section
 from extproc.settings.security_section import (
     AdminSettings,
     AdminTlsSettings,
@@ -39,16 +39,10 @@ from extproc.settings.usage_section import UsageSettings
 from extproc.settings.values import EMPTY_SECTION, LIST, MAP, FrontCount, Seconds
 
 
-class Settings(BaseSettings):
+class Settings(Section):
     """All settings of Coxswain."""
 
-    model_config = SettingsConfigDict(
-        frozen=True,
-        extra="forbid",
-        case_sensitive=True,
-        hide_input_in_errors=True,
-        title="Coxswain settings",
-    )
+    model_config = ConfigDict(title="Coxswain settings")
 
     endpoints: Annotated[tuple[EndpointSettings, ...], LIST] = ()
     """The llama-servers: a list of host:port, or of sections with the keys below. In the
@@ -79,11 +73,11 @@ class Settings(BaseSettings):
     admin_tls: Annotated[AdminTlsSettings, EMPTY_SECTION] = AdminTlsSettings()
     clients: Annotated[ClientsSettings, EMPTY_SECTION] = ClientsSettings()
     usage: Annotated[UsageSettings, EMPTY_SECTION] = UsageSettings()
-    models: Annotated[dict[str, Targets], MAP] = {}
+    models: Annotated[dict[str, Targets], MAP] = Field(default={})
     """Other names for models: `chat: tiny`, or a split by weight: `chat: {tiny: 90, small: 10}`.
     The name decides which endpoints are eligible; if the whole body is available, Coxswain writes
     the selected model into it. In the environment: JSON."""
-    objectives: Annotated[dict[str, ObjectiveSettings], MAP] = {}
+    objectives: Annotated[dict[str, ObjectiveSettings], MAP] = Field(default={})
     """The services that share the fleet, by name, each with the keys below. In the environment:
     JSON."""
     response_headers: bool = True
@@ -144,14 +138,3 @@ class Settings(BaseSettings):
                         {"name": name},
                     )
         return self
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003  # the base class's signature
-        init_settings: PydanticBaseSettingsSource,
-        *_: Any,
-        **__: Any,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what the code itself gives; `load_settings` adds the outside world."""
-        return (init_settings,)

@@ -13,6 +13,7 @@ from bench import stand_in
 from extproc.demo.envoy_binary import find_envoy
 from extproc.demo.port import LOOPBACK, free_ports, listening_problem
 from extproc.demo.process import Child, Children
+from extproc.envoy_config import names
 from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, HostPort
 
@@ -173,7 +174,7 @@ async def start_envoy_process(
     if not asks_picker:
         remove_picker_filter(tree)
     if processor_port is not None:
-        _split_picker(tree, options.picker_cluster, processor_port)
+        _split_picker(tree, names.PICKER_CLUSTER, processor_port)
     if edit is not None:
         edit(tree)
     config = folder / f"envoy-{port}.yaml"

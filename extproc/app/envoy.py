@@ -6,8 +6,15 @@ from pathlib import Path
 
 from extproc.core.request import HOLD_MARGIN_S
 from extproc.envoy_config.clusters import llama
-from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode, OptionsError
-from extproc.envoy_config.tls_files import SYSTEM_CA, PickerTls, TlsProfile
+from extproc.envoy_config.options import (
+    SYSTEM_CA,
+    EnvoyOptions,
+    HostPort,
+    Mode,
+    OptionsError,
+    PickerTls,
+    TlsProfile,
+)
 from extproc.security.path_rule import PathRule
 from extproc.security.trust import Trust
 from extproc.settings import (

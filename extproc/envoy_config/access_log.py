@@ -95,7 +95,7 @@ def access_log_stream(options: EnvoyOptions) -> list[AccessLog]:
     reported = AccessLogFilter(response_flag_filter=ResponseFlagFilter())
     if options.has_discovery:
         reported = AccessLogFilter(or_filter=OrFilter(filters=[reported, _has_bypassed()]))
-    return [_to_picker("coxswain-ends", _all_of(_is_over(), reported), options)]
+    return [_to_picker("coxswain-ends", _all_of(_is_over(), reported))]
 
 
 def _has_bypassed() -> AccessLogFilter:
@@ -124,7 +124,7 @@ def upload_watchdog_log(options: EnvoyOptions) -> list[AccessLog]:
         AccessLogFilter(status_code_filter=StatusCodeFilter(comparison=nothing)),
         _has_metadata(names.UPLOAD),
     )
-    return [_to_picker("coxswain-uploads", goes_on, options)]
+    return [_to_picker("coxswain-uploads", goes_on)]
 
 
 def report_interval(options: EnvoyOptions) -> HttpConnectionManagerHcmAccessLogOptions | None:
@@ -139,11 +139,11 @@ def report_interval(options: EnvoyOptions) -> HttpConnectionManagerHcmAccessLogO
     return HttpConnectionManagerHcmAccessLogOptions(access_log_flush_interval=interval)
 
 
-def _to_picker(log_name: str, filter_: AccessLogFilter, options: EnvoyOptions) -> AccessLog:
+def _to_picker(log_name: str, filter_: AccessLogFilter) -> AccessLog:
     common = CommonGrpcAccessLogConfig(
         log_name=log_name,
         transport_api_version=ApiVersion.V3,
-        grpc_service=grpc_service(options.picker_cluster),
+        grpc_service=grpc_service(names.PICKER_CLUSTER),
         buffer_size_bytes=0,
         buffer_flush_interval=seconds(1),
     )

@@ -80,7 +80,7 @@ def own_clusters(options: EnvoyOptions) -> list[Cluster]:
     found = [picker(options)]
     if options.status is not None:
         # Of the picker's HTTP pages clients reach the queue's alone.
-        pages = http1_cluster(options.status_cluster, options.status)
+        pages = http1_cluster(names.STATUS_CLUSTER, options.status)
         if options.other_status:
             _set_hosts(pages, (options.status, *options.other_status))
         found.append(pages)
@@ -92,7 +92,7 @@ def own_clusters(options: EnvoyOptions) -> list[Cluster]:
 def llama(options: EnvoyOptions) -> Cluster:
     """The llama-servers, by the way of learning them that `options.mode` names."""
     common = Cluster(
-        name=options.llama_cluster,
+        name=names.LLAMA_CLUSTER,
         connect_timeout=seconds(options.connect_timeout_s),
         circuit_breakers=_unbounded(),
         upstream_connection_options=UpstreamConnectionOptions(
@@ -110,7 +110,7 @@ def llama(options: EnvoyOptions) -> Cluster:
 def _eds(cluster: Cluster, options: EnvoyOptions) -> Cluster:
     cluster.type = ClusterDiscoveryType.EDS
     cluster.eds_cluster_config = ClusterEdsClusterConfig(
-        service_name=options.llama_cluster, eds_config=discovery(options)
+        service_name=names.LLAMA_CLUSTER, eds_config=discovery(options)
     )
     cluster.load_balancing_policy = override_host()
     # Without this, half of the servers down would send traffic to all of them again.
@@ -144,7 +144,7 @@ def discovery(options: EnvoyOptions) -> ConfigSource:
         api_config_source=ApiConfigSource(
             api_type=ApiConfigSourceApiType.GRPC,
             transport_api_version=ApiVersion.V3,
-            grpc_services=[grpc_service(options.picker_cluster, soon, abilities(options))],
+            grpc_services=[grpc_service(names.PICKER_CLUSTER, soon, abilities(options))],
             set_node_on_first_message_only=True,
         ),
     )
@@ -171,7 +171,7 @@ def _server_health(options: EnvoyOptions) -> HealthCheck:
 
 def picker(options: EnvoyOptions) -> Cluster:
     """The picker's gRPC port: ext_proc, discovery and access log stream. A dead one fails fast."""
-    cluster = _grpc_cluster(options.picker_cluster, options.picker, PICKER_KEEPALIVE)
+    cluster = _grpc_cluster(names.PICKER_CLUSTER, options.picker, PICKER_KEEPALIVE)
     if options.has_fronts:
         # A front that is lost takes its streams with it, and others serve at the same address: its
         # loss is no reason to leave them. Their message timeout is long: this is what ends the

@@ -115,7 +115,7 @@ def _processor(options: EnvoyOptions) -> ExternalProcessor:
     fails_open = options.has_discovery and not options.checks_clients
     return ExternalProcessor(
         grpc_service=_picker_service(options),
-        stat_prefix=options.stat_prefix,
+        stat_prefix=names.STAT_PREFIX,
         failure_mode_allow=fails_open,
         status_on_error=None if fails_open else HttpStatus(code=StatusCode.ServiceUnavailable),
         processing_mode=_processing_mode(options),
@@ -155,13 +155,13 @@ def _picker_service(options: EnvoyOptions) -> GrpcService:
     that no answer is needed while a request is queued, the message timeout is long, and the header
     says so."""
     if not options.has_fronts:
-        return grpc_service(options.picker_cluster)
+        return grpc_service(names.PICKER_CLUSTER)
     again = RetryPolicy(
         num_retries=REOPENINGS,
         retry_on="reset,connect-failure,refused-stream,unavailable,internal,cancelled",
         retry_back_off=BackoffStrategy(base_interval=seconds(0.025), max_interval=seconds(0.25)),
     )
-    return grpc_service(options.picker_cluster, metadata=[(PATIENCE, LONG)], reopening=again)
+    return grpc_service(names.PICKER_CLUSTER, metadata=[(PATIENCE, LONG)], reopening=again)
 
 
 def _forwarded_namespaces(options: EnvoyOptions) -> list[str]:

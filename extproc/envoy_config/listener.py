@@ -79,7 +79,7 @@ def connection_manager(options: EnvoyOptions) -> HttpConnectionManager:
     """How a client's connection is read. It rejects upgrades (WebSockets): none is listed."""
     return replace(
         steered_manager(options),
-        stat_prefix=options.stat_prefix,
+        stat_prefix=names.STAT_PREFIX,
         codec_type=HttpConnectionManagerCodecType.AUTO,
         # A client that sends its request slower than this is no client.
         request_headers_timeout=seconds(options.request_headers_timeout_s),

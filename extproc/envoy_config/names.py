@@ -20,6 +20,12 @@ UPLOAD: Final = "x-coxswain-upload"
 LB_NAMESPACE: Final = "envoy.lb"
 SUBSET_NAMESPACE: Final = "envoy.lb.subset_hint"
 
+STAT_PREFIX: Final = "coxswain"
+LLAMA_CLUSTER: Final = "llama"
+PICKER_CLUSTER: Final = "coxswain"
+STATUS_CLUSTER: Final = "coxswain-status"
+"""The picker's HTTP pages."""
+
 COXSWAIN_NAMESPACE: Final = "coxswain"
 SERVER_AUTHORIZATION: Final = "authorization"
 """Endpoint metadata, from discovery: what to send as `authorization` to that server."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
-from extproc.envoy_config.tls_files import PickerTls, TlsProfile
 from extproc.security.path_rule import PathRule
 
 MIB = 1024 * 1024
 MAX_PORT = 65_535
-LLAMA_CLUSTER = "llama"
+SYSTEM_CA = "/etc/ssl/certs/ca-certificates.crt"
 
 
 class OptionsError(ValueError):
@@ -48,6 +47,31 @@ class HostPort:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TlsProfile:
+    """How to speak TLS to the servers that discovery gives this profile's `name`.
+
+    `server_name` must be in their certificate; without one it is the host name that discovery
+    provides, so that one profile serves all that share their CAs. `ca_file` lies
+    where Envoy runs; `ca_pem` is used instead of it if given.
+    """
+
+    name: str
+    server_name: str | None = None
+    ca_file: str = SYSTEM_CA
+    ca_pem: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PickerTls:
+    """How to speak TLS to the picker; with `cert_file` and `key_file`, showing a certificate."""
+
+    server_name: str
+    ca_file: str = SYSTEM_CA
+    cert_file: str | None = None
+    key_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EnvoyOptions:
     """All choices; the defaults are the files in `envoy/`. Times are seconds.
 
@@ -60,7 +84,6 @@ class EnvoyOptions:
 
     mode: Mode = Mode.DISCOVERY
     serves_cluster: bool = True  # the picker also serves the TLS settings of the servers (CDS)
-    stat_prefix: str = "coxswain"
 
     # Where things listen.
     listener: HostPort = HostPort("0.0.0.0", 10000)  # the clients' door
@@ -70,8 +93,6 @@ class EnvoyOptions:
     other_pickers: tuple[HostPort, ...] = ()  # the other members of a cluster
     status: HostPort | None = HostPort("127.0.0.1", 9090)  # for /queue/{id}; None closes it
     other_status: tuple[HostPort, ...] = ()  # the same pages at the other members
-    llama_cluster: str = LLAMA_CLUSTER
-    picker_cluster: str = "coxswain"
 
     # The conversation with the picker.
     message_timeout_s: float = 1.0  # a picker silent for this long is passed over
@@ -140,31 +161,6 @@ class EnvoyOptions:
         get no key of ours. A served cluster may come to need it at any time."""
         return self.injects_keys or self.has_served_cluster
 
-    @property
-    def status_cluster(self) -> str:
-        """The name of the picker's HTTP pages as a cluster."""
-        return f"{self.picker_cluster}-status"
-
     def __post_init__(self) -> None:
-        if self.llama_cluster == self.picker_cluster:
-            raise OptionsError(f"both clusters are named {self.llama_cluster!r}; rename one")
-        if not 0 < self.message_timeout_s <= self.max_message_timeout_s:
-            raise OptionsError(
-                "message_timeout_s must be greater than 0 and at most max_message_timeout_s"
-            )
-        if self.has_served_cluster and self.llama_cluster != LLAMA_CLUSTER:
-            raise OptionsError(
-                f"the cluster that the picker serves must be named {LLAMA_CLUSTER!r}"
-            )
-        if self.host_rewrite and self.mode is Mode.ORIGINAL_DST:
-            raise OptionsError("host_rewrite needs discovery: without it, endpoints have no names")
         if (self.tls_profiles or self.injects_keys) and self.mode is Mode.ORIGINAL_DST:
             raise OptionsError("servers with TLS and injected keys need discovery")
-        for name in ("connect_timeout_s", "health_interval_s", "discovery_timeout_s"):
-            if getattr(self, name) <= 0:
-                raise OptionsError(f"{name} must be greater than 0")
-        for name in ("per_try_idle_timeout_s", "retries", "body_buffer_bytes", "max_heap_bytes"):
-            if getattr(self, name) < 0:
-                raise OptionsError(f"{name} must not be negative")
-        if not 0 <= self.trace_percent <= 100:
-            raise OptionsError("trace_percent must be 0 to 100")

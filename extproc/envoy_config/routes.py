@@ -73,7 +73,7 @@ def _queue_route(options: EnvoyOptions) -> Route:
         match=RouteMatch(prefix="/queue/", headers=[is_get]),
         # A stream sends events until the request is served.
         route=RouteAction(
-            cluster=options.status_cluster,
+            cluster=names.STATUS_CLUSTER,
             timeout=NEVER,
             idle_timeout=NEVER,
             retry_policy=_next_member(options) if options.other_status else None,
@@ -162,7 +162,7 @@ def _server_route(options: EnvoyOptions) -> Route:
         name="llama",
         match=RouteMatch(prefix="/"),
         route=RouteAction(
-            cluster=options.llama_cluster,
+            cluster=names.LLAMA_CLUSTER,
             timeout=NEVER,  # an answer may take hours
             idle_timeout=NEVER,  # and so may the time in the queue
             auto_host_rewrite=True if options.host_rewrite else None,

@@ -17,8 +17,7 @@ from envoy_data_plane.google.protobuf import Struct
 from extproc.core.address import is_ip
 from extproc.envoy_config import names
 from extproc.envoy_config.messages import typed
-from extproc.envoy_config.options import EnvoyOptions, OptionsError
-from extproc.envoy_config.tls_files import PickerTls, TlsProfile
+from extproc.envoy_config.options import EnvoyOptions, OptionsError, PickerTls, TlsProfile
 
 NAMES_IN_A_HEADER = 100
 

@@ -37,8 +37,8 @@ def usage_filters(options: EnvoyOptions) -> list[HttpFilter]:
         return []
     skip = ProcessingModeHeaderSendMode.SKIP
     processor = ExternalProcessor(
-        grpc_service=grpc_service(options.picker_cluster, metadata=[(names.USAGE, EXCHANGE)]),
-        stat_prefix=f"{options.stat_prefix}_usage",
+        grpc_service=grpc_service(names.PICKER_CLUSTER, metadata=[(names.USAGE, EXCHANGE)]),
+        stat_prefix=f"{names.STAT_PREFIX}_usage",
         observability_mode=True,
         deferred_close_timeout=CLOSE_AFTER,
         failure_mode_allow=True,

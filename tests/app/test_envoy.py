@@ -8,8 +8,14 @@ import pytest
 
 from extproc.app.envoy import envoy_options
 from extproc.core.request import HOLD_MARGIN_S
-from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode, OptionsError
-from extproc.envoy_config.tls_files import SYSTEM_CA, PickerTls
+from extproc.envoy_config.options import (
+    SYSTEM_CA,
+    EnvoyOptions,
+    HostPort,
+    Mode,
+    OptionsError,
+    PickerTls,
+)
 from extproc.settings import load_settings
 
 

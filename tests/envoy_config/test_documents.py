@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +121,7 @@ def test_a_named_picker_is_resolved_and_an_ip_is_not() -> None:
 
 
 def test_the_snippet_has_the_same_filter_routes_and_clusters_as_the_whole() -> None:
-    options = EnvoyOptions(stat_prefix="mine", serves_cluster=False)
+    options = EnvoyOptions(serves_cluster=False)
     parts, whole = yaml.safe_load(snippet(options)), _manager(bootstrap(options))
     assert list(parts) == ["http_connection_manager", "http_filters", "routes", "clusters"]
     assert parts["http_filters"] == whole["http_filters"][:1]
@@ -189,11 +188,3 @@ def test_a_lost_picker_is_known_at_once(mode: Mode) -> None:
     assert outliers["max_ejection_percent"] == 100
     assert outliers["enforcing_consecutive_5xx"] == 0
     assert picker["common_lb_config"]["update_merge_window"] == "0s"
-
-
-def test_the_names_of_the_clusters_are_used_throughout() -> None:
-    served = EnvoyOptions(picker_cluster="steering")
-    assert set(_clusters(bootstrap(served))) == {"steering", "steering-status"}
-    options = replace(served, serves_cluster=False, llama_cluster="servers")
-    assert set(_clusters(bootstrap(options))) == {"servers", "steering", "steering-status"}
-    assert "cluster_name: coxswain" not in bootstrap(options)

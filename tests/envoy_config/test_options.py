@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode, OptionsError
+from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode, OptionsError, TlsProfile
 
 
 def test_a_place_is_read_with_its_brackets_taken_off() -> None:
@@ -21,17 +21,8 @@ def test_what_is_no_place_says_so(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "choices",
-    [
-        {"llama_cluster": "same", "picker_cluster": "same"},
-        {"message_timeout_s": 0.0},
-        {"message_timeout_s": 2.0, "max_message_timeout_s": 1.0},
-        {"mode": Mode.ORIGINAL_DST, "host_rewrite": True},
-        {"connect_timeout_s": 0.0},
-        {"retries": -1},
-        {"trace_percent": 101.0},
-    ],
+    "choices", [{"injects_keys": True}, {"tls_profiles": (TlsProfile(name="a"),)}]
 )
 def test_choices_that_contradict_each_other_are_rejected(choices: dict[str, Any]) -> None:
     with pytest.raises(OptionsError):
-        EnvoyOptions(**choices)
+        EnvoyOptions(mode=Mode.ORIGINAL_DST, **choices)

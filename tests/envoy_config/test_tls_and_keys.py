@@ -13,8 +13,7 @@ import yaml
 
 from extproc.envoy_config.clusters import llama
 from extproc.envoy_config.documents import bootstrap
-from extproc.envoy_config.options import EnvoyOptions, Mode, OptionsError
-from extproc.envoy_config.tls_files import PickerTls, TlsProfile
+from extproc.envoy_config.options import EnvoyOptions, Mode, OptionsError, PickerTls, TlsProfile
 from tests.fakes.authority import Authority
 
 
@@ -118,8 +117,6 @@ def test_a_served_cluster_holds_cas_in_itself() -> None:
     assert b"PEM" in bytes(context)
     with pytest.raises(OptionsError, match="has no CA"):
         llama(EnvoyOptions(tls_profiles=(replace(profile, ca_pem=""),)))
-    with pytest.raises(OptionsError, match="llama"):
-        EnvoyOptions(llama_cluster="servers")
 
 
 @pytest.mark.e2e

@@ -173,6 +173,12 @@ def test_contradictions() -> None:
         ({"request_body_idle_timeout_s": 0.0001}, "expected 0, or at least 0.001"),
         ({"per_try_idle_timeout_s": 0.0001}, "expected 0, or at least 0.001"),
         ({"max_heap_bytes": 10**20}, "less than or equal to 1000000000000000"),
+        ({"message_timeout_s": 0.0}, "greater than or equal to 0.001"),
+        ({"message_timeout_s": 2.0, "max_message_timeout_s": 1.0}, "must not exceed"),
+        ({"discovery": False, "host_rewrite": True}, "host_rewrite needs discovery"),
+        ({"connect_timeout_s": 0.0}, "greater than or equal to 0.001"),
+        ({"retries": -1}, "greater than or equal to 0"),
+        ({"trace_percent": 101.0}, "less than or equal to 100"),
     ],
 )
 def test_what_envoy_would_reject(section: dict[str, object], told: str) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Final
 
 
@@ -11,17 +12,21 @@ class Kind(Enum):
     HISTOGRAM = "histogram"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Family:
     """One metric. `buckets` are the upper bounds of a histogram's buckets, in its unit."""
 
-    name: str
     kind: Kind
+    name: str
     help: str
     labels: tuple[str, ...] = ()
     unit: str = ""
     buckets: tuple[float, ...] = ()
 
+
+_gauge = partial(Family, Kind.GAUGE)
+_counter = partial(Family, Kind.COUNTER)
+_histogram = partial(Family, Kind.HISTOGRAM)
 
 _WAITS_S: Final = (
     *(0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
@@ -33,326 +38,251 @@ _PICKS_S: Final = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.1),
 )
 
-SLOTS: Final = Family(
-    name="coxswain_slots",
-    kind=Kind.GAUGE,
-    help="Slots of an endpoint by state: idle (available now), leased (used through Coxswain), "
+SLOTS: Final = _gauge(
+    "coxswain_slots",
+    "Slots of an endpoint by state: idle (available now), leased (used through Coxswain), "
     "foreign (used by requests that bypass it) or unusable (not in use, but the server gets no "
     "requests; also what was foreign or draining on a server that is down).",
     labels=("endpoint", "state"),
 )
-ENDPOINTS: Final = Family(
-    name="coxswain_endpoints",
-    kind=Kind.GAUGE,
-    help="Endpoints by health: loading, ready, degraded, down or asleep.",
+ENDPOINTS: Final = _gauge(
+    "coxswain_endpoints",
+    "Endpoints by health: loading, ready, degraded, down or asleep.",
     labels=("health",),
 )
-OBSERVATION_AGE: Final = Family(
-    name="coxswain_observation_age_seconds",
-    kind=Kind.GAUGE,
-    help="Seconds since the last observation of an endpoint's slots; absent before the first "
-    "scrape.",
+OBSERVATION_AGE: Final = _gauge(
+    "coxswain_observation_age_seconds",
+    "Seconds since the last observation of an endpoint's slots; absent before the first scrape.",
     labels=("endpoint",),
     unit="s",
 )
-QUEUE_DEPTH: Final = Family(
-    name="coxswain_queue_depth",
-    kind=Kind.GAUGE,
-    help="Queued requests by criticality.",
-    labels=("criticality",),
+QUEUE_DEPTH: Final = _gauge(
+    "coxswain_queue_depth", "Queued requests by criticality.", labels=("criticality",)
 )
-MODEL_QUEUE_DEPTH: Final = Family(
-    name="coxswain_model_queue_depth",
-    kind=Kind.GAUGE,
-    help="Queued requests by model and by the reason why they wait: no-idle-slot, reserved, "
+MODEL_QUEUE_DEPTH: Final = _gauge(
+    "coxswain_model_queue_depth",
+    "Queued requests by model and by the reason why they wait: no-idle-slot, reserved, "
     "too-few-slots, affinity, model-loading, no-endpoint or unreported (docs/operations.md). "
     "`no-idle-slot` of each served model is always there. The model is empty for requests that "
     "name none, or none that is served.",
     labels=("model", "reason"),
 )
-MODEL_IDLE_SLOTS: Final = Family(
-    name="coxswain_model_idle_slots",
-    kind=Kind.GAUGE,
-    help="Slots that a request for a model can have now, unless they are reserved. A model that a "
+MODEL_IDLE_SLOTS: Final = _gauge(
+    "coxswain_model_idle_slots",
+    "Slots that a request for a model can have now, unless they are reserved. A model that a "
     "router can load has one there.",
     labels=("model",),
 )
-QUEUE_MAX_REQUESTS: Final = Family(
-    name="coxswain_queue_max_requests",
-    kind=Kind.GAUGE,
-    help="The highest number of queued requests.",
+MODEL_WANTED_SERVERS: Final = _gauge(
+    "coxswain_model_wanted_servers",
+    "The number of servers that a model needs, from its queue, its arrivals and the time of "
+    "its requests (docs/scaling.md). The model is empty for requests that name none of several.",
+    labels=("model",),
 )
-QUEUE_BODY_BYTES: Final = Family(
-    name="coxswain_queue_body_bytes",
-    kind=Kind.GAUGE,
-    help="Buffered body bytes of queued requests, in Envoy or, in full duplex, in Coxswain.",
+QUEUE_MAX_REQUESTS: Final = _gauge(
+    "coxswain_queue_max_requests", "The highest number of queued requests."
+)
+QUEUE_BODY_BYTES: Final = _gauge(
+    "coxswain_queue_body_bytes",
+    "Buffered body bytes of queued requests, in Envoy or, in full duplex, in Coxswain.",
     unit="By",
 )
-QUEUE_MAX_BODY_BYTES: Final = Family(
-    name="coxswain_queue_max_body_bytes",
-    kind=Kind.GAUGE,
-    help="The highest number of buffered body bytes of queued requests.",
+QUEUE_MAX_BODY_BYTES: Final = _gauge(
+    "coxswain_queue_max_body_bytes",
+    "The highest number of buffered body bytes of queued requests.",
     unit="By",
 )
-RUNNING: Final = Family(
-    name="coxswain_running_exchanges",
-    kind=Kind.GAUGE,
-    help="Open requests that are not queued: being served, or passed through.",
+RUNNING: Final = _gauge(
+    "coxswain_running_exchanges",
+    "Open requests that are not queued: being served, or passed through.",
 )
-REQUESTS: Final = Family(
-    name="coxswain_requests_total",
-    kind=Kind.COUNTER,
-    help="Ended requests by outcome: served, passed (took no slot), withdrawn (its client left "
+REQUESTS: Final = _counter(
+    "coxswain_requests_total",
+    "Ended requests by outcome: served, passed (took no slot), withdrawn (its client left "
     "the queue), broken (cut off after it had a slot), or the reason of a rejection.",
     labels=("outcome", "criticality"),
 )
-QUEUE_WAIT: Final = Family(
-    name="coxswain_queue_wait_seconds",
-    kind=Kind.HISTOGRAM,
-    help="Time in the queue, also of requests that got no slot; 0 if a slot was free at once. "
+QUEUE_WAIT: Final = _histogram(
+    "coxswain_queue_wait_seconds",
+    "Time in the queue, also of requests that got no slot; 0 if a slot was free at once. "
     "Requests that are rejected at once do not count.",
     unit="s",
     buckets=_WAITS_S,
 )
-PICK: Final = Family(
-    name="coxswain_pick_seconds",
-    kind=Kind.HISTOGRAM,
-    help="Time to decide about an arriving request, without its time in the queue.",
+PICK: Final = _histogram(
+    "coxswain_pick_seconds",
+    "Time to decide about an arriving request, without its time in the queue.",
     unit="s",
     buckets=_PICKS_S,
 )
-TIME_TO_FIRST_TOKEN: Final = Family(
-    name="coxswain_time_to_first_token_seconds",
-    kind=Kind.HISTOGRAM,
-    help="Time from a request's arrival to its first token, including its time in the queue: "
+TIME_TO_FIRST_TOKEN: Final = _histogram(
+    "coxswain_time_to_first_token_seconds",
+    "Time from a request's arrival to its first token, including its time in the queue: "
     "for an ordinary response its end; for a stream its headers or, if these come before the "
     "first token, an estimate from scrapes and from the stream's end "
     "(docs/decisions/0051-when-an-slo-is-evaluated.md).",
     unit="s",
     buckets=_WAITS_S,
 )
-SIZE_ERROR: Final = Family(
-    name="coxswain_size_estimate_error_ratio",
-    kind=Kind.GAUGE,
-    help="The factor by which the expected slot-seconds of requests for a model differ from those "
+SIZE_ERROR: Final = _gauge(
+    "coxswain_size_estimate_error_ratio",
+    "The factor by which the expected slot-seconds of requests for a model differ from those "
     "that they took, in either direction; 1 is exact. `quantile` is 0.5 or 0.9. Only with "
     "`queue.discipline: shortest_expected`.",
     labels=("model", "quantile"),
 )
-SLO_REQUESTS: Final = Family(
-    name="coxswain_slo_requests_total",
-    kind=Kind.COUNTER,
-    help="Requests of an objective with an SLO by result: met or missed.",
+SLO_REQUESTS: Final = _counter(
+    "coxswain_slo_requests_total",
+    "Requests of an objective with an SLO by result: met or missed.",
     labels=("objective", "result"),
 )
-SCRAPES: Final = Family(
-    name="coxswain_scrapes_total",
-    kind=Kind.COUNTER,
-    help="Scrapes of an endpoint by result: ready, loading, asleep, unreachable or failed.",
+SCRAPES: Final = _counter(
+    "coxswain_scrapes_total",
+    "Scrapes of an endpoint by result: ready, loading, asleep, unreachable or failed.",
     labels=("endpoint", "result"),
 )
-EJECTED: Final = Family(
-    name="coxswain_endpoint_ejected",
-    kind=Kind.GAUGE,
-    help="1 while an endpoint is ejected for failing requests, including during a trial "
+EJECTED: Final = _gauge(
+    "coxswain_endpoint_ejected",
+    "1 while an endpoint is ejected for failing requests, including during a trial "
     "request; else 0.",
     labels=("endpoint",),
 )
-EJECTIONS: Final = Family(
-    name="coxswain_endpoint_ejections_total",
-    kind=Kind.COUNTER,
-    help="Ejections of an endpoint by their cause, including failed trial requests: 5xx, reset, "
+EJECTIONS: Final = _counter(
+    "coxswain_endpoint_ejections_total",
+    "Ejections of an endpoint by their cause, including failed trial requests: 5xx, reset, "
     "timeout, broken-answer or unavailable.",
     labels=("endpoint", "cause"),
 )
-ENDPOINT_REQUESTS: Final = Family(
-    name="coxswain_endpoint_requests_total",
-    kind=Kind.COUNTER,
-    help="Ended requests that had a slot, by endpoint, model and result: ok, client_error (4xx), "
+ENDPOINT_REQUESTS: Final = _counter(
+    "coxswain_endpoint_requests_total",
+    "Ended requests that had a slot, by endpoint, model and result: ok, client_error (4xx), "
     "server_error (5xx) or broken (cut off).",
     labels=("endpoint", "model", "result"),
 )
-ENDPOINT_FIRST_TOKEN: Final = Family(
-    name="coxswain_endpoint_time_to_first_token_seconds",
-    kind=Kind.HISTOGRAM,
-    help="Time from the end of the queue to the first token, by endpoint and model.",
+ENDPOINT_FIRST_TOKEN: Final = _histogram(
+    "coxswain_endpoint_time_to_first_token_seconds",
+    "Time from the end of the queue to the first token, by endpoint and model.",
     labels=("endpoint", "model"),
     unit="s",
     buckets=(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
 )
-ENDPOINT_PROMPT_TOKENS: Final = Family(
-    name="coxswain_endpoint_prompt_tokens_total",
-    kind=Kind.COUNTER,
-    help="Tokens of the prompts that scrapes saw answered, cached ones included, by endpoint and "
+ENDPOINT_PROMPT_TOKENS: Final = _counter(
+    "coxswain_endpoint_prompt_tokens_total",
+    "Tokens of the prompts that scrapes saw answered, cached ones included, by endpoint and "
     "model. Requests that begin and end between two scrapes are missing.",
     labels=("endpoint", "model"),
 )
-ENDPOINT_GENERATED_TOKENS: Final = Family(
-    name="coxswain_endpoint_generated_tokens_total",
-    kind=Kind.COUNTER,
-    help="Generated tokens that scrapes saw, by endpoint and model; their rate is in tokens per "
+ENDPOINT_GENERATED_TOKENS: Final = _counter(
+    "coxswain_endpoint_generated_tokens_total",
+    "Generated tokens that scrapes saw, by endpoint and model; their rate is in tokens per "
     "second. What follows the last scrape of a response is missing.",
     labels=("endpoint", "model"),
 )
-PROBLEMS: Final = Family(
-    name="coxswain_problems",
-    kind=Kind.GAUGE,
-    help="Sources in the settings that cannot be read now: an endpoints file, DNS names, "
+MODEL_LOADED: Final = _gauge(
+    "coxswain_machine_model_loaded",
+    "Models on machines with a keeper: 1 if the model is loaded there, otherwise 0.",
+    labels=("machine", "model"),
+)
+MODEL_LOAD_SECONDS: Final = _gauge(
+    "coxswain_machine_model_load_seconds",
+    "What the last load of a model took on a machine; absent before the first one.",
+    labels=("machine", "model"),
+    unit="s",
+)
+MODEL_CHANGES: Final = _counter(
+    "coxswain_machine_model_changes_total",
+    "Decisions to load or unload a model on a machine with a keeper, by change: load or unload.",
+    labels=("machine", "model", "change"),
+)
+PROBLEMS: Final = _gauge(
+    "coxswain_problems",
+    "Sources in the settings that cannot be read now: an endpoints file, DNS names, "
     "servers' keys. `/status` describes each.",
 )
-DROPPED: Final = Family(
-    name="coxswain_telemetry_dropped_total",
-    kind=Kind.COUNTER,
-    help="Telemetry that was dropped because its receiver was slow or down: spans, metrics, "
-    "log_lines.",
+DROPPED: Final = _counter(
+    "coxswain_telemetry_dropped_total",
+    "Telemetry that was dropped because its receiver was slow or down: spans, metrics, log_lines.",
     labels=("signal",),
 )
-AUDIT_CORRECTIONS: Final = Family(
-    name="coxswain_audit_corrections_total",
-    kind=Kind.COUNTER,
-    help="Faults that the auditor corrected, by kind: a lease or a ticket without a request, a "
+AUDIT_CORRECTIONS: Final = _counter(
+    "coxswain_audit_corrections_total",
+    "Faults that the auditor corrected, by kind: a lease or a ticket without a request, a "
     "stream without its lease or ticket, a count of a limit without a request, or an inconsistent "
     "ledger. Each is a bug: report it.",
     labels=("kind",),
 )
-BYPASSED: Final = Family(
-    name="coxswain_bypassed_requests_total",
-    kind=Kind.COUNTER,
-    help="Requests that Envoy sent to a server without asking this picker, although it served: "
+BYPASSED: Final = _counter(
+    "coxswain_bypassed_requests_total",
+    "Requests that Envoy sent to a server without asking this picker, although it served: "
     "a message timeout, or a stream that broke. Envoy's access log stream reports them.",
 )
-EVENT_LOOP_LAG: Final = Family(
-    name="coxswain_event_loop_lag_seconds",
-    kind=Kind.HISTOGRAM,
-    help="By how much the picker's event loop was late, ten times a second. While it is late, the "
+EVENT_LOOP_LAG: Final = _histogram(
+    "coxswain_event_loop_lag_seconds",
+    "By how much the picker's event loop was late, ten times a second. While it is late, the "
     "picker answers nobody.",
     unit="s",
     buckets=_LAGS_S,
 )
-ENVOY_FAILURES: Final = Family(
-    name="coxswain_envoy_ext_proc_failures_total",
-    kind=Kind.COUNTER,
-    help="Counters of each Envoy in `envoy.stats` about the picker, by kind: message_timeouts (it "
+ENVOY_FAILURES: Final = _counter(
+    "coxswain_envoy_ext_proc_failures_total",
+    "Counters of each Envoy in `envoy.stats` about the picker, by kind: message_timeouts (it "
     "answered too late), failure_mode_allowed (a request went on without it) and streams_failed.",
     labels=("envoy", "kind"),
 )
-_USAGE_LABELS: Final = ("client", "objective", "model")
-USAGE_REQUESTS: Final = Family(
-    name="coxswain_usage_requests_total",
-    kind=Kind.COUNTER,
-    help="With usage.path: requests by client, objective and model, and by result: counted, "
-    "uncounted (it had a slot, but its tokens are not known) or rejected.",
-    labels=(*_USAGE_LABELS, "result"),
+BUILD: Final = _gauge(
+    "coxswain_build_info", "Always 1; the label is the version.", labels=("version",)
 )
-USAGE_TOKENS: Final = Family(
-    name="coxswain_usage_tokens_total",
-    kind=Kind.COUNTER,
-    help="With usage.path: tokens by client, objective and model, and by kind: prompt, cached "
-    "(those of the prompts that were found in a cache) or generated.",
-    labels=(*_USAGE_LABELS, "kind"),
-)
-USAGE_SLOT_SECONDS: Final = Family(
-    name="coxswain_usage_slot_seconds_total",
-    kind=Kind.COUNTER,
-    help="With usage.path: for how long slots were held, in seconds summed over slots, by client, "
-    "objective and model.",
-    labels=_USAGE_LABELS,
-    unit="s",
-)
-MODEL_LOADED: Final = Family(
-    name="coxswain_machine_model_loaded",
-    kind=Kind.GAUGE,
-    help="Models on machines with a keeper: 1 if the model is loaded there, otherwise 0.",
-    labels=("machine", "model"),
-)
-MODEL_LOAD_SECONDS: Final = Family(
-    name="coxswain_machine_model_load_seconds",
-    kind=Kind.GAUGE,
-    help="What the last load of a model took on a machine; absent before the first one.",
-    labels=("machine", "model"),
-    unit="s",
-)
-MODEL_CHANGES: Final = Family(
-    name="coxswain_machine_model_changes_total",
-    kind=Kind.COUNTER,
-    help="Decisions to load or unload a model on a machine with a keeper, by change: load or "
-    "unload.",
-    labels=("machine", "model", "change"),
-)
-MODEL_WANTED_SERVERS: Final = Family(
-    name="coxswain_model_wanted_servers",
-    kind=Kind.GAUGE,
-    help="The number of servers that a model needs, from its queue, its arrivals and the time of "
-    "its requests (docs/scaling.md). The model is empty for requests that name none of several.",
-    labels=("model",),
-)
-PROCESSES: Final = Family(
-    name="coxswain_processes",
-    kind=Kind.GAUGE,
-    help="With fronts: processes by role: core, spare, front, or starting (a spare or a front that "
+PROCESSES: Final = _gauge(
+    "coxswain_processes",
+    "With fronts: processes by role: core, spare, front, or starting (a spare or a front that "
     "is not ready yet).",
     labels=("role",),
 )
-TAKEOVERS: Final = Family(
-    name="coxswain_takeovers_total",
-    kind=Kind.COUNTER,
-    help="With fronts: how often a spare took over from a core, by reason: ended (it crashed or "
+TAKEOVERS: Final = _counter(
+    "coxswain_takeovers_total",
+    "With fronts: how often a spare took over from a core, by reason: ended (it crashed or "
     "was killed), hung (it did not answer and was killed by the supervisor), left (it was asked "
     "to end) or member (it ran on another machine of the cluster). The supervisor counts, so a "
     "takeover does not reset it.",
     labels=("reason",),
 )
-FRONT_CALLS: Final = Family(
-    name="coxswain_front_calls",
-    kind=Kind.GAUGE,
-    help="With fronts: Envoy's open streams at each front. A front that replaces another one gets "
+FRONT_CALLS: Final = _gauge(
+    "coxswain_front_calls",
+    "With fronts: Envoy's open streams at each front. A front that replaces another one gets "
     "the lowest free number.",
     labels=("front",),
 )
-LEADER: Final = Family(
-    name="coxswain_leader",
-    kind=Kind.GAUGE,
-    help="In a cluster: 1 if this member leads, 0 if it stands by.",
+LEADER: Final = _gauge(
+    "coxswain_leader", "In a cluster: 1 if this member leads, 0 if it stands by."
 )
-CLUSTER_MEMBERS: Final = Family(
-    name="coxswain_cluster_members",
-    kind=Kind.GAUGE,
-    help="In a cluster: the members that lived when Valkey or the Kubernetes API was heard last.",
+CLUSTER_MEMBERS: Final = _gauge(
+    "coxswain_cluster_members",
+    "In a cluster: the members that lived when Valkey or the Kubernetes API was heard last.",
 )
-CLUSTER_EPOCH: Final = Family(
-    name="coxswain_cluster_epoch",
-    kind=Kind.GAUGE,
-    help="In a cluster: the epoch, which grows by one with each election.",
+CLUSTER_EPOCH: Final = _gauge(
+    "coxswain_cluster_epoch", "In a cluster: the epoch, which grows by one with each election."
 )
-ENGINE_UP: Final = Family(
-    name="coxswain_cluster_engine_up",
-    kind=Kind.GAUGE,
-    help="In a cluster: whether Valkey or the Kubernetes API answers this member.",
+ENGINE_UP: Final = _gauge(
+    "coxswain_cluster_engine_up",
+    "In a cluster: whether Valkey or the Kubernetes API answers this member.",
 )
-BUILD: Final = Family(
-    name="coxswain_build_info",
-    kind=Kind.GAUGE,
-    help="Always 1; the label is the version.",
-    labels=("version",),
+_USAGE_LABELS: Final = ("client", "objective", "model")
+USAGE_REQUESTS: Final = _counter(
+    "coxswain_usage_requests_total",
+    "With usage.path: requests by client, objective and model, and by result: counted, "
+    "uncounted (it had a slot, but its tokens are not known) or rejected.",
+    labels=(*_USAGE_LABELS, "result"),
 )
-
-USAGE_FAMILIES: Final = (USAGE_REQUESTS, USAGE_TOKENS, USAGE_SLOT_SECONDS)
-"""Only there where usage is counted."""
-PROCESS_FAMILIES: Final = (PROCESSES, TAKEOVERS, FRONT_CALLS)
-"""Only there with fronts."""
-CLUSTER_FAMILIES: Final = (LEADER, CLUSTER_MEMBERS, CLUSTER_EPOCH, ENGINE_UP)
-"""Only there in a cluster."""
-FAMILIES: Final = (
-    *(SLOTS, ENDPOINTS, OBSERVATION_AGE, QUEUE_DEPTH, MODEL_QUEUE_DEPTH),
-    *(MODEL_IDLE_SLOTS, MODEL_WANTED_SERVERS, QUEUE_MAX_REQUESTS),
-    *(QUEUE_BODY_BYTES, QUEUE_MAX_BODY_BYTES, RUNNING, REQUESTS),
-    *(QUEUE_WAIT, PICK, TIME_TO_FIRST_TOKEN, SIZE_ERROR, SLO_REQUESTS),
-    *(SCRAPES, EJECTED, EJECTIONS),
-    *(ENDPOINT_REQUESTS, ENDPOINT_FIRST_TOKEN),
-    *(ENDPOINT_PROMPT_TOKENS, ENDPOINT_GENERATED_TOKENS),
-    *(MODEL_LOADED, MODEL_LOAD_SECONDS, MODEL_CHANGES),
-    *(PROBLEMS, DROPPED, AUDIT_CORRECTIONS, BYPASSED, EVENT_LOOP_LAG, ENVOY_FAILURES, BUILD),
-    *PROCESS_FAMILIES,
-    *CLUSTER_FAMILIES,
-    *USAGE_FAMILIES,
+USAGE_TOKENS: Final = _counter(
+    "coxswain_usage_tokens_total",
+    "With usage.path: tokens by client, objective and model, and by kind: prompt, cached "
+    "(those of the prompts that were found in a cache) or generated.",
+    labels=(*_USAGE_LABELS, "kind"),
+)
+USAGE_SLOT_SECONDS: Final = _counter(
+    "coxswain_usage_slot_seconds_total",
+    "With usage.path: for how long slots were held, in seconds summed over slots, by client, "
+    "objective and model.",
+    labels=_USAGE_LABELS,
+    unit="s",
 )

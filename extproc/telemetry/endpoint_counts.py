@@ -20,13 +20,15 @@ from extproc.core.observation import Observation, SlotReading
 from extproc.telemetry import definitions
 from extproc.telemetry.counters import Counter, Distribution, Histogram
 from extproc.telemetry.definitions import Family
-from extproc.telemetry.labels import OTHERS
 from extproc.telemetry.reading import Values
 
+MAX_ENDPOINTS: Final = 1000
+"""Further endpoints are summed up under one label value."""
 MAX_MODELS: Final = 32
 """Further models of an endpoint are summed up under one label value."""
 MAX_REMOVED: Final = 1000
 """Endpoints that left the fleet, and of which something is kept until somebody reads."""
+OTHERS: Final = "others"
 HELD_SLOT: Final = frozenset({Outcome.SERVED, Outcome.BROKEN})
 """The outcomes of requests that had a slot."""
 Labels = tuple[str, ...]
@@ -102,6 +104,15 @@ class EndpointCounts:
     def _forget_removed(self) -> None:
         for address in [each for each in self._endpoints if each not in self._fleet]:
             del self._endpoints[address]
+
+
+def endpoint_labels(fleet: Fleet) -> dict[Address, str]:
+    """The label values of endpoints: a name if it is unique, else the address. O(fleet)."""
+    labels: dict[Address, str] = {}
+    for endpoint in fleet:
+        address = endpoint.address
+        labels[address] = OTHERS if len(labels) >= MAX_ENDPOINTS else fleet.name_of(address)
+    return labels
 
 
 def model_of(endpoint: Endpoint, name: str) -> str:

@@ -12,15 +12,23 @@ from extproc.core.fleet.health import Health
 from extproc.core.observation import Observation
 from extproc.core.processes import Processes
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.scheduler.waits import ModelQueue, WaitReason
 from extproc.telemetry import definitions
 from extproc.telemetry.counters import Counter, Distribution, Histogram
 from extproc.telemetry.definitions import Family
-from extproc.telemetry.endpoint_counts import HELD_SLOT, MAX_REMOVED, EndpointCounts
-from extproc.telemetry.labels import endpoint_labels
-from extproc.telemetry.process_values import read_processes
-from extproc.telemetry.reading import Reading, Values
-from extproc.telemetry.usage_values import read_usage
+from extproc.telemetry.endpoint_counts import (
+    HELD_SLOT,
+    MAX_REMOVED,
+    EndpointCounts,
+    endpoint_labels,
+)
+from extproc.telemetry.reading import (
+    Reading,
+    Values,
+    by_label,
+    read_models,
+    read_processes,
+    read_usage,
+)
 from extproc.usage.counts import UsageCounts, UsageKey
 
 NO_CRITICALITY: Final = "none"
@@ -143,8 +151,8 @@ class Metrics:
             since_ns=self._since_ns,
             families={
                 **self._read_endpoints(),
-                definitions.QUEUE_DEPTH: _by_label(sources.queue_depths()),
-                **_read_models(dispatcher.waits().by_model()),
+                definitions.QUEUE_DEPTH: by_label(sources.queue_depths()),
+                **read_models(dispatcher.waits().by_model()),
                 definitions.MODEL_WANTED_SERVERS: {
                     (model,): one.wanted for model, one in dispatcher.scale(self._clock()).items()
                 },
@@ -159,8 +167,8 @@ class Metrics:
                 definitions.SLO_REQUESTS: dispatcher.slo_totals(),
                 definitions.SIZE_ERROR: dispatcher.size_errors(),
                 definitions.PROBLEMS: {(): len(sources.problems())},
-                definitions.DROPPED: _by_label(self._dropped()),
-                definitions.AUDIT_CORRECTIONS: _by_label(sources.audit_corrections()),
+                definitions.DROPPED: by_label(self._dropped()),
+                definitions.AUDIT_CORRECTIONS: by_label(sources.audit_corrections()),
                 definitions.BYPASSED: {(): sources.bypassed()},
                 definitions.EVENT_LOOP_LAG: {(): sources.loop_lag()},
                 definitions.ENVOY_FAILURES: sources.envoy_failures(),
@@ -214,22 +222,6 @@ class Metrics:
         fleet = self._dispatcher.fleet
         for address in [address for address in self._scrapes if address not in fleet]:
             del self._scrapes[address]
-
-
-def _read_models(queues: Mapping[str, ModelQueue]) -> dict[Family, Values]:
-    depths: dict[tuple[str, ...], float] = {}
-    for model, queue in queues.items():
-        depths[model, WaitReason.NO_IDLE_SLOT.value] = 0
-        for reason, count in queue.by_reason.items():
-            depths[model, reason.value] = count
-    return {
-        definitions.MODEL_QUEUE_DEPTH: depths,
-        definitions.MODEL_IDLE_SLOTS: {(model,): one.idle_slots for model, one in queues.items()},
-    }
-
-
-def _by_label(counts: Mapping[str, int]) -> Values:
-    return {(label,): count for label, count in counts.items()}
 
 
 def outcome(record: ExchangeRecord) -> str:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from extproc.telemetry.definitions import FAMILIES, Kind
+from extproc.telemetry.definitions import Kind
 from tests.deploy.stack_files import DEPLOY, ROOT, yaml_of
+from tests.telemetry.families import FAMILIES
 
 LABELS = {
     family.name + suffix: frozenset(family.labels)

@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from extproc.telemetry.definitions import FAMILIES, Family, Kind
+from extproc.telemetry.definitions import Family, Kind
 from tests.deploy.stack_files import ROOT, dashboard, queries
+from tests.telemetry.families import FAMILIES
 
 PAGE = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `(coxswain_\w+)` \| (\w+) \| (.*?) \| (.+) \|$", re.MULTILINE)

@@ -14,8 +14,8 @@ from typing import Final
 import pytest
 
 from extproc.settings import Settings
-from extproc.telemetry.definitions import FAMILIES
 from tests.docs.pages import ROOT, Page, page, pages
+from tests.telemetry.families import FAMILIES
 
 RETIRED: Final = {
     r"(in|the) line": "queue",

@@ -18,16 +18,10 @@ from extproc.core.observation import Observation, ScrapeStatus
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.rejection import Reason
 from extproc.core.slots.lease import LeaseEnd
-from extproc.telemetry import labels
+from extproc.telemetry import endpoint_counts
 from extproc.telemetry import metrics as metrics_module
-from extproc.telemetry.definitions import (
-    CLUSTER_FAMILIES,
-    FAMILIES,
-    PROCESS_FAMILIES,
-    USAGE_FAMILIES,
-    Kind,
-)
-from extproc.telemetry.labels import OTHERS
+from extproc.telemetry.definitions import Kind
+from extproc.telemetry.endpoint_counts import OTHERS
 from extproc.telemetry.metrics import Metrics, TelemetrySources
 from extproc.telemetry.otlp_metrics import metrics_request
 from extproc.telemetry.prometheus import prometheus_text
@@ -35,6 +29,12 @@ from extproc.telemetry.reading import Reading
 from tests.fakes.otlp_receiver import text_attributes
 from tests.fakes.small_fleet import SmallFleet
 from tests.fakes.steered_fleet import SteeredFleet
+from tests.telemetry.families import (
+    CLUSTER_FAMILIES,
+    FAMILIES,
+    PROCESS_FAMILIES,
+    USAGE_FAMILIES,
+)
 from tests.telemetry.records import record
 
 ROOT = Path(__file__).parents[2]
@@ -230,7 +230,7 @@ def test_endpoints_that_left_are_forgotten_also_when_nobody_reads(
 
 def test_labels_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the bound endpoints are added up under one label, and no slot gets lost."""
-    monkeypatch.setattr(labels, "MAX_ENDPOINTS", 3)
+    monkeypatch.setattr(endpoint_counts, "MAX_ENDPOINTS", 3)
     found = samples(metrics_of(SmallFleet(*[2] * 5)).read())
     idle = {key[1]: value for key, value in found.items() if key[::2] == ("coxswain_slots", "idle")}
     assert len(idle) == 4 and idle[OTHERS] == 4 and sum(idle.values()) == 10
@@ -238,7 +238,7 @@ def test_labels_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_largest_age_stands_for_all_that_share_a_label(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or an alert would miss a stale one among them."""
-    monkeypatch.setattr(labels, "MAX_ENDPOINTS", 1)
+    monkeypatch.setattr(endpoint_counts, "MAX_ENDPOINTS", 1)
     fleet = SmallFleet(2)
     for later_s in (30.0, 70.0):
         fleet.add(2)

@@ -30,9 +30,8 @@ from extproc.fronts.permission import Permission
 from extproc.settings import Settings
 from extproc.status.server import PROMETHEUS_TEXT
 from extproc.stream.exchange_continuer import ExchangeContinuer
-from extproc.telemetry.process_values import read_cluster
 from extproc.telemetry.prometheus import prometheus_text
-from extproc.telemetry.reading import Reading
+from extproc.telemetry.reading import Reading, read_cluster
 
 HELLO_S: Final = 1.0
 """How long a core waits for a front that says nothing: what that one holds is not continued."""

@@ -1,17 +1,19 @@
-"""Claims about extproc/telemetry/process_values.py."""
+"""Claims about extproc/telemetry/reading.py."""
 
 from __future__ import annotations
 
 import dataclasses
 
 from extproc.telemetry import definitions
-from extproc.telemetry.process_values import read_processes
+from extproc.telemetry.reading import read_processes, read_usage
+from extproc.usage.counts import UsageCounts, UsageKey
 from tests.fakes.processes import some_cluster, some_processes
+from tests.telemetry.families import CLUSTER_FAMILIES, PROCESS_FAMILIES, USAGE_FAMILIES
 
 
 def test_each_role_and_each_reason_is_a_sample() -> None:
     found = read_processes(some_processes())
-    assert set(found) == set(definitions.PROCESS_FAMILIES)
+    assert set(found) == set(PROCESS_FAMILIES)
     assert found == {
         definitions.PROCESSES: {("core",): 1, ("spare",): 0, ("front",): 2, ("starting",): 1},
         definitions.TAKEOVERS: {("ended",): 2, ("hung",): 1, ("left",): 0, ("member",): 0},
@@ -22,7 +24,7 @@ def test_each_role_and_each_reason_is_a_sample() -> None:
 def test_a_cluster_is_as_this_member_sees_it() -> None:
     processes = dataclasses.replace(some_processes(), cluster=some_cluster())
     found = read_processes(processes)
-    assert set(found) == {*definitions.PROCESS_FAMILIES, *definitions.CLUSTER_FAMILIES}
+    assert set(found) == {*PROCESS_FAMILIES, *CLUSTER_FAMILIES}
     assert found[definitions.LEADER] == {(): 1}
     assert found[definitions.CLUSTER_MEMBERS] == {(): 2}
     assert found[definitions.CLUSTER_EPOCH] == {(): 7}
@@ -36,3 +38,31 @@ def test_before_anything_is_known_the_counters_are_there() -> None:
     assert set(found[definitions.TAKEOVERS].values()) == {0}
     assert set(found[definitions.PROCESSES].values()) == {0}
     assert found[definitions.FRONT_CALLS] == {}
+
+
+def test_each_count_is_a_sample() -> None:
+    counts = UsageCounts(
+        requests=5,
+        rejected=2,
+        uncounted=1,
+        prompt_tokens=30,
+        cached_tokens=10,
+        generated_tokens=40,
+        slot_s=1.5,
+    )
+    key = UsageKey("web", "chat", "tiny")
+    found = read_usage({key: counts})
+    assert set(found) == set(USAGE_FAMILIES)
+    assert found == {
+        definitions.USAGE_REQUESTS: {
+            (*key, "counted"): 4,
+            (*key, "uncounted"): 1,
+            (*key, "rejected"): 2,
+        },
+        definitions.USAGE_TOKENS: {
+            (*key, "prompt"): 30,
+            (*key, "cached"): 10,
+            (*key, "generated"): 40,
+        },
+        definitions.USAGE_SLOT_SECONDS: {tuple(key): 1.5},
+    }

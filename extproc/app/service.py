@@ -232,7 +232,7 @@ class Service:
             address_rejection=self._address_rejection,
             not_ready_reason=lambda: "; ".join(self._pages.obstacles()),
             problems=self._problems,
-            outcomes=self.telemetry.outcomes,
+            outcomes=self.telemetry.metrics.outcomes,
             version=own_version(),
             started_at=time.monotonic(),
             keepers=self._keepers,
@@ -262,7 +262,7 @@ class Service:
             self.dispatcher,
             self._registry,
             time.monotonic,
-            generated_tokens=self.telemetry.generated_tokens,
+            generated_tokens=self.telemetry.metrics.generated_tokens,
             bypassed=lambda: self._bypasses.total,
         )
         self._actions = Actions(admin_service)
@@ -514,7 +514,7 @@ class Service:
     def _observe(self, observation: Observation) -> None:
         if self._routers is not None:
             observation = self._routers.take(observation)
-        self.telemetry.scraped(observation)
+        self.telemetry.metrics.scraped(observation)
         self.dispatcher.observe(observation, time.monotonic())
         if self._usage is not None:
             self._usage.observe(observation)

@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from extproc.core.exchange_record import ExchangeRecord
-from extproc.core.observation import Observation
 from extproc.core.placement.load_record import LoadRecord
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.telemetry.endpoint_counts import HELD_SLOT, model_of
@@ -35,7 +34,7 @@ class TelemetryOptions:
 
 
 class Telemetry:
-    """Belongs to one event loop. `record` and `scraped` cost microseconds and never block."""
+    """Belongs to one event loop. `record` costs microseconds and never blocks."""
 
     def __init__(
         self,
@@ -55,7 +54,7 @@ class Telemetry:
         """Whether spans are exported."""
         self._reporting: asyncio.Task[None] | None = None
         self._statsd: Statsd | None = None
-        self._metrics = Metrics(
+        self.metrics = Metrics(
             dispatcher, sources, version=options.version, clock=clock, dropped=self._dropped
         )
 
@@ -81,12 +80,12 @@ class Telemetry:
             self._reporting.cancel()
             await asyncio.wait({self._reporting})
         if self._otlp is not None:
-            self._otlp.send(self._metrics.read())
+            self._otlp.send(self.metrics.read())
             await asyncio.to_thread(self._otlp.close)
 
     def record(self, record: ExchangeRecord) -> str:
         """Record an ended exchange. Returns its trace id, or "" without a trace."""
-        self._metrics.record(record)
+        self.metrics.record(record)
         parent = parse_trace_parent(record.trace_parent) if record.trace_parent else None
         if self.takes_spans:
             trace_id = self._sampler.decide(parent)
@@ -115,36 +114,15 @@ class Telemetry:
         has_answer = record.outcome in HELD_SLOT and 200 <= record.status < 300
         return Server(endpoint.spec.name, model_of(endpoint, record.model) if has_answer else "")
 
-    def scraped(self, observation: Observation) -> None:
-        """Record a scrape of an endpoint."""
-        self._metrics.scraped(observation)
-
-    def counters(self) -> tuple[Any, ...]:
-        """The fleet's counters, for `restore`."""
-        return self._metrics.as_plain()
-
-    def restore(self, counters: tuple[Any, ...]) -> None:
-        """Go on from the counters of another process; see `Metrics.restore`."""
-        self._metrics.restore(counters)
-
-    def outcomes(self) -> dict[str, int]:
-        """The number of ended requests by outcome since the start."""
-        return self._metrics.outcomes()
-
-    def generated_tokens(self) -> int | None:
-        """The number of tokens that scrapes showed since the start, over all endpoints; None if no
-        server reports its tokens."""
-        return self._metrics.generated_tokens()
-
     async def prometheus(self) -> bytes:
         """All metrics as Prometheus text: read here and now, written in a thread."""
-        return await asyncio.to_thread(prometheus_text, self._metrics.read())
+        return await asyncio.to_thread(prometheus_text, self.metrics.read())
 
     async def _report(self) -> None:
         assert self._otlp is not None
         while True:
             await asyncio.sleep(self._options.otlp.metrics_interval_s)
-            self._otlp.send(self._metrics.read())
+            self._otlp.send(self.metrics.read())
 
     def _dropped(self) -> dict[str, int]:
         dropped = {"log_lines": self._sources.dropped_log_lines()}

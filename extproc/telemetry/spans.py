@@ -77,17 +77,10 @@ def exchange_spans(
     server: Server = UNKNOWN_SERVER,
 ) -> list[trace_pb2.Span]:
     """Up to three spans, the exchange first. `ended_at_ns` is Unix time."""
-    trace = bytes.fromhex(trace_id)
     began_at_ns = ended_at_ns - int(record.duration_s * _NS)
-    root = trace_pb2.Span(
-        trace_id=trace,
-        span_id=_span_id(random),
-        name="coxswain.exchange",
-        kind=trace_pb2.Span.SPAN_KIND_SERVER,
-        start_time_unix_nano=began_at_ns,
-        end_time_unix_nano=ended_at_ns,
-        flags=_SAMPLED | _LOCAL_PARENT,
-    )
+    trace = bytes.fromhex(trace_id)
+    root = _span(trace, "coxswain.exchange", began_at_ns, ended_at_ns, random)
+    root.kind = trace_pb2.Span.SPAN_KIND_SERVER
     if parent is not None:
         root.flags = _SAMPLED | _REMOTE_PARENT
         root.parent_span_id = bytes.fromhex(parent.span_id)
@@ -95,7 +88,7 @@ def exchange_spans(
     if error:
         root.status.code = trace_pb2.Status.STATUS_CODE_ERROR
         root.status.message = outcome(record)
-        _put_text(root, "error.type", error)
+        _put(root, "error.type", error)
     _describe(root, record, server)
     if record.outcome is Outcome.PASSED or record.decided_at is None:
         return [root]
@@ -105,7 +98,7 @@ def exchange_spans(
     if record.waited_s > 0:
         settled_at_ns = min(ended_at_ns, decided_at_ns + int(record.waited_s * _NS))
         queue = _child(root, "coxswain.queue", decided_at_ns, settled_at_ns, random)
-        _put_text(queue, "coxswain.criticality", record.criticality)
+        _put(queue, "coxswain.criticality", record.criticality)
         spans.append(queue)
     return spans
 
@@ -115,26 +108,18 @@ def load_spans(
 ) -> list[trace_pb2.Span]:
     """The spans of a load that ended at `ended_at_ns` (Unix time), the load first."""
     began_at_ns = ended_at_ns - int((record.ended_at - record.decided_at) * _NS)
-    root = trace_pb2.Span(
-        trace_id=bytes.fromhex(trace_id),
-        span_id=_span_id(random),
-        name="coxswain.model.load",
-        kind=trace_pb2.Span.SPAN_KIND_INTERNAL,
-        start_time_unix_nano=began_at_ns,
-        end_time_unix_nano=ended_at_ns,
-        flags=_SAMPLED | _LOCAL_PARENT,
-    )
+    trace = bytes.fromhex(trace_id)
+    root = _span(trace, "coxswain.model.load", began_at_ns, ended_at_ns, random)
     if record.problem:
         root.status.code = trace_pb2.Status.STATUS_CODE_ERROR
         root.status.message = record.problem[:MAX_CHARS]
-        _put_text(root, "error.type", "load-failed")
-    _put_text(root, "coxswain.model", record.model)
-    _put_text(root, "coxswain.machine", record.machine)
-    _put_text(root, "coxswain.load.reason", record.reason)
-    _put_float(root, "coxswain.load.drain_s", record.drain_s)
-    _put_float(root, "coxswain.load.load_s", record.load_s)
-    if record.displaced:
-        _put_text(root, "coxswain.load.displaced", ", ".join(record.displaced))
+        _put(root, "error.type", "load-failed")
+    _put(root, "coxswain.model", record.model)
+    _put(root, "coxswain.machine", record.machine)
+    _put(root, "coxswain.load.reason", record.reason)
+    _put(root, "coxswain.load.drain_s", record.drain_s)
+    _put(root, "coxswain.load.load_s", record.load_s)
+    _put(root, "coxswain.load.displaced", ", ".join(record.displaced))
     if record.drain_s <= 0.0:
         return [root]
     drained_at_ns = began_at_ns + int(record.drain_s * _NS)
@@ -144,10 +129,17 @@ def load_spans(
 def _child(
     root: trace_pb2.Span, name: str, began_at_ns: int, ended_at_ns: int, random: Random
 ) -> trace_pb2.Span:
+    span = _span(root.trace_id, name, began_at_ns, ended_at_ns, random)
+    span.parent_span_id = root.span_id
+    return span
+
+
+def _span(
+    trace_id: bytes, name: str, began_at_ns: int, ended_at_ns: int, random: Random
+) -> trace_pb2.Span:
     return trace_pb2.Span(
-        trace_id=root.trace_id,
-        span_id=_span_id(random),
-        parent_span_id=root.span_id,
+        trace_id=trace_id,
+        span_id=(random.getrandbits(64) or 1).to_bytes(8),
         name=name,
         kind=trace_pb2.Span.SPAN_KIND_INTERNAL,
         start_time_unix_nano=began_at_ns,
@@ -165,63 +157,42 @@ def error_type(record: ExchangeRecord) -> str:
 
 
 def _describe(span: trace_pb2.Span, record: ExchangeRecord, server: Server) -> None:
-    _put_text(span, "coxswain.outcome", outcome(record))
-    _put_text(span, "coxswain.exchange.id", record.exchange_id)
-    if record.request_id:
-        _put_text(span, "coxswain.request.id", record.request_id)
+    _put(span, "coxswain.outcome", outcome(record))
+    _put(span, "coxswain.exchange.id", record.exchange_id)
+    _put(span, "coxswain.request.id", record.request_id)
     if record.method:
         is_known = record.method in METHODS
-        _put_text(span, "http.request.method", record.method if is_known else "_OTHER")
-        if not is_known:
-            _put_text(span, "http.request.method_original", record.method)
-    if record.path:
-        _put_text(span, "url.path", record.path)
-        operation = OPERATIONS.get(record.path)
-        if operation is not None:
-            _put_text(span, "gen_ai.operation.name", operation)
-            _put_text(span, "gen_ai.provider.name", "llama.cpp")
-    if record.model:
-        _put_text(span, "gen_ai.request.model", record.model)
-    if server.model:
-        _put_text(span, "gen_ai.response.model", server.model)
-    if record.input_tokens is not None:
-        _put_int(span, "gen_ai.usage.input_tokens", record.input_tokens)
-    if record.output_tokens is not None:
-        _put_int(span, "gen_ai.usage.output_tokens", record.output_tokens)
-    if server.name:
-        _put_text(span, "coxswain.endpoint.name", server.name)
+        _put(span, "http.request.method", record.method if is_known else "_OTHER")
+        _put(span, "http.request.method_original", None if is_known else record.method)
+    _put(span, "url.path", record.path)
+    if record.path in OPERATIONS:
+        _put(span, "gen_ai.operation.name", OPERATIONS[record.path])
+        _put(span, "gen_ai.provider.name", "llama.cpp")
+    _put(span, "gen_ai.request.model", record.model)
+    _put(span, "gen_ai.response.model", server.model)
+    _put(span, "gen_ai.usage.input_tokens", record.input_tokens)
+    _put(span, "gen_ai.usage.output_tokens", record.output_tokens)
+    _put(span, "coxswain.endpoint.name", server.name)
     if record.endpoint is not None:
-        _put_text(span, "server.address", record.endpoint.host)
-        _put_int(span, "server.port", record.endpoint.port)
-    if record.status:
-        _put_int(span, "http.response.status_code", record.status)
-    if record.attempts:
-        _put_int(span, "coxswain.attempts", record.attempts)
+        _put(span, "server.address", record.endpoint.host)
+        _put(span, "server.port", record.endpoint.port)
+    _put(span, "http.response.status_code", record.status or None)
+    _put(span, "coxswain.attempts", record.attempts or None)
     if record.outcome is not Outcome.PASSED:
-        if record.criticality:
-            _put_text(span, "coxswain.criticality", record.criticality)
-        _put_float(span, "coxswain.queue.wait_s", record.waited_s)
-    if record.first_token_s is not None:
-        _put_float(span, "coxswain.time_to_first_token_s", record.first_token_s)
+        _put(span, "coxswain.criticality", record.criticality)
+        _put(span, "coxswain.queue.wait_s", record.waited_s)
+    _put(span, "coxswain.time_to_first_token_s", record.first_token_s)
 
 
-def _put_text(span: trace_pb2.Span, key: str, value: str) -> None:
+def _put(span: trace_pb2.Span, key: str, value: str | float | None) -> None:
+    """Add an attribute, unless it has no value: an empty text, or None."""
+    if value is None or value == "":
+        return
     attribute = span.attributes.add()
     attribute.key = key
-    attribute.value.string_value = value[:MAX_CHARS]
-
-
-def _put_int(span: trace_pb2.Span, key: str, value: int) -> None:
-    attribute = span.attributes.add()
-    attribute.key = key
-    attribute.value.int_value = value
-
-
-def _put_float(span: trace_pb2.Span, key: str, value: float) -> None:
-    attribute = span.attributes.add()
-    attribute.key = key
-    attribute.value.double_value = value
-
-
-def _span_id(random: Random) -> bytes:
-    return (random.getrandbits(64) or 1).to_bytes(8)
+    if isinstance(value, str):
+        attribute.value.string_value = value[:MAX_CHARS]
+    elif isinstance(value, int):
+        attribute.value.int_value = value
+    else:
+        attribute.value.double_value = value

@@ -42,7 +42,7 @@ async def test_what_is_recorded_is_in_the_text() -> None:
     scrape = Observation(
         address=fleet.addresses[0], began_at=1.0, answered_at=1.0, status=ScrapeStatus.READY
     )
-    hub.scraped(scrape)
+    hub.metrics.scraped(scrape)
     found = await samples(hub)
     address = fleet.addresses[0]
     wanted = {
@@ -55,7 +55,7 @@ async def test_what_is_recorded_is_in_the_text() -> None:
         'coxswain_build_info{version="1.2.3"}': 1,
     }
     assert {name: found.get(name) for name in wanted} == wanted
-    assert hub.outcomes() == {"served": 1, "shed": 1}
+    assert hub.metrics.outcomes() == {"served": 1, "shed": 1}
 
 
 @pytest.mark.parametrize(

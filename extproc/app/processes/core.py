@@ -96,7 +96,7 @@ class Core:
         self._memory = Memory()
         self._feed = MemoryFeed(
             self._service.dispatcher,
-            self._service.telemetry.counters,
+            self._service.telemetry.metrics.as_plain,
             self._service.client_keys.names,
         )
         self._follower = MemoryFollower(settings.cluster, self._memory, self._use_hash_seed)
@@ -286,7 +286,7 @@ class Core:
         for address, intent, _ in fleet.values():
             self._intents.set(Address.parse(address), Intent(intent))
         await self._intents.restore(self._entries, is_warm=self._is_warm)
-        self._memory.relearn(dispatcher, service.telemetry.restore)
+        self._memory.relearn(dispatcher, service.telemetry.metrics.restore)
         self._learn_the_rest(began + KEEP_S)
         adopted = calls.adopt()
         if fleet:

@@ -8,8 +8,12 @@ from extproc.core.address import is_ip
 from extproc.security.trust import profile_name
 
 
-class Keyed(Protocol):
-    """Settings of one server, or of several that share a key; `address` names them in messages."""
+class Access(Protocol):
+    """Settings of one server, or of several that are reached in the same way.
+
+    `address` names them in messages. `host` is the name or IP address in their certificate unless
+    `server_name` is set.
+    """
 
     @property
     def address(self) -> str: ...
@@ -17,14 +21,6 @@ class Keyed(Protocol):
     def api_key_env(self) -> str | None: ...
     @property
     def api_key_file(self) -> str | None: ...
-
-
-class Access(Keyed, Protocol):
-    """Settings of one server, or of several that are reached in the same way.
-
-    `host` is the name or IP address in their certificate unless `server_name` is set.
-    """
-
     @property
     def host(self) -> str: ...
     @property

@@ -6,8 +6,8 @@ from typing import Annotated
 from pydantic import ValidationError
 
 from extproc.settings.endpoint_section import EndpointSettings
-from extproc.settings.keys import advise
-from extproc.settings.problems import Problem, SettingsError, describe, dotted
+from extproc.settings.keys import problem_of
+from extproc.settings.problems import Problem, SettingsError
 from extproc.settings.section import Section
 from extproc.settings.values import LIST
 from extproc.settings.yaml_file import parse_yaml
@@ -34,16 +34,9 @@ def parse_endpoints(content: bytes, name: str) -> tuple[EndpointSettings, ...]:
     except ValidationError as error:
         problems = []
         for detail in error.errors(include_url=False):
-            path = detail["loc"]
-            is_unknown = detail["type"] == "extra_forbidden"
-            line = document.line_of(path)
-            problems.append(
-                Problem(
-                    where=f"{name}:{line}" if line else name,
-                    key=dotted(path),
-                    message=advise(EndpointsFile, path) if is_unknown else describe(detail),
-                )
-            )
+            line = document.line_of(detail["loc"])
+            where = f"{name}:{line}" if line else name
+            problems.append(problem_of(detail, EndpointsFile, where))
         raise SettingsError(problems) from None
 
 

@@ -5,8 +5,9 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
-from extproc.settings.problems import KeyPath, dotted, nearest
+from extproc.settings.problems import KeyPath, Problem, describe, dotted, nearest
 
 
 def model_of(field: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
@@ -58,3 +59,11 @@ def advise(model: type[BaseModel], path: KeyPath) -> str:
     if guess is not None:
         return f"unknown key; did you mean {dotted(elsewhere[guess])}?"
     return f"unknown key; known here: {', '.join(siblings)}" if siblings else "unknown key"
+
+
+def problem_of(error: ErrorDetails, model: type[BaseModel], where: str) -> Problem:
+    """An error of pydantic in a `model`, as a problem at `where`."""
+    path = error["loc"]
+    is_unknown = error["type"] == "extra_forbidden"
+    message = advise(model, path) if is_unknown else describe(error)
+    return Problem(where=where, key=dotted(path), message=message)

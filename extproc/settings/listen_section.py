@@ -1,9 +1,9 @@
-"""Where Coxswain listens."""
+"""Where Coxswain listens, and what its dashboard links to."""
 
 from typing import Annotated
 
 from extproc.settings.section import Section
-from extproc.settings.values import LIST, Bind, HostName
+from extproc.settings.values import LIST, Bind, HostName, WebUrl
 
 
 class ListenSettings(Section):
@@ -24,3 +24,12 @@ class ListenSettings(Section):
     insecure: bool = False
     """Allow listening beyond loopback without a token and without mutual TLS; the same as
     --insecure."""
+
+
+class DashboardSettings(Section):
+    """Links of the dashboard to other tools. Viewers' browsers open them, the picker does not."""
+
+    grafana_url: WebUrl | None = None
+    """The address of Grafana, http:// or https://. Without it, the dashboard has no such link."""
+    jaeger_url: WebUrl | None = None
+    """The address of Jaeger, http:// or https://. Without it, the dashboard has no such link."""

@@ -8,9 +8,9 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from extproc.settings.environment import read_environment, variable_of
-from extproc.settings.keys import advise, every_key
+from extproc.settings.keys import every_key, problem_of
 from extproc.settings.model import Settings
-from extproc.settings.problems import KeyPath, Problem, SettingsError, describe, dotted, nearest
+from extproc.settings.problems import KeyPath, Problem, SettingsError, dotted, nearest
 from extproc.settings.yaml_file import Document, read_yaml
 
 CONFIG_VARIABLE: Final = "COXSWAIN_CONFIG"
@@ -43,14 +43,17 @@ def load_settings(
             document = read_yaml(config)
         except SettingsError as error:
             problems += error.problems
-    origins = _Origins(from_flags, from_environment, document)
     try:
         settings = Settings.model_validate(
             _merged(nested(from_flags), nested(from_environment), document.values)
         )
     except ValidationError as error:
-        problems += origins.problems_of(error)
-        raise SettingsError(problems) from None
+        found = []
+        for detail in error.errors(include_url=False):
+            line, where = _origin(detail["loc"], from_flags, from_environment, document)
+            found.append((line, problem_of(detail, Settings, where)))
+        found.sort(key=lambda pair: pair[0])  # the order of the file
+        raise SettingsError([*problems, *(problem for _, problem in found)]) from None
     if problems:
         raise SettingsError(problems)
     return settings
@@ -94,42 +97,21 @@ def _read_flags(
     return values, problems
 
 
-class _Origins:
-    """Knows the source of each value, so that an error is reported with its location."""
-
-    def __init__(
-        self,
-        from_flags: Mapping[tuple[str, ...], object],
-        from_environment: Mapping[tuple[str, ...], str],
-        document: Document,
-    ) -> None:
-        self._flags = from_flags
-        self._environment = from_environment
-        self._document = document
-
-    def problems_of(self, error: ValidationError) -> list[Problem]:
-        """One problem for each mistake that pydantic found, in the order of the file."""
-        found: list[tuple[int, Problem]] = []
-        for detail in error.errors(include_url=False):
-            path: KeyPath = detail["loc"]
-            if detail["type"] == "extra_forbidden":
-                message = advise(Settings, path)
-            else:
-                message = describe(detail)
-            line, where = self._where(path)
-            problem = Problem(where=where, key=dotted(path), message=message)
-            found.append((line, problem))
-        return [problem for _, problem in sorted(found, key=lambda pair: pair[0])]
-
-    def _where(self, path: KeyPath) -> tuple[int, str]:
-        """The line in the file (0 outside of it) and the name of the place."""
-        for length in range(1, len(path) + 1):
-            key = tuple(str(part) for part in path[:length])
-            if key in self._flags:
-                return 0, "flag"
-            if key in self._environment:
-                return 0, variable_of(key)
-        line = self._document.line_of(path)
-        if line:
-            return line, f"{self._document.name}:{line}"
-        return 0, self._document.name or "settings"
+def _origin(
+    path: KeyPath,
+    from_flags: Mapping[tuple[str, ...], object],
+    from_environment: Mapping[tuple[str, ...], str],
+    document: Document,
+) -> tuple[int, str]:
+    """Where the value at `path` comes from: the line in the file (0 outside of it), and the name of
+    the place."""
+    for length in range(1, len(path) + 1):
+        key = tuple(str(part) for part in path[:length])
+        if key in from_flags:
+            return 0, "flag"
+        if key in from_environment:
+            return 0, variable_of(key)
+    line = document.line_of(path)
+    if line:
+        return line, f"{document.name}:{line}"
+    return 0, document.name or "settings"

@@ -10,22 +10,20 @@ from pydantic_core import PydanticCustomError
 
 from extproc.core.request import HOLD_MARGIN_S
 from extproc.settings.cluster_section import ClusterSettings
-from extproc.settings.dashboard_section import DashboardSettings
 from extproc.settings.discovery_section import DiscoverySettings
 from extproc.settings.endpoint_section import EndpointSettings
 from extproc.settings.envoy_section import EnvoySettings
-from extproc.settings.keda_section import KedaSettings
-from extproc.settings.listen_section import ListenSettings
-from extproc.settings.logging_section import LogSettings, StatsdSettings
+from extproc.settings.listen_section import DashboardSettings, ListenSettings
+from extproc.settings.logging_section import LogSettings, StatsdSettings, UsageSettings
 from extproc.settings.objective_section import ObjectiveSettings, Targets
-from extproc.settings.outlier_section import OutlierSettings
 from extproc.settings.routing_section import (
+    OutlierSettings,
     PickerSettings,
     QueueSettings,
     RoutingSettings,
     SwapSettings,
 )
-from extproc.settings.scale_section import ScaleSettings
+from extproc.settings.scale_section import KedaSettings, ScaleSettings
 from extproc.settings.scraper_section import LedgerSettings, ScraperSettings
 from extproc.settings.section import Section
 from extproc.settings.security_section import (
@@ -35,7 +33,6 @@ from extproc.settings.security_section import (
     ClientsSettings,
     GrpcTlsSettings,
 )
-from extproc.settings.usage_section import UsageSettings
 from extproc.settings.values import EMPTY_SECTION, LIST, MAP, FrontCount, Seconds
 
 

@@ -1,14 +1,22 @@
-"""The reference of the settings, as JSON schema and as Markdown."""
+"""The reference of the settings, as JSON schema and as Markdown.
 
+Pydantic can keep the docstrings below settings with the fields, and parses the source of each
+section for it whenever a process starts. Only the reference needs them, so it reads them itself.
+"""
+
+import ast
+import inspect
 import json
+import textwrap
 from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
 from typing import Any, Final
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from extproc.settings.descriptions import descriptions_of
 from extproc.settings.environment import variable_of
 from extproc.settings.keys import model_of
 from extproc.settings.model import Settings
@@ -112,3 +120,32 @@ def _default(field: FieldInfo) -> str:
         return "none"
     value = list(field.default) if isinstance(field.default, tuple) else field.default
     return f"`{value if isinstance(value, str) else json.dumps(value)}`"
+
+
+@cache
+def descriptions_of(section: type[BaseModel]) -> dict[str, str]:
+    """The docstring of each setting that has one, in one line, by the setting's name.
+
+    Raises `OSError` where the source of the section is not there.
+    """
+    found: dict[str, str] = {}
+    for base in reversed(section.__mro__):
+        if issubclass(base, BaseModel) and base.__module__.startswith("extproc."):
+            found |= _of_class(base)
+    return found
+
+
+def _of_class(section: type[BaseModel]) -> dict[str, str]:
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
+    assert isinstance(tree, ast.ClassDef)
+    found = {}
+    for setting, below in pairwise(tree.body):
+        if (
+            isinstance(setting, ast.AnnAssign)
+            and isinstance(setting.target, ast.Name)
+            and isinstance(below, ast.Expr)
+            and isinstance(below.value, ast.Constant)
+            and isinstance(below.value.value, str)
+        ):
+            found[setting.target.id] = " ".join(below.value.value.split())
+    return found

@@ -1,4 +1,4 @@
-"""Settings of the number of servers that each model needs."""
+"""Settings of the number of servers that each model needs, and of the port for KEDA."""
 
 from typing import Annotated, Self
 
@@ -6,7 +6,8 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from extproc.settings.section import Section
-from extproc.settings.values import LIST, MAP, Seconds, SlotCount, SomeSeconds, Whole
+from extproc.settings.security_section import PortTlsSettings
+from extproc.settings.values import LIST, MAP, Bind, Seconds, SlotCount, SomeSeconds, Whole
 
 
 class ScaledModelSettings(Section):
@@ -52,3 +53,12 @@ class ScaleSettings(Section):
         if self.command and not self.models:
             raise PydanticCustomError("together", "command needs models: name those it may start")
         return self
+
+
+class KedaSettings(PortTlsSettings):
+    """KEDA's external scaler: reports how many servers each model needs. See docs/scaling.md."""
+
+    listen: Bind | None = None
+    """The address of the port that KEDA connects to, such as 0.0.0.0:9004. KEDA sends no token:
+    without client_ca_file anyone who can reach the port can read these numbers, and nothing else.
+    Without it, the port is closed."""

@@ -5,12 +5,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from extproc.security.secret_file import SecretFileError, is_header_value, read_secret
-from extproc.settings.access import Keyed
-from extproc.settings.model import Settings
+from extproc.settings.access import Access
 from extproc.settings.problems import Problem, SettingsError
 
 
-def read_api_key(endpoint: Keyed, environ: Mapping[str, str] | None = None) -> str | None:
+def read_api_key(endpoint: Access, environ: Mapping[str, str] | None = None) -> str | None:
     """The API key of `endpoint`, None without one. Blocks on the disk for a key file.
 
     Raises SettingsError if the key cannot be read.
@@ -37,10 +36,9 @@ def read_api_key(endpoint: Keyed, environ: Mapping[str, str] | None = None) -> s
 
 
 def read_api_keys(
-    settings: Settings | Iterable[Keyed], environ: Mapping[str, str] | None = None
+    endpoints: Iterable[Access], environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """The API key of each endpoint that has one, by its `address`; raises like `read_api_key`."""
-    endpoints = settings.endpoints if isinstance(settings, Settings) else settings
     keys: dict[str, str] = {}
     problems: list[Problem] = []
     for endpoint in endpoints:
@@ -56,5 +54,5 @@ def read_api_keys(
     return keys
 
 
-def _error(endpoint: Keyed, message: str) -> SettingsError:
+def _error(endpoint: Access, message: str) -> SettingsError:
     return SettingsError([Problem(where=endpoint.address, key="API key", message=message)])

@@ -22,9 +22,9 @@ from extproc.settings import (
     settings_reference,
     settings_schema,
 )
-from extproc.settings.descriptions import descriptions_of
 from extproc.settings.envoy_section import EnvoySettings
 from extproc.settings.keys import every_key, model_of
+from extproc.settings.reference import descriptions_of
 from extproc.stream.envoy import codec
 
 NAMED = {"name": "gpu", "port": 1, "tls": True}

@@ -25,7 +25,7 @@ def test_key_from_environment_and_file(tmp_path: Path) -> None:
             EndpointSettings(address="c:1"),
         )
     )
-    keys = read_api_keys(settings, {"KEY": "from-environment"})
+    keys = read_api_keys(settings.endpoints, {"KEY": "from-environment"})
     assert keys == {"a:1": "from-environment", "b:1": "from-file"}
 
 
@@ -48,5 +48,5 @@ def test_all_missing_keys_are_reported_at_once(tmp_path: Path) -> None:
         )
     )
     with pytest.raises(SettingsError) as caught:
-        read_api_keys(settings, {})
+        read_api_keys(settings.endpoints, {})
     assert [problem.where for problem in caught.value.problems] == ["a:1", "b:1"]

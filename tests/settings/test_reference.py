@@ -1,9 +1,9 @@
-"""Claims about extproc/settings/descriptions.py: what a docstring below a setting says."""
+"""Claims about extproc/settings/reference.py: what a docstring below a setting says."""
 
 from __future__ import annotations
 
 from extproc.settings import settings_schema
-from extproc.settings.descriptions import descriptions_of
+from extproc.settings.reference import descriptions_of
 from extproc.settings.routing_section import QueueSettings
 from extproc.settings.section import Section
 

@@ -14,8 +14,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from extproc.core.observation import MAX_SLOTS
-from extproc.settings.keys import advise
-from extproc.settings.problems import KeyPath, Problem, SettingsError, describe, dotted
+from extproc.settings.keys import problem_of
+from extproc.settings.problems import KeyPath, Problem, SettingsError, dotted
 from extproc.settings.section import Section
 from extproc.settings.values import MAX_PORT
 from extproc.settings.yaml_file import Document, parse_yaml, read_yaml
@@ -140,25 +140,16 @@ def _checked(document: Document) -> ModelsFile:
         found = ModelsFile.model_validate(document.values)
     except ValidationError as error:
         raise SettingsError(
-            _problem(
-                document,
-                detail["loc"],
-                advise(ModelsFile, detail["loc"])
-                if detail["type"] == "extra_forbidden"
-                else describe(detail),
-            )
+            problem_of(detail, ModelsFile, document.place_of(detail["loc"]))
             for detail in error.errors(include_url=False)
         ) from None
-    problems = [_problem(document, path, text) for path, text in _contradictions(found)]
+    problems = [
+        Problem(where=document.place_of(path), key=dotted(path), message=text)
+        for path, text in _contradictions(found)
+    ]
     if problems:
         raise SettingsError(problems)
     return found
-
-
-def _problem(document: Document, path: KeyPath, message: str) -> Problem:
-    line = document.line_of(path)
-    where = f"{document.name}:{line}" if line else document.name
-    return Problem(where=where, key=dotted(path), message=message)
 
 
 def _contradictions(file: ModelsFile) -> list[tuple[KeyPath, str]]:

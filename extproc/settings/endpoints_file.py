@@ -32,12 +32,10 @@ def parse_endpoints(content: bytes, name: str) -> tuple[EndpointSettings, ...]:
     try:
         return EndpointsFile.model_validate(document.values).endpoints
     except ValidationError as error:
-        problems = []
-        for detail in error.errors(include_url=False):
-            line = document.line_of(detail["loc"])
-            where = f"{name}:{line}" if line else name
-            problems.append(problem_of(detail, EndpointsFile, where))
-        raise SettingsError(problems) from None
+        raise SettingsError(
+            problem_of(detail, EndpointsFile, document.place_of(detail["loc"]))
+            for detail in error.errors(include_url=False)
+        ) from None
 
 
 def _without_tabs(content: bytes) -> bytes:

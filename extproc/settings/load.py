@@ -111,7 +111,4 @@ def _origin(
             return 0, "flag"
         if key in from_environment:
             return 0, variable_of(key)
-    line = document.line_of(path)
-    if line:
-        return line, f"{document.name}:{line}"
-    return 0, document.name or "settings"
+    return document.line_of(path), document.place_of(path) or "settings"

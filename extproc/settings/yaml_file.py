@@ -32,6 +32,11 @@ class Document:
                 return self.lines[path[:length]]
         return 0
 
+    def place_of(self, path: KeyPath) -> str:
+        """The name of the file, and the line of `path` if there is one."""
+        line = self.line_of(path)
+        return f"{self.name}:{line}" if line else self.name
+
 
 def read_yaml(file: Path) -> Document:
     """Read `file`. Blocks on the disk; raises SettingsError for an invalid file."""

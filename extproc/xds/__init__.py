@@ -1,7 +1,6 @@
 """Endpoint and cluster discovery for Envoy."""
 
 from extproc.xds.clusters import ClusterDiscovery
-from extproc.xds.options import EndpointDiscoveryOptions
-from extproc.xds.service import EndpointDiscovery
+from extproc.xds.service import EndpointDiscovery, EndpointDiscoveryOptions
 
 __all__ = ["ClusterDiscovery", "EndpointDiscovery", "EndpointDiscoveryOptions"]

@@ -19,11 +19,11 @@ from google.protobuf.any_pb2 import Any
 
 from extproc.pb.discovery_pb2 import DiscoveryResponse
 from extproc.security.trust import Trust
-from extproc.transport import Call, ServiceTable
+from extproc.transport import Call
 from extproc.transport.status import INTERNAL
 from extproc.xds.ca_rollout import CaRollout
 from extproc.xds.gate import Gate
-from extproc.xds.stream import CONTROL_PLANE, DiscoveryStream, in_short
+from extproc.xds.stream import CONTROL_PLANE, DiscoveryService, DiscoveryStream, in_short
 from extproc.xds.subscription import (
     CLUSTER_TYPE,
     Acknowledged,
@@ -44,20 +44,13 @@ behind TLS, in wire format. Runs in a thread."""
 class _Stream(DiscoveryStream):
     """`version` is the newest that there is for its Envoy."""
 
-    def __init__(self, call: Call, version: int, discovery: ClusterDiscovery) -> None:
-        super().__init__(call, Subscription(CLUSTER_TYPE, is_for_all=True))
+    def __init__(self, call: Call, version: int, service: ClusterDiscovery) -> None:
+        super().__init__(call, Subscription(CLUSTER_TYPE, is_for_all=True), service)
         self.version = version
         self.offers = CaRollout()
-        self._discovery = discovery
-
-    def heard(self, event: Acknowledged | Refused | None) -> None:
-        self._discovery.heard(self, event)
-
-    def forget(self) -> None:
-        self._discovery.forget(self)
 
 
-class ClusterDiscovery:
+class ClusterDiscovery(DiscoveryService[_Stream]):
     """Sends what `publish` was last given, when the gate is open. Belongs to one event loop.
 
     `set_refused` hears the profiles whose current CA some Envoy does not take.
@@ -66,22 +59,16 @@ class ClusterDiscovery:
     def __init__(
         self, gate: Gate, set_refused: Callable[[frozenset[str]], None] = lambda _: None
     ) -> None:
-        self._gate = gate
+        super().__init__(STREAM_CLUSTERS, gate)
         self._set_refused = set_refused
         self._refused: frozenset[str] = frozenset()
         self._trusts: Mapping[str, Trust] = {}
         self._proven: dict[str, Trust] = {}
         gate.on_open.append(self._answer_all)
-        self._streams: set[_Stream] = set()
         self._writing: set[asyncio.Task[None]] = set()
         self._versions = itertools.count(1)
         self._version = 0
         self._write_cluster: WriteCluster | None = None
-        self._is_closed = False
-
-    def add_to(self, table: ServiceTable) -> None:
-        """Serve cluster discovery."""
-        table[STREAM_CLUSTERS] = self._open_stream
 
     def publish(self, trusts: Mapping[str, Trust], write_cluster: WriteCluster) -> None:
         """From now on the cluster is what this writes, with all of `trusts` that an Envoy takes,
@@ -94,24 +81,10 @@ class ClusterDiscovery:
             stream.version = self._version
         self._answer_all()
 
-    def close(self) -> None:
-        """End every stream, and every later one at once: the server goes down."""
-        self._is_closed = True
-        for stream in list(self._streams):
-            stream.end()
-
-    def _open_stream(self, call: Call) -> DiscoveryStream:
-        """One Envoy's stream; ends when either side leaves."""
-        stream = _Stream(call, self._version, self)
-        self._streams.add(stream)
-        if self._is_closed:
-            stream.end()
-        else:
-            self._gate.wait()
-        return stream
+    def new_stream(self, call: Call) -> _Stream:
+        return _Stream(call, self._version, self)
 
     def heard(self, stream: _Stream, event: Acknowledged | Refused | None) -> None:
-        """The stream's Envoy asked, or took a version over or not."""
         if isinstance(event, Acknowledged):
             is_rest_due = stream.offers.accept()
             self._proven |= stream.offers.held
@@ -142,8 +115,7 @@ class ClusterDiscovery:
         stream.version = next(self._versions)
 
     def forget(self, stream: _Stream) -> None:
-        """The stream has ended."""
-        self._streams.discard(stream)
+        super().forget(stream)
         self._report_refused()
 
     def _report_refused(self) -> None:
@@ -158,7 +130,7 @@ class ClusterDiscovery:
 
     def _answer(self, stream: _Stream) -> None:
         """Send the newest version if an answer is due: in a task, as it takes a while to write."""
-        if not self._gate.is_open or self._write_cluster is None or self._is_closed:
+        if not self.gate.is_open or self._write_cluster is None or self._is_closed:
             return
         answer = stream.subscription.next_answer(stream.version)
         if answer is None:

@@ -11,19 +11,19 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from extproc.core.address import Address
 from extproc.core.fleet.membership import ConnectedEnvoy, Membership
 from extproc.core.observation import Issue
 from extproc.pb.discovery_pb2 import DiscoveryResponse
-from extproc.transport import Call, ServiceTable
+from extproc.transport import Call
 from extproc.xds.acknowledgements import Acknowledgements, Shift
 from extproc.xds.assignment import Assignments
 from extproc.xds.capabilities import EnvoyCapabilities, needs, secured
 from extproc.xds.gate import Gate
-from extproc.xds.options import EndpointDiscoveryOptions
-from extproc.xds.stream import CONTROL_PLANE, DiscoveryStream, in_short, some_of
+from extproc.xds.stream import CONTROL_PLANE, DiscoveryService, DiscoveryStream, in_short, some_of
 from extproc.xds.subscription import (
     ENDPOINT_TYPE,
     Acknowledged,
@@ -37,26 +37,32 @@ STREAM_ENDPOINTS: Final = "/envoy.service.endpoint.v3.EndpointDiscoveryService/S
 log = logging.getLogger("coxswain.xds")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointDiscoveryOptions:
+    """All in seconds.
+
+    `grace_s`: how long a new endpoint waits for an Envoy that does not acknowledge it.
+    `hold_s`: how long an Envoy waits for a fleet that is not known yet; keep it below Envoy's
+    `initial_fetch_timeout`.
+    `log_after_s`: after how long a withheld endpoint is logged.
+    """
+
+    grace_s: float = 1.0
+    hold_s: float = 3.0
+    log_after_s: float = 5.0
+
+
 class _Stream(DiscoveryStream):
     """`is_counted` while its Envoy wants endpoints."""
 
-    def __init__(self, call: Call, number: int, discovery: EndpointDiscovery) -> None:
-        super().__init__(call, Subscription())
+    def __init__(self, call: Call, number: int, service: EndpointDiscovery) -> None:
+        super().__init__(call, Subscription(), service)
         self.number = number
         self.is_counted = False
-        self._discovery = discovery
-
-    def heard(self, event: Acknowledged | Refused | None) -> None:
-        self._discovery.heard(self, event)
-
-    def forget(self) -> None:
-        self._discovery.forget(self)
 
 
-class EndpointDiscovery:
+class EndpointDiscovery(DiscoveryService[_Stream]):
     """Sends every Envoy the fleet, and reports to the core which endpoints every Envoy knows.
-
-    Nobody is answered before the `gate` is open.
 
     `membership` gives the present picture of the fleet (the same version, the same picture);
     `set_routable` is called from the event loop, never from inside `membership_changed`;
@@ -73,11 +79,11 @@ class EndpointDiscovery:
         set_issue: Callable[[Address, Issue | None], None] = lambda *_: None,
     ) -> None:
         self._options = options or EndpointDiscoveryOptions()
+        super().__init__(STREAM_ENDPOINTS, Gate(self._options.hold_s))
         self._fetch = membership
         self._set_routable = set_routable
         self._clock = clock
         self._numbers = itertools.count(1)
-        self._streams: dict[int, _Stream] = {}
         self._acknowledgements = Acknowledgements(self._options.grace_s)
         self._abilities = EnvoyCapabilities()
         self._set_issue = set_issue
@@ -87,15 +93,8 @@ class EndpointDiscovery:
         self._remarked: frozenset[Address] = frozenset()
         """Those with an issue, although they get requests."""
         self._is_refresh_due = False
-        self.gate = Gate(self._options.hold_s)
-        """Shared with everything else that sends the fleet to Envoy."""
         self.gate.on_open.append(self._opened)
-        self._is_closed = False
         self._timer: asyncio.TimerHandle | None = None
-
-    def add_to(self, table: ServiceTable) -> None:
-        """Serve endpoint discovery."""
-        table[STREAM_ENDPOINTS] = self._open_stream
 
     def membership_changed(self) -> None:
         """The fleet changed: read it in the event loop's next turn. Never blocks."""
@@ -133,30 +132,18 @@ class EndpointDiscovery:
                 node_id=stream.node_id,
                 acknowledged_version=self._acknowledgements.acknowledged_by(stream.number),
             )
-            for stream in self._streams.values()
+            for stream in self._streams
             if stream.is_counted
         )
 
     def close(self) -> None:
-        """End every stream, and every later one at once: the server goes down."""
-        self._is_closed = True
-        self.gate.close()
         self._cancel(self._timer)
-        for stream in list(self._streams.values()):
-            stream.end()
+        super().close()
 
-    def _open_stream(self, call: Call) -> DiscoveryStream:
-        """One Envoy's stream; ends when either side leaves."""
-        number = next(self._numbers)
-        stream = self._streams[number] = _Stream(call, number, self)
-        if self._is_closed:
-            stream.end()
-        else:
-            self.gate.wait()
-        return stream
+    def new_stream(self, call: Call) -> _Stream:
+        return _Stream(call, next(self._numbers), self)
 
     def heard(self, stream: _Stream, event: Acknowledged | Refused | None) -> None:
-        """The stream's Envoy asked for names, or took a version over or not."""
         self._count(stream)
         if isinstance(event, Acknowledged) and stream.is_counted:
             self._apply(self._acknowledgements.acknowledge(stream.number, event.version))
@@ -207,7 +194,7 @@ class EndpointDiscovery:
             )
             self._withhold()
             self._apply(shift)
-            for stream in list(self._streams.values()):
+            for stream in list(self._streams):
                 self._answer(stream, membership)
         return membership
 
@@ -216,7 +203,7 @@ class EndpointDiscovery:
 
     def _answer_all(self) -> None:
         membership = self._refresh()
-        for stream in list(self._streams.values()):
+        for stream in list(self._streams):
             self._answer(stream, membership)
 
     def _count(self, stream: _Stream) -> None:
@@ -241,8 +228,7 @@ class EndpointDiscovery:
         self._apply(shift)
 
     def forget(self, stream: _Stream) -> None:
-        """The stream has ended."""
-        del self._streams[stream.number]
+        super().forget(stream)
         if stream.is_counted:
             self._discount(stream)
 

@@ -35,13 +35,6 @@ IS_MALFORMED: Final = (
 )
 """Envoy's parser of HTTP/1 gave the request up, before its end or before it had a route."""
 
-ANSWER: Final = {
-    "error": {
-        "message": "This is not a well-formed HTTP/1.1 request; the connection is closed.",
-        "type": "invalid_request_error",
-        "code": names.MALFORMED_HTTP,
-    }
-}
 _MARKS: Final = (names.MALFORMED_HTTP, names.TOO_MANY_HEADERS, names.UNSUPPORTED_HTTP)
 """The second because trailers may be too large as well; the third because an upgrade is rejected
 although it has a route, and would be an exchange of the picker's that nobody asked for."""

@@ -1,5 +1,6 @@
 """Envoy's host selection: the picker's list first, least_request without one."""
 
+import betterproto2
 from envoy_data_plane.envoy.config.cluster.v3 import LoadBalancingPolicy, LoadBalancingPolicyPolicy
 from envoy_data_plane.envoy.extensions.load_balancing_policies.least_request.v3 import LeastRequest
 from envoy_data_plane.envoy.extensions.load_balancing_policies.override_host.v3 import (
@@ -14,25 +15,21 @@ from extproc.envoy_config.messages import extension
 
 def override_host() -> LoadBalancingPolicy:
     """Retries use the list in order; addresses that Envoy does not know are skipped."""
-    least_request = extension(
-        "envoy.load_balancing_policies.least_request", LeastRequest(choice_count=2)
-    )
     return _policy(
+        "override_host",
         OverrideHost(
             override_host_sources=[
                 OverrideHostOverrideHostSource(header=names.DESTINATION),
                 OverrideHostOverrideHostSource(metadata=destination_key()),
             ],
             selected_host_key=_key(names.SERVED),
-            fallback_policy=LoadBalancingPolicy(
-                policies=[LoadBalancingPolicyPolicy(typed_extension_config=least_request)]
-            ),
-        )
+            fallback_policy=_policy("least_request", LeastRequest(choice_count=2)),
+        ),
     )
 
 
-def _policy(message: OverrideHost) -> LoadBalancingPolicy:
-    config = extension("envoy.load_balancing_policies.override_host", message)
+def _policy(name: str, message: betterproto2.Message) -> LoadBalancingPolicy:
+    config = extension(f"envoy.load_balancing_policies.{name}", message)
     return LoadBalancingPolicy(policies=[LoadBalancingPolicyPolicy(typed_extension_config=config)])
 
 

@@ -1,8 +1,8 @@
 """Envoy's own rejections (no server, server lost, timeout) in OpenAI's error format."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from types import MappingProxyType
+from typing import NamedTuple
 
 from envoy_data_plane.envoy.config.accesslog.v3 import (
     AccessLogFilter,
@@ -26,32 +26,42 @@ from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v
 )
 from envoy_data_plane.google.protobuf import Struct
 
-from extproc.envoy_config import broken_framing, names
+from extproc.envoy_config import names
+from extproc.envoy_config.broken_framing import IS_MALFORMED
 from extproc.envoy_config.messages import typed
 from extproc.envoy_config.options import EnvoyOptions
 
 _INVALID = "invalid_request_error"
 
 
-def error_body(message: str, code: str, kind: str = "server_error") -> dict[str, dict[str, str]]:
-    """The body of an error as OpenAI's API has it."""
-    return {"error": {"message": message, "type": kind, "code": code}}
+class _Error(NamedTuple):
+    """An error as OpenAI's API has it. Its code is the reason in the header, too."""
+
+    message: str
+    code: str
+    type: str = "server_error"
 
 
-BODY = error_body("%LOCAL_REPLY_BODY%", "%RESPONSE_FLAGS_LONG%")
-PICKER_LOST = error_body(
+ENVOYS_OWN = _Error("%LOCAL_REPLY_BODY%", "%RESPONSE_FLAGS_LONG%")
+"""What Envoy says itself; it has no reason."""
+PICKER_LOST = _Error(
     "The endpoint picker was lost while it handled this request; send it again.",
     names.PICKER_LOST,
 )
-SERVER_LOST = error_body(
+SERVER_LOST = _Error(
     "The server closed the connection before it answered this request. The request may have "
     "crashed it, so it was not sent to another server.",
     names.SERVER_LOST,
 )
-CROWDED = error_body(
+CROWDED = _Error(
     "The request's headers are too many or too large.", names.TOO_MANY_HEADERS, _INVALID
 )
-UNSUPPORTED = error_body(
+MALFORMED = _Error(
+    "This is not a well-formed HTTP/1.1 request; the connection is closed.",
+    names.MALFORMED_HTTP,
+    _INVALID,
+)
+UNSUPPORTED = _Error(
     "Upgrades (WebSockets), CONNECT and `*` are not supported: send an ordinary request for a "
     "path.",
     names.UNSUPPORTED_HTTP,
@@ -104,45 +114,44 @@ def local_replies_on(route_names: Sequence[str], options: EnvoyOptions) -> Local
 
 
 def _before_routes() -> list[ResponseMapper]:
-    crowded = {names.REASON: names.TOO_MANY_HEADERS}
-    malformed = {names.REASON: names.MALFORMED_HTTP}
     return [
-        _mapper(_has_status(TOO_LARGE), CROWDED, headers=crowded),
+        _mapper(_has_status(TOO_LARGE), CROWDED),
         # Marked for the filter that must let it by.
-        _mapper(_matches(broken_framing.IS_MALFORMED), broken_framing.ANSWER, headers=malformed),
+        _mapper(_matches(IS_MALFORMED), MALFORMED),
     ]
 
 
 def _on_routes(options: EnvoyOptions) -> list[ResponseMapper]:
-    crowded = {names.REASON: names.TOO_MANY_HEADERS}
-    unsupported = {names.REASON: names.UNSUPPORTED_HTTP}
-    lost = {names.REASON: names.PICKER_LOST, "retry-after": "1"}
-    died = {names.REASON: names.SERVER_LOST}
     mappers = [
-        _mapper(_matches(NO_PATH), UNSUPPORTED, headers=unsupported),
-        _mapper(_matches(DIED), SERVER_LOST, status=BAD_GATEWAY, headers=died),
-        _mapper(_has_flag(*NOT_SENT), BODY, headers={"retry-after": "1"}),
-        _mapper(_has_flag(), BODY),
-        _mapper(_matches(TOO_MANY_HEADERS), CROWDED, status=TOO_LARGE, headers=crowded),
-        _mapper(_matches(LOST), PICKER_LOST, status=503, headers=lost),
+        _mapper(_matches(NO_PATH), UNSUPPORTED),
+        _mapper(_matches(DIED), SERVER_LOST, status=BAD_GATEWAY),
+        _mapper(_has_flag(*NOT_SENT), ENVOYS_OWN, may_return=True),
+        _mapper(_has_flag(), ENVOYS_OWN),
+        _mapper(_matches(TOO_MANY_HEADERS), CROWDED, status=TOO_LARGE),
+        _mapper(_matches(LOST), PICKER_LOST, status=503, may_return=True),
     ]
     if options.checks_clients:
-        mappers.append(_mapper(_matches(LATE), PICKER_LOST, status=503, headers=lost))
+        mappers.append(_mapper(_matches(LATE), PICKER_LOST, status=503, may_return=True))
     return mappers
 
 
 def _mapper(
     filter_: AccessLogFilter,
-    body: dict[str, dict[str, str]],
+    error: _Error,
     *,
     status: int | None = None,
-    headers: Mapping[str, str] = MappingProxyType({}),
+    may_return: bool = False,
 ) -> ResponseMapper:
-    text = SubstitutionFormatString(json_format=Struct.from_dict(body))
+    """The reply to what the filter finds; with `may_return` the client may soon send it again."""
+    headers = {} if error is ENVOYS_OWN else {names.REASON: error.code}
+    if may_return:
+        headers["retry-after"] = "1"
+    content = {"message": error.message, "type": error.type, "code": error.code}
+    body = SubstitutionFormatString(json_format=Struct.from_dict({"error": content}))
     return ResponseMapper(
         filter=filter_,
         status_code=status,
-        body_format_override=text,
+        body_format_override=body,
         headers_to_add=[
             HeaderValueOption(header=HeaderValue(key=key, value=value))
             for key, value in headers.items()

@@ -1,9 +1,9 @@
-"""Claims about extproc/envoy_config/overload.py."""
+"""Claims about extproc/envoy_config/bootstrap.py."""
 
 from __future__ import annotations
 
+from extproc.envoy_config.bootstrap import overload_manager
 from extproc.envoy_config.options import EnvoyOptions
-from extproc.envoy_config.overload import overload_manager
 from tests.envoy_config.parts import plain, whole
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from extproc.core.address import Address
 from extproc.core.observation import MAX_SLOTS
-from extproc.security.authorization import is_sendable_key
+from extproc.security.secret_file import is_sendable_key
 
 
 class TargetError(ValueError):

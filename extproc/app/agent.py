@@ -19,9 +19,8 @@ from extproc.app.security.secret_reloader import SecretReloader
 from extproc.app.service_manager import ServiceManager
 from extproc.app.version import own_version
 from extproc.core.address import Address, AddressError, is_ip
-from extproc.security.pem import are_certificates
 from extproc.security.secret_file import SecretFileError, is_header_value, read_secret
-from extproc.security.trust import certificates_in
+from extproc.security.trust import are_certificates, certificates_in
 from scraper.agent import Agent, AgentOptions
 from scraper.agent.advertise import Advertise
 from scraper.agent.agent import Sink, Source

@@ -32,8 +32,8 @@ from extproc.demo.process import Child, ChildError, Children, until
 from extproc.demo.report import Report
 from extproc.demo.workspace import workspace
 from extproc.envoy_config.options import OptionsError
-from extproc.security.authorization import authorization_of
 from extproc.security.path_rule import PathRuleError
+from extproc.security.secret_file import authorization_of
 from extproc.settings import EndpointSettings, Settings, read_api_key
 from extproc.settings.client_keys import read_client_keys
 from scraper.probe.issues import unauthorized

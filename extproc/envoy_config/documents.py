@@ -1,13 +1,7 @@
-"""The files in `envoy/` as text: each says what it is and how to print it again."""
-
-from collections.abc import Mapping
-from dataclasses import replace
-from functools import cache
-from types import MappingProxyType
+"""Whole configurations as text: each says what it is and how to print it again."""
 
 from extproc.envoy_config.bootstrap import bootstrap_message
 from extproc.envoy_config.options import EnvoyOptions, Mode
-from extproc.envoy_config.snippet import snippet
 from extproc.envoy_config.yaml_text import comment, render, tree
 
 _DISCOVERY = """
@@ -54,16 +48,3 @@ def bootstrap(options: EnvoyOptions) -> str:
     """A configuration that Envoy runs as it is."""
     opening = _OPENINGS[options.mode]
     return comment(opening) + render(tree(bootstrap_message(options)))
-
-
-@cache
-def default_files() -> Mapping[str, str]:
-    """The text of each file in `envoy/`, by its name."""
-    return MappingProxyType(
-        {
-            "envoy.yaml": bootstrap(EnvoyOptions()),
-            "ext_proc_filter.yaml": snippet(EnvoyOptions()),
-            "gateway.yaml": bootstrap(replace(EnvoyOptions(), mode=Mode.GATEWAY)),
-            "original_dst.yaml": bootstrap(replace(EnvoyOptions(), mode=Mode.ORIGINAL_DST)),
-        }
-    )

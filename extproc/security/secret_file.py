@@ -1,4 +1,6 @@
-"""Keys, tokens and passwords in files: one way to read them, and no error that shows one."""
+"""Keys, tokens and passwords: one way to read them from files, and no error that shows one; and how
+they are sent in a header.
+"""
 
 from pathlib import Path
 from typing import Final
@@ -34,3 +36,13 @@ def read_secret(file: Path) -> str:
 def is_header_value(secret: str) -> bool:
     """Whether an HTTP header can carry it, and there is something to carry."""
     return bool(secret) and secret.isascii() and secret.isprintable()
+
+
+def is_sendable_key(api_key: str) -> bool:
+    """Whether a header can carry this API key unchanged."""
+    return bool(api_key) and all(0x21 <= ord(character) <= 0x7E for character in api_key)
+
+
+def authorization_of(api_key: str) -> str:
+    """The value of the `authorization` header for this key."""
+    return f"Bearer {api_key}"

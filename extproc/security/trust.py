@@ -1,6 +1,11 @@
-"""How Envoy verifies a server behind TLS."""
+"""How Envoy verifies a server behind TLS, and certificates in PEM.
+
+The core may not import ssl, and the packages above the core may not import each other, so this is
+beside the core for all of them.
+"""
 
 import re
+import ssl
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
@@ -43,3 +48,16 @@ def certificates_in(content: bytes) -> str:
     the same file must not be passed on."""
 
     return "\n".join(part.decode("ascii", "replace") for part in _PUBLIC_PEM.findall(content))
+
+
+def are_certificates(pem: str | None) -> bool:
+    """Whether the text holds certificates and all of them are valid."""
+    if not pem or not pem.isascii():
+        return False
+    # A trusted certificate is a plain one with trust settings after it; Envoy accepts it too.
+    plain = pem.replace(" TRUSTED CERTIFICATE-----", " CERTIFICATE-----")
+    try:
+        context = ssl.create_default_context(cadata=plain)
+    except ssl.SSLError:
+        return False
+    return context.cert_store_stats()["x509"] > 0

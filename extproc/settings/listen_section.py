@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from extproc.settings.section import Section
-from extproc.settings.values import LIST, Bind, HostName, WebUrl
+from extproc.settings.values import LIST, Bind, ServerName, WebUrl
 
 
 class ListenSettings(Section):
@@ -17,7 +17,7 @@ class ListenSettings(Section):
     http: Bind = "127.0.0.1:9090"
     """The status pages over HTTP: the dashboard at /, /metrics, /health, /healthz, /readyz,
     /status, and /queue/{request-id}."""
-    http_hosts: Annotated[tuple[HostName, ...], LIST] = ()
+    http_hosts: Annotated[tuple[ServerName, ...], LIST] = ()
     """The host names that the status pages accept, such as the name of a service, besides IP
     addresses, localhost and the host in listen.http. This protects the pages from other web sites
     (DNS rebinding)."""

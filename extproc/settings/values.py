@@ -231,9 +231,6 @@ EMPTY_SECTION: Final = BeforeValidator(_empty_section)
 LIST: Final = BeforeValidator(_empty_list)
 MAP: Final = BeforeValidator(lambda value: _mapped(_empty_section(value)))
 
-HostName = Annotated[str, AfterValidator(_server_name)]
-"""A host name or an IP address, without a port."""
-
 Target = Annotated[str, AfterValidator(_target)]
 """Where a server is: `host:port`, the host an IP or a name."""
 
@@ -250,7 +247,7 @@ IpBind = Annotated[str, AfterValidator(_ip_bind)]
 """Where Envoy listens: the same, but the host is an IP address."""
 
 ServerName = Annotated[str, AfterValidator(_server_name)]
-"""What stands in a server's certificate: a host name or an IP address."""
+"""A host name or an IP address, without a port, as it stands in certificates."""
 
 File = Annotated[str, Field(min_length=1), AfterValidator(_file)]
 """A file or folder where Coxswain runs; a `~` at its beginning is a home folder."""

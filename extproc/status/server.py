@@ -3,16 +3,17 @@
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from math import inf
 from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from extproc.core.scheduler.fleet_health import FleetHealth
 from extproc.status.dashboard import dashboard
 from extproc.status.hosts import Hosts
-from extproc.status.sources import StatusSources
 
 FOR_ANY_HOST: Final = ("/queue/", "/healthz")
 MISDIRECTED: Final = 421
@@ -28,6 +29,23 @@ MAX_AGE_S: Final = 0.5
 """How old an answer with JSON may be at most, for those who say that they take old ones."""
 MAX_KEPT: Final = 100
 """The number of such answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusSources:
+    """Where the pages get their contents.
+
+    `health` are the slots of the whole fleet. `status` gives a tree of plain values for JSON;
+    `obstacles` the reasons why the picker is not ready, none when it is; `activity` a tree of what
+    passes, for the address of one endpoint or for "" of all; `metrics` the Prometheus text, which
+    may take a while.
+    """
+
+    health: Callable[[], FleetHealth]
+    status: Callable[[], dict[str, Any]]
+    activity: Callable[[str], dict[str, Any]]
+    obstacles: Callable[[], tuple[str, ...]]
+    metrics: Callable[[], Awaitable[bytes]]
 
 
 class StatusServer:

@@ -1,16 +1,18 @@
-"""The snapshot of everything, as plain values for `/status`."""
+"""The snapshot of everything, as plain values for `/status`; and what Coxswain has learned of one
+endpoint.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.fleet.membership import ConnectedEnvoy
 from extproc.core.queue.flow_order import QueueOrder
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.scale_advisor import ModelScale
 from extproc.core.scheduler.snapshot import take_queue_snapshot
-from extproc.core.scheduler.waits import ModelQueue
 
 
 def status_json(
@@ -48,7 +50,7 @@ def status_json(
             "by_model": {
                 model: {
                     "queued": one.queued,
-                    "by_reason": _by_reason(one),
+                    "by_reason": {reason.value: count for reason, count in one.by_reason.items()},
                     "idle_slots": one.idle_slots,
                 }
                 for model, one in queue.by_model.items()
@@ -63,6 +65,29 @@ def status_json(
         "bypassed": bypassed,
         "fleet_version": dispatcher.fleet.membership().version,
         "envoys": [_envoy(envoy) for envoy in envoys],
+    }
+
+
+def learned_json(dispatcher: Dispatcher, address: Address, now: float) -> dict[str, Any]:
+    """The latency model of a member of the fleet, and its ejections since the start by cause.
+
+    `prompt_tokens_per_s` is for uncached tokens, `tokens_per_s` for one request while the slots are
+    as busy as now; `samples` is a decayed number: with few, the fleet's typical endpoint counts.
+    """
+    estimate, samples = dispatcher.latency_at(address, now)
+    slots = dispatcher.slots_at(address)
+    busy = slots.leased_slots + slots.foreign_slots
+    return {
+        "endpoint": str(address),
+        "samples": round(samples, 1),
+        "fixed_s": round(estimate.fixed_s, 3),
+        "prompt_tokens_per_s": _rate(estimate.prefill_s),
+        "tokens_per_s": _rate(estimate.token_s(max(1, busy))),
+        "answer_tokens": round(estimate.answer_tokens, 1),
+        "slot_s": round(estimate.slot_s, 3),
+        "ejections": {
+            fault.value: count for fault, count in dispatcher.ejection_totals(address).items()
+        },
     }
 
 
@@ -84,10 +109,6 @@ def _scale(scale: ModelScale) -> dict[str, Any]:
         "service_s": _rounded(traffic.service_s),
         "slots": _rounded(traffic.slots),
     }
-
-
-def _by_reason(queue: ModelQueue) -> dict[str, int]:
-    return {reason.value: count for reason, count in queue.by_reason.items()}
 
 
 def _envoy(envoy: ConnectedEnvoy) -> dict[str, Any]:
@@ -124,3 +145,8 @@ def _age(since: float | None, now: float) -> float | None:
 
 def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
+
+
+def _rate(seconds: float) -> float | None:
+    """How many in a second; None for no time at all."""
+    return round(1 / seconds, 1) if seconds > 0 else None

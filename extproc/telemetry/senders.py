@@ -22,8 +22,6 @@ from opentelemetry.exporter.otlp.proto.http.metric_exporter import (
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
     OTLPSpanExporter as HttpSpanExporter,
 )
-from opentelemetry.sdk.metrics.export import MetricExportResult
-from opentelemetry.sdk.trace.export import SpanExportResult
 
 from extproc.telemetry.environment import Protocol
 
@@ -70,57 +68,48 @@ class Sender:
 
 def span_sender(protocol: Protocol, to: str) -> Sender:
     """Sends `ExportTraceServiceRequest`."""
-    _quiet_libraries()
-    if protocol is Protocol.HTTP:
-        http = HttpSpanExporter()
-        return Sender("traces", to, _over_http(http), http.shutdown)
-    grpc = _ReadySpans()
-    return Sender("traces", to, grpc.deliver, grpc.shutdown)
+    return _sender("traces", to, protocol, HttpSpanExporter, _ReadySpans)
 
 
 def metric_sender(protocol: Protocol, to: str) -> Sender:
     """Sends `ExportMetricsServiceRequest`."""
-    _quiet_libraries()
-    if protocol is Protocol.HTTP:
-        http = HttpMetricExporter()
-        return Sender("metrics", to, _over_http(http), http.shutdown)
-    grpc = _ReadyMetrics()
-    return Sender("metrics", to, grpc.deliver, grpc.shutdown)
+    return _sender("metrics", to, protocol, HttpMetricExporter, _ReadyMetrics)
 
 
-class _ReadySpans(GrpcSpanExporter):
-    """Takes the message itself where the SDK's takes spans."""
-
-    def deliver(self, message: Any) -> bool:
-        return self.export(message) is SpanExportResult.SUCCESS
-
-    def _translate_data(self, data: Any) -> Any:
-        return data
-
-    def _count_data(self, data: Any) -> int:
-        return sum(
-            len(scope.spans) for resource in data.resource_spans for scope in resource.scope_spans
-        )
+def _sender(
+    signal: str, to: str, protocol: Protocol, http: Callable[[], Any], grpc: Callable[[], Any]
+) -> Sender:
+    # We log once that a receiver fails; the exporters would log every attempt.
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+    is_http = protocol is Protocol.HTTP
+    exporter = http() if is_http else grpc()
+    transmit = _over_http(exporter) if is_http else _over_grpc(exporter)
+    return Sender(signal, to, transmit, exporter.shutdown)
 
 
-class _ReadyMetrics(GrpcMetricExporter):
-    """Takes the message itself where the SDK's takes metrics."""
-
-    def deliver(self, message: Any) -> bool:
-        return self.export(message) is MetricExportResult.SUCCESS
+class _Ready:
+    """Takes the message itself where an exporter of the SDK takes spans or metrics."""
 
     def _translate_data(self, data: Any) -> Any:
         return data
 
-    def _count_data(self, data: Any) -> int:
-        return len(data.resource_metrics)
+    def _count_data(self, _: Any) -> int:
+        """For measurements of the SDK's own, which nobody reads."""
+        return 1
+
+
+class _ReadySpans(_Ready, GrpcSpanExporter):
+    pass
+
+
+class _ReadyMetrics(_Ready, GrpcMetricExporter):
+    pass
+
+
+def _over_grpc(exporter: Any) -> Callable[[Message], bool]:
+    return lambda message: bool(exporter.export(message).name == "SUCCESS")
 
 
 def _over_http(exporter: Any) -> Callable[[Message], bool]:
     client = exporter._client  # noqa: SLF001 - its public way in encodes spans of the SDK
     return lambda message: bool(client.export(message.SerializeToString()).success)
-
-
-def _quiet_libraries() -> None:
-    """We log once that a receiver fails; the exporters would log every attempt."""
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from extproc.core.address import Address, AddressError
 from extproc.core.fleet.endpoint import EndpointSpec
-from extproc.security.authorization import authorization_of, is_sendable_key
+from extproc.security.secret_file import authorization_of, is_sendable_key
 from extproc.security.trust import Trust
 from scraper.target import EndpointTarget, TargetError
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import httpx
 
-from extproc.security.authorization import authorization_of
+from extproc.security.secret_file import authorization_of
 from scraper.llama.transport import MAX_CONNECTIONS, LlamaTransport, no_tls
 from scraper.target import EndpointTarget
 

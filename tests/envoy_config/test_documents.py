@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +10,28 @@ import pytest
 import yaml
 
 from extproc.envoy_config import names
-from extproc.envoy_config.documents import bootstrap, default_files
+from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode, OptionsError
 from extproc.envoy_config.snippet import snippet
 
 FILES = Path(__file__).resolve().parents[2] / "envoy"
+CONTENTS: dict[str, Callable[[], str]] = {
+    "envoy.yaml": lambda: bootstrap(EnvoyOptions()),
+    "ext_proc_filter.yaml": lambda: snippet(EnvoyOptions()),
+    "gateway.yaml": lambda: bootstrap(EnvoyOptions(mode=Mode.GATEWAY)),
+    "original_dst.yaml": lambda: bootstrap(EnvoyOptions(mode=Mode.ORIGINAL_DST)),
+}
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in FILES.iterdir()))
 def test_the_files_are_what_the_command_prints(name: str) -> None:
     """`coxswain config envoy` prints them; after a change, print them again."""
-    assert (FILES / name).read_text(encoding="utf-8") == default_files()[name]
+    assert (FILES / name).read_text(encoding="utf-8") == CONTENTS[name]()
 
 
 def test_envoys_folder_is_no_python_package() -> None:
     """With an `__init__.py` it would hide the package that brings the Envoy binary."""
-    assert {path.name for path in FILES.iterdir()} == set(default_files())
+    assert {path.name for path in FILES.iterdir()} == set(CONTENTS)
 
 
 def _manager(text: str) -> dict[str, Any]:

@@ -9,7 +9,9 @@ import pytest
 from extproc.security.secret_file import (
     MAX_SECRET_BYTES,
     SecretFileError,
+    authorization_of,
     is_header_value,
+    is_sendable_key,
     read_secret,
 )
 
@@ -64,3 +66,9 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
 )
 def test_what_a_header_can_carry(secret: str, fits: bool) -> None:
     assert is_header_value(secret) == fits
+
+
+def test_a_key_must_fit_into_one_word_of_a_header() -> None:
+    assert is_sendable_key("sk-1~!") and authorization_of("sk-1") == "Bearer sk-1"
+    for key in ("", "two words", "line\nbreak", "tab\t", "caf\u00e9", "nul\0", "del\x7f"):
+        assert not is_sendable_key(key)

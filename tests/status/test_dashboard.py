@@ -31,9 +31,8 @@ from extproc.core.scheduler.waits import WaitReason
 from extproc.status.dashboard import dashboard
 from extproc.status.event_feed import EventFeed
 from extproc.status.history import History
-from extproc.status.learned_json import learned_json
 from extproc.status.requests_json import requests_json
-from extproc.status.status_json import status_json
+from extproc.status.status_json import learned_json, status_json
 from tests.core.placement.simulated import machine
 from tests.fakes.small_fleet import RecordingListener
 from tests.telemetry.records import record

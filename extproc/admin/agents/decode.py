@@ -22,9 +22,8 @@ from extproc.core.observation import (
     SlotReading,
 )
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
-from extproc.security.authorization import authorization_of, is_sendable_key
-from extproc.security.pem import are_certificates
-from extproc.security.trust import Trust, reported_trust
+from extproc.security.secret_file import authorization_of, is_sendable_key
+from extproc.security.trust import Trust, are_certificates, reported_trust
 
 MAX_ID_CHARS: Final = 128
 MAX_CA_CHARS: Final = 64 * 1024

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from extproc.security.pem import are_certificates
-from extproc.security.trust import Trust, certificates_in
+from extproc.security.trust import Trust, are_certificates, certificates_in
 from extproc.settings import Access, Problem, SettingsError, certified_ip, profile_of
 
 MAX_CA_BYTES: Final = 4 * 1024 * 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extproc.core.address import Address, AddressError
-from extproc.security.authorization import authorization_of
+from extproc.security.secret_file import authorization_of
 from scraper.discovery.discovered_endpoint import EndpointEntry, EndpointEntryError, discover
 
 IP = "10.0.0.5"

@@ -80,12 +80,9 @@ def own_clusters(options: EnvoyOptions) -> list[Cluster]:
     found = [picker(options)]
     if options.status is not None:
         # Of the picker's HTTP pages clients reach the queue's alone.
-        pages = http1_cluster(names.STATUS_CLUSTER, options.status)
-        if options.other_status:
-            _set_hosts(pages, (options.status, *options.other_status))
-        found.append(pages)
+        found.append(http1_cluster(names.STATUS_CLUSTER, options.status, *options.other_status))
     if options.tracing is not None:
-        found.append(_grpc_cluster(COLLECTOR_CLUSTER, options.tracing, COLLECTOR_KEEPALIVE))
+        found.append(_grpc_cluster(COLLECTOR_CLUSTER, COLLECTOR_KEEPALIVE, options.tracing))
     return found
 
 
@@ -171,14 +168,14 @@ def _server_health(options: EnvoyOptions) -> HealthCheck:
 
 def picker(options: EnvoyOptions) -> Cluster:
     """The picker's gRPC port: ext_proc, discovery and access log stream. A dead one fails fast."""
-    cluster = _grpc_cluster(names.PICKER_CLUSTER, options.picker, PICKER_KEEPALIVE)
+    others = options.other_pickers if options.has_fronts else ()
+    cluster = _grpc_cluster(names.PICKER_CLUSTER, PICKER_KEEPALIVE, options.picker, *others)
     if options.has_fronts:
         # A front that is lost takes its streams with it, and others serve at the same address: its
         # loss is no reason to leave them. Their message timeout is long: this is what ends the
         # streams of a picker that hangs.
         cluster.close_connections_on_host_health_failure = True
-        if options.other_pickers:
-            _set_hosts(cluster, (options.picker, *options.other_pickers))
+        if others:
             cluster.lb_policy = ClusterLbPolicy.LEAST_REQUEST
     else:
         cluster.outlier_detection = _gone_at_once()
@@ -202,19 +199,7 @@ def picker(options: EnvoyOptions) -> Cluster:
     return cluster
 
 
-def _set_hosts(cluster: Cluster, places: Sequence[HostPort]) -> None:
-    """Let it be all members of a cluster. A lost connection takes a member out, but never all of
-    them: the last one goes on as a single picker with fronts does."""
-    if not all(is_ip(place.host) for place in places):
-        cluster.type = ClusterDiscoveryType.STRICT_DNS
-    assert cluster.load_assignment is not None
-    hosts = [LbEndpoint(endpoint=Endpoint(address=address(place))) for place in places]
-    cluster.load_assignment.endpoints = [LocalityLbEndpoints(lb_endpoints=hosts)]
-    cluster.outlier_detection = _gone_at_once()
-    cluster.outlier_detection.max_ejection_percent = 100 - 100 // len(places)
-
-
-def _gone_at_once() -> OutlierDetection:
+def _gone_at_once(members: int = 1) -> OutlierDetection:
     """One lost or refused connection takes the picker out, until a health check succeeds.
 
     Without it Envoy would go on to open streams, and in full duplex to give them bodies of
@@ -224,7 +209,8 @@ def _gone_at_once() -> OutlierDetection:
         split_external_local_origin_errors=True,
         consecutive_local_origin_failure=1,
         enforcing_consecutive_local_origin_failure=100,
-        max_ejection_percent=100,  # there is one, and without it we fail open
+        # Without the only one we fail open.
+        max_ejection_percent=100 if members == 1 else 100 - 100 // members,
         successful_active_health_check_uneject_host=True,
         # What it answers, well or badly, is no sign that it is gone.
         enforcing_consecutive_5xx=0,
@@ -233,16 +219,13 @@ def _gone_at_once() -> OutlierDetection:
     )
 
 
-def http1_cluster(name: str, place: HostPort) -> Cluster:
-    """One HTTP/1.1 server."""
-    return _one_endpoint(
-        name,
-        place,
-        HttpProtocolOptionsExplicitHttpConfig(http_protocol_options=Http1ProtocolOptions()),
-    )
+def http1_cluster(name: str, *places: HostPort) -> Cluster:
+    """One HTTP/1.1 server, or one of each member of a cluster."""
+    protocol = HttpProtocolOptionsExplicitHttpConfig(http_protocol_options=Http1ProtocolOptions())
+    return _cluster_at(name, places, protocol)
 
 
-def _grpc_cluster(name: str, place: HostPort, keepalive: KeepaliveSettings) -> Cluster:
+def _grpc_cluster(name: str, keepalive: KeepaliveSettings, *places: HostPort) -> Cluster:
     # One connection for however many requests wait: each new one would begin with gRPC's first
     # guess of what a call takes, which costs every call on it 2.7 KB of the picker's memory.
     protocol = HttpProtocolOptionsExplicitHttpConfig(
@@ -250,22 +233,26 @@ def _grpc_cluster(name: str, place: HostPort, keepalive: KeepaliveSettings) -> C
             connection_keepalive=keepalive, max_concurrent_streams=UNBOUNDED
         )
     )
-    return _one_endpoint(name, place, protocol)
+    return _cluster_at(name, places, protocol)
 
 
-def _one_endpoint(
-    name: str, place: HostPort, protocol: HttpProtocolOptionsExplicitHttpConfig
+def _cluster_at(
+    name: str, places: Sequence[HostPort], protocol: HttpProtocolOptionsExplicitHttpConfig
 ) -> Cluster:
-    target = LbEndpoint(endpoint=Endpoint(address=address(place)))
+    """One server, or all members of a cluster. A lost connection takes a member out, but never all
+    of them: the last one goes on as a single picker with fronts does."""
+    are_ips = all(is_ip(place.host) for place in places)
+    hosts = [LbEndpoint(endpoint=Endpoint(address=address(place))) for place in places]
     return Cluster(
         name=name,
-        type=ClusterDiscoveryType.STATIC if is_ip(place.host) else ClusterDiscoveryType.STRICT_DNS,
+        type=ClusterDiscoveryType.STATIC if are_ips else ClusterDiscoveryType.STRICT_DNS,
         connect_timeout=seconds(1),
         circuit_breakers=_unbounded(),
         typed_extension_protocol_options=_protocol(protocol),
         load_assignment=ClusterLoadAssignment(
-            cluster_name=name, endpoints=[LocalityLbEndpoints(lb_endpoints=[target])]
+            cluster_name=name, endpoints=[LocalityLbEndpoints(lb_endpoints=hosts)]
         ),
+        outlier_detection=_gone_at_once(len(places)) if len(places) > 1 else None,
     )
 
 

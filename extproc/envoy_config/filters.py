@@ -32,31 +32,6 @@ from extproc.envoy_config.messages import grpc_service, seconds, set_header, typ
 from extproc.envoy_config.options import EnvoyOptions, Mode
 from extproc.transport.patience import LONG, PATIENCE
 
-REQUEST_HEADERS = (
-    ":method",
-    ":path",
-    "authorization",
-    "content-encoding",
-    "content-length",
-    "content-type",
-    "traceparent",
-    "x-api-key",
-    "x-coxswain-queue-timeout-ms",
-    "x-gateway-inference-fairness-id",
-    "x-gateway-inference-objective",
-    "x-gateway-model-name",
-    "x-gateway-model-name-rewrite",
-    "x-llm-d-inference-fairness-id",
-    "x-llm-d-inference-objective",
-    "x-llm-d-model-name-rewrite",
-    "x-llm-d-slo-tpot-ms",
-    "x-llm-d-slo-ttft-ms",
-    "x-lora-adapter",
-    "x-request-id",
-    "x-session-id",
-    "x-slo-tpot-ms",
-    "x-slo-ttft-ms",
-)
 CONTROL_HEADERS = (
     "x-coxswain-queue-timeout-ms",
     "x-gateway-inference-fairness-id",
@@ -71,8 +46,24 @@ CONTROL_HEADERS = (
     "x-slo-tpot-ms",
     "x-slo-ttft-ms",
 )
-"""Of these, those that are for the picker alone: it takes them away, and so does Envoy where it
+"""Those of a request that are for the picker alone: it takes them away, and so does Envoy where it
 is not asked."""
+REQUEST_HEADERS = sorted(
+    (
+        *CONTROL_HEADERS,
+        ":method",
+        ":path",
+        "authorization",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "traceparent",
+        "x-api-key",
+        "x-gateway-model-name",
+        "x-request-id",
+        "x-session-id",
+    )
+)
 RESPONSE_HEADERS = (":status", "content-type", "content-length")
 """The headers that the picker reads. It is sent no others: each costs it time with every
 request, and cookies are none of its business."""
@@ -113,6 +104,8 @@ def ext_proc(options: EnvoyOptions) -> HttpFilter:
 
 def _processor(options: EnvoyOptions) -> ExternalProcessor:
     fails_open = options.has_discovery and not options.checks_clients
+    arrival = [names.ARRIVED_AT] if options.has_fronts else []
+    headers = dict.fromkeys((*REQUEST_HEADERS, *arrival, *RESPONSE_HEADERS))
     return ExternalProcessor(
         grpc_service=_picker_service(options),
         stat_prefix=names.STAT_PREFIX,
@@ -130,10 +123,7 @@ def _processor(options: EnvoyOptions) -> ExternalProcessor:
         mutation_rules=HeaderMutationRules(allow_all_routing=False, allow_envoy=True),
         forward_rules=HeaderForwardingRules(
             allowed_headers=ListStringMatcher(
-                patterns=[
-                    StringMatcher(exact=name)
-                    for name in dict.fromkeys((*_request_headers(options), *RESPONSE_HEADERS))
-                ]
+                patterns=[StringMatcher(exact=name) for name in headers]
             )
         ),
         metadata_options=MetadataOptions(
@@ -144,10 +134,6 @@ def _processor(options: EnvoyOptions) -> ExternalProcessor:
         ),
         response_attributes=RESPONSE_ATTRIBUTES,
     )
-
-
-def _request_headers(options: EnvoyOptions) -> tuple[str, ...]:
-    return (*REQUEST_HEADERS, names.ARRIVED_AT) if options.has_fronts else REQUEST_HEADERS
 
 
 def _picker_service(options: EnvoyOptions) -> GrpcService:

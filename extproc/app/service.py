@@ -19,7 +19,8 @@ from extproc.admin.keepers import KeepersDependencies, KeepersService
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
 from extproc.app import options
 from extproc.app.auditor import Auditor
-from extproc.app.core_events import CoreEvents, CoreTimer
+from extproc.app.core_events import CoreEvents
+from extproc.app.core_timer import CoreTimer
 from extproc.app.discovery.admin_endpoints import AddedEndpoints
 from extproc.app.discovery.discovery import AGENTS, Discovery
 from extproc.app.discovery.scrape_targets import ScrapeTargets

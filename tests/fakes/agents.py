@@ -14,7 +14,7 @@ import grpc
 from bench.listening import listen
 from extproc.admin.agents import AgentsDependencies, AgentsOptions, AgentsService
 from extproc.admin.auth.guard import Guard
-from extproc.app.core_events import CoreTimer
+from extproc.app.core_timer import CoreTimer
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec
 from extproc.core.observation import Observation

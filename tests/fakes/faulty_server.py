@@ -29,6 +29,7 @@ class FaultyServer(Simulator):
         super().__init__(options)
         self.fault = "none"
 
+    @web.middleware
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         body = await request.read()
         if request.path == "/fault":

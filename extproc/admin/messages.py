@@ -2,13 +2,12 @@
 
 from typing import Final
 
-from extproc.core.fleet.endpoint import Endpoint, Intent
-from extproc.core.fleet.health import Health
+from extproc.core.fleet.endpoint import Endpoint, Health, Intent
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeSnapshot, ExchangeState
 from extproc.core.scheduler.forecast import QueuePosition
+from extproc.core.scheduler.introspection import count_slots
 from extproc.core.slots.endpoint_slots import EndpointSlots
-from extproc.core.slots.slot_counts import count_slots
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 HEALTH: Final = {

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from extproc.core.address import Address
-from extproc.core.constraints import NO_NUMBERS
+from extproc.core.constraints import NO_NUMBERS, UNCONSTRAINED, Constraints
+from extproc.core.objective import NO_OBJECTIVE, Objective
 from extproc.core.prompt_blocks import BLOCK_TOKENS
 
 HOLD_MARGIN_S: Final = 5.0
@@ -86,3 +87,15 @@ class Request:
     def adapters(self) -> Adapters:
         """The adapters, which must be equal for all requests in a server's batch."""
         return self.adapter or self.adapter_numbers or None
+
+
+class ResolvedRequest(NamedTuple):
+    """A request after its names are resolved: its constraints, its objective, and the `model` that
+    its model name stands for."""
+
+    constraints: Constraints = UNCONSTRAINED
+    objective: Objective = NO_OBJECTIVE
+    model: str | None = None
+
+
+UNCONSTRAINED_REQUEST = ResolvedRequest()

@@ -11,7 +11,7 @@ from typing import Any, Final
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from extproc.core.scheduler.fleet_health import FleetHealth
+from extproc.core.scheduler.fleet_capacity import FleetHealth
 from extproc.status.dashboard import dashboard
 from extproc.status.hosts import Hosts
 

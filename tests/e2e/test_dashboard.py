@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from extproc.core.processes import ClusterMember, ClusterReport
-from extproc.core.scheduler.fleet_health import FleetHealth
+from extproc.core.scheduler.fleet_capacity import FleetHealth
 from extproc.status import StatusServer, StatusSources
 from tests.e2e.conftest import QUICK
 from tests.e2e.pool import StackPool, shares

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from aiohttp import web
 
-from extproc.core.scheduler.fleet_health import FleetHealth
+from extproc.core.scheduler.fleet_capacity import FleetHealth
 from extproc.status import Hosts, StatusServer, StatusSources, server
 
 NO_SLOTS = FleetHealth(idle=0, processing=0)

@@ -8,7 +8,7 @@ from extproc.app.pages.actions import Actions
 from extproc.app.pages.activity import Activity
 from extproc.app.ports import ListenError
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.scheduler.fleet_health import fleet_health
+from extproc.core.scheduler.fleet_capacity import fleet_health
 from extproc.settings.values import split_host_port
 from extproc.status import (
     Countdown,

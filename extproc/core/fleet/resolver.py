@@ -17,14 +17,12 @@ from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.fleet.membership import Fleet
-from extproc.core.fleet.model_names import ModelNames
-from extproc.core.fleet.splits import Splits, resolve_model
+from extproc.core.fleet.model_names import ModelNames, Splits, resolve_model
 from extproc.core.objective import Objective, Objectives
 from extproc.core.observation import ModelReading
 from extproc.core.prompt_blocks import reseeded
 from extproc.core.rejection import Reason
-from extproc.core.request import Request
-from extproc.core.resolved_request import ResolvedRequest
+from extproc.core.request import Request, ResolvedRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,6 @@ from collections import OrderedDict
 from math import exp, inf, log
 from typing import Final
 
-from extproc.core.prediction.decaying_histogram import DecayingHistogram
 from extproc.core.prediction.residual_shape import ResidualShape
 from extproc.core.prediction.size_features import (
     BEGINNING,
@@ -42,7 +41,7 @@ from extproc.core.prediction.size_features import (
     SimilarKey,
     SizeFeatures,
 )
-from extproc.core.prediction.statistics import DecayingMean
+from extproc.core.prediction.statistics import DecayingHistogram, DecayingMean
 from extproc.core.recent import remember
 
 OFFSET: Final = 8.0

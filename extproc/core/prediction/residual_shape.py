@@ -5,7 +5,7 @@ from itertools import accumulate
 from math import exp, inf
 from typing import Final
 
-from extproc.core.prediction.decaying_histogram import DecayingHistogram
+from extproc.core.prediction.statistics import DecayingHistogram
 
 STEP: Final = 0.25
 """The width of a bucket, in natural logarithms."""

@@ -17,6 +17,7 @@ What is not known is not guessed: until a request has ended, and a server has re
 one server is wanted, or as many as there are.
 """
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -140,3 +141,33 @@ def slots_for_wait(offered: float, service_s: float, target_wait_s: float) -> in
             waits = blocked / (1.0 - offered / slots * (1.0 - blocked))
             if waits * service_s <= target_wait_s * (slots - offered):
                 return slots
+
+
+class Damping:
+    """Keeps the number of a model's servers from flapping: up at once, down after a while.
+
+    The result is the highest number that was recommended in the last `down_after_s`, as in the
+    stabilization window of Kubernetes' HorizontalPodAutoscaler. So a number is never below one that
+    was needed less than `down_after_s` ago. None is wanted only after `idle_s` without a request,
+    which is long enough by itself: 0 counts at once. O(1) a call, amortised; holds at most one
+    entry for each number of servers.
+    """
+
+    __slots__ = ("_recent",)
+
+    def __init__(self) -> None:
+        self._recent: deque[tuple[float, int]] = deque()
+        """When each number was recommended last: older first, and higher first."""
+
+    def settle(self, servers: int, down_after_s: float, now: float) -> int:
+        """The number of servers that counts, after one more recommendation."""
+        recent = self._recent
+        if servers == 0:
+            recent.clear()
+            return 0
+        while recent and recent[-1][1] <= servers:
+            recent.pop()
+        recent.append((now, servers))
+        while recent[0][0] < now - down_after_s:
+            recent.popleft()
+        return recent[0][1]

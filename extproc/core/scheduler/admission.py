@@ -8,8 +8,7 @@ from extproc.core.objective import Criticality, Objective
 from extproc.core.queue.request_queue import RequestQueue
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason
-from extproc.core.request import Request
-from extproc.core.resolved_request import ResolvedRequest
+from extproc.core.request import Request, ResolvedRequest
 from extproc.core.scheduler.slot_allocator import SlotAllocator
 from extproc.core.selection.endpoint_picker import AffinityTarget
 from extproc.core.slots.uploads import Uploads

@@ -14,8 +14,7 @@ from extproc.core.constraints import UNRESOLVED, Constraints
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.prompt_blocks import CHARS_PER_TOKEN
 from extproc.core.rejection import Reason
-from extproc.core.request import Kind, Request
-from extproc.core.resolved_request import ResolvedRequest
+from extproc.core.request import Kind, Request, ResolvedRequest
 from extproc.core.scheduler.state import State
 
 MOST_RATIO: Final = 8.0

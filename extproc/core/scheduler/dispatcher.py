@@ -23,8 +23,7 @@ from extproc.core.objective import Objective
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason
-from extproc.core.request import HOLD_MARGIN_S, Request
-from extproc.core.resolved_request import ResolvedRequest
+from extproc.core.request import HOLD_MARGIN_S, Request, ResolvedRequest
 from extproc.core.scheduler.blame import blame, conclude, credit
 from extproc.core.scheduler.context_fit import fit_context
 from extproc.core.scheduler.decision import Decision, Picked, Queued

@@ -20,7 +20,7 @@ from extproc.core.observation import (
 )
 from extproc.core.outliers.outlier_detection import OutlierOptions
 from extproc.core.placement.model_load import ModelLoad
-from extproc.core.queue.aging import Aging
+from extproc.core.queue.discipline import Aging
 from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.scaling.wanted import ScaleOptions
 from extproc.core.scheduler.admission import Admission, QueueLimits

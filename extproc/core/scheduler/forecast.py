@@ -22,14 +22,13 @@ from typing import NamedTuple
 from extproc.core.constraints import UNCONSTRAINED, Constraints
 from extproc.core.objective import Criticality
 from extproc.core.prediction.latency import refresh_s
-from extproc.core.queue.aging import Aging
 from extproc.core.queue.constraint_queue import ConstraintQueue
+from extproc.core.queue.discipline import Aging
 from extproc.core.queue.drain_rate import DrainRate
 from extproc.core.queue.fair_queueing import Flow
 from extproc.core.queue.flow_queue import FlowQueue, TenantQueue
 from extproc.core.queue.ticket import Ticket
-from extproc.core.request import Request
-from extproc.core.resolved_request import ResolvedRequest
+from extproc.core.request import Request, ResolvedRequest
 from extproc.core.scheduler.flow_positions import FlowPositions, arrived_before
 from extproc.core.scheduler.request_sizes import RequestSizes
 from extproc.core.scheduler.sizing import expected_size

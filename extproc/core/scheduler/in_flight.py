@@ -13,7 +13,7 @@ from extproc.core.prediction.prefix_cache import Segment
 from extproc.core.queue.fair_queueing import FairQueueing, Flow
 from extproc.core.queue.slo_attainment import SloAttainment
 from extproc.core.request import Request
-from extproc.core.slots.adapter_use import AdapterUse
+from extproc.core.selection.cost import AdapterUse
 from extproc.core.slots.lease import Lease
 
 

@@ -1,6 +1,7 @@
 """What code outside the core asks of it. No call changes anything."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint
@@ -13,8 +14,7 @@ from extproc.core.prediction.latency import LatencyEstimate
 from extproc.core.queue.flow_order import QueueOrder
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason
-from extproc.core.request import Request
-from extproc.core.resolved_request import ResolvedRequest
+from extproc.core.request import Request, ResolvedRequest
 from extproc.core.scheduler.admission import Preview
 from extproc.core.scheduler.fleet_updates import FleetUpdates
 from extproc.core.scheduler.forecast import QueuePosition
@@ -23,7 +23,23 @@ from extproc.core.scheduler.waits import Waits
 from extproc.core.selection.cost import Cost
 from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.lease import Lease
-from extproc.core.slots.slot_counts import SlotCounts, count_slots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotCounts:
+    """The slots of one endpoint, counted by use, for display.
+
+    `idle` slots are available to the next request. `draining` are the leased ones whose client
+    left, while the server may still work. `unusable` slots are not in use, and their server is not
+    pickable: down or loading, drained, disabled, leaving, or unknown to Envoy.
+    """
+
+    total: int
+    leased: int
+    draining: int
+    foreign: int
+    idle: int
+    unusable: int
 
 
 class Introspection(FleetUpdates):
@@ -189,3 +205,26 @@ class Introspection(FleetUpdates):
     def sends_slowly(self, tenant: str, now: float) -> bool:
         """Whether a tenant's uploads wasted too many slot-seconds lately."""
         return self.state.uploads.is_suspect_tenant(tenant, now)
+
+
+def count_slots(endpoint: Endpoint, endpoint_slots: EndpointSlots) -> SlotCounts:
+    """Count the slots of an endpoint. O(leases of this endpoint).
+
+    A server that is down or loading works for nobody who left, and what the last scrape saw of
+    others ended with it: only requests whose client still waits for it count as leased.
+    """
+    slots, leased = endpoint_slots.slots, endpoint_slots.leased_slots
+    foreign, draining = endpoint_slots.foreign_slots, endpoint_slots.draining_slots
+    free = endpoint_slots.free_slots
+    if not endpoint.is_serving:
+        leased, draining, foreign = leased - draining, 0, 0
+        free = max(0, slots - leased)
+    idle = free if endpoint.is_pickable else 0
+    return SlotCounts(
+        total=slots,
+        leased=leased,
+        draining=draining,
+        foreign=foreign,
+        idle=idle,
+        unusable=free - idle,
+    )

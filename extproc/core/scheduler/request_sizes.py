@@ -4,8 +4,7 @@ from math import floor, log
 from typing import Final
 
 from extproc.core.prediction.answer_sizes import AnswerSizes
-from extproc.core.prediction.decaying_histogram import DecayingHistogram
-from extproc.core.prediction.statistics import DecayingMean
+from extproc.core.prediction.statistics import DecayingHistogram, DecayingMean
 from extproc.core.queue.ticket import UNKNOWN_SIZE, ExpectedSize
 
 LN_2: Final = log(2.0)

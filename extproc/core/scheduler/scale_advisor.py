@@ -12,10 +12,10 @@ from typing import Final
 
 from extproc.core.queue.ticket import Ticket
 from extproc.core.recent import remember
-from extproc.core.resolved_request import ResolvedRequest
-from extproc.core.scaling.damping import Damping
+from extproc.core.request import ResolvedRequest
 from extproc.core.scaling.wanted import (
     Cause,
+    Damping,
     ModelTraffic,
     Recommendation,
     ScaleOptions,

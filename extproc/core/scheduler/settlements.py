@@ -2,14 +2,12 @@
 
 from extproc.core.address import Address
 from extproc.core.constraints import UNCONSTRAINED, Constraints
-from extproc.core.fleet.endpoint import Endpoint
-from extproc.core.fleet.health import Health
-from extproc.core.queue.aging import Aging
+from extproc.core.fleet.endpoint import Endpoint, Health
+from extproc.core.queue.discipline import Aging
 from extproc.core.queue.drain_rate import MAX_RETRY_S, MIN_RETRY_S
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason, Rejected
-from extproc.core.request import Request
-from extproc.core.resolved_request import ResolvedRequest
+from extproc.core.request import Request, ResolvedRequest
 from extproc.core.scheduler.decision import Picked
 from extproc.core.scheduler.events import Outbox
 from extproc.core.scheduler.feedback import record_prediction

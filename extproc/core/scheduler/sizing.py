@@ -11,8 +11,7 @@ from math import floor
 
 from extproc.core.prediction.size_features import SizeFeatures, features_of
 from extproc.core.queue.ticket import ExpectedSize
-from extproc.core.request import Request
-from extproc.core.resolved_request import ResolvedRequest
+from extproc.core.request import Request, ResolvedRequest
 from extproc.core.scheduler.in_flight import InFlightRequest
 from extproc.core.scheduler.request_sizes import RequestSizes
 from extproc.core.scheduler.state import State

@@ -5,15 +5,12 @@ from collections.abc import Iterable
 from extproc.core.address import Address
 from extproc.core.constraints import UNRESOLVED
 from extproc.core.fleet.eligibility import is_eligible
-from extproc.core.fleet.endpoint import Endpoint
-from extproc.core.fleet.health import Health
+from extproc.core.fleet.endpoint import Endpoint, Health
 from extproc.core.fleet.resolver import ModelChange
-from extproc.core.queue.aging import Aging
-from extproc.core.queue.discipline import QueueDiscipline
+from extproc.core.queue.discipline import Aging, QueueDiscipline
 from extproc.core.queue.ticket import UNKNOWN_SIZE, ExpectedSize, Ticket
 from extproc.core.rejection import Reason
-from extproc.core.request import HOLD_MARGIN_S, Request
-from extproc.core.resolved_request import ResolvedRequest
+from extproc.core.request import HOLD_MARGIN_S, Request, ResolvedRequest
 from extproc.core.scheduler.events import Outbox
 from extproc.core.scheduler.settlements import Settlements
 from extproc.core.scheduler.sizing import expected_size

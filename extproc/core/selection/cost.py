@@ -13,8 +13,7 @@ from extproc.core.prediction.latency import LatencyModel
 from extproc.core.prediction.prefix_cache import PrefixIndex
 from extproc.core.prediction.sessions import Sessions
 from extproc.core.prompt_blocks import BLOCK_TOKENS
-from extproc.core.request import Kind, Request
-from extproc.core.slots.adapter_use import AdapterUse
+from extproc.core.request import Adapters, Kind, Request
 
 ADAPTER_SHARE = 0.5
 """The share of its answer time that a request loses to neighbours with another adapter."""
@@ -67,6 +66,39 @@ class Cost:
     @property
     def total_s(self) -> float:
         return self.own_s + self.stall_s
+
+
+class AdapterUse:
+    """The LoRA adapters of running requests, by endpoint. Every call is O(1)."""
+
+    def __init__(self) -> None:
+        self._running: dict[Address, dict[Adapters, int]] = {}
+
+    def began(self, address: Address, adapters: Adapters) -> None:
+        """A request with these adapters began there."""
+        running = self._running.get(address)
+        if running is None:
+            running = self._running[address] = {}
+        running[adapters] = running.get(adapters, 0) + 1
+
+    def ended(self, address: Address, adapters: Adapters) -> None:
+        """A request that began has ended."""
+        running = self._running[address]
+        if running[adapters] > 1:
+            running[adapters] -= 1
+            return
+        del running[adapters]
+        if not running:
+            del self._running[address]
+
+    def has_others(self, address: Address, adapters: Adapters) -> bool:
+        """Whether requests with other adapters than these run there."""
+        running = self._running.get(address)
+        return running is not None and (len(running) > 1 or adapters not in running)
+
+    def clear(self) -> None:
+        """Forget all requests, before they are counted again."""
+        self._running.clear()
 
 
 class CostModel:

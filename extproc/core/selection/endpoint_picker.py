@@ -13,8 +13,7 @@ from extproc.core.fleet.membership import Fleet
 from extproc.core.prediction.latency import LatencyModel, refresh_s
 from extproc.core.prediction.prefix_cache import PrefixIndex
 from extproc.core.prediction.sessions import Sessions
-from extproc.core.request import Request
-from extproc.core.resolved_request import ResolvedRequest
+from extproc.core.request import Request, ResolvedRequest
 from extproc.core.selection.cost import Cost, CostModel
 from extproc.core.selection.ranking import Ranking
 from extproc.core.selection.ranking_cache import MAX_RANKINGS, RankingCache

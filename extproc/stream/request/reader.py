@@ -21,7 +21,7 @@ from extproc.core.rejection import Reason
 from extproc.core.request import Kind, Request
 from extproc.core.scheduler.decision import Picked
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.scheduler.fleet_health import fleet_health
+from extproc.core.scheduler.fleet_capacity import fleet_health
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy import codec
 from extproc.stream.envoy.body_mode import BodyMode

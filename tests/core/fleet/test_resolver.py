@@ -11,8 +11,7 @@ from extproc.core.fleet.resolver import RequestResolver, ResolverOptions
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.observation import ModelReading
 from extproc.core.prompt_blocks import chain
-from extproc.core.request import Request
-from extproc.core.resolved_request import ResolvedRequest
+from extproc.core.request import Request, ResolvedRequest
 from extproc.core.scheduler.decision import Picked
 from tests.fakes.steered_fleet import SteeredFleet
 

@@ -14,8 +14,7 @@ from extproc.core.queue.flow_order import ARRIVAL_ORDER, Discipline, QueueOrder
 from extproc.core.queue.flow_queue import SLACK
 from extproc.core.queue.slo_attainment import SloAttainment
 from extproc.core.queue.ticket import Ticket
-from extproc.core.request import Request
-from extproc.core.resolved_request import ResolvedRequest
+from extproc.core.request import Request, ResolvedRequest
 
 GOLD = Objective(name="gold", criticality=Criticality.CRITICAL)
 CHEAP = Objective(name="cheap", criticality=Criticality.SHEDDABLE)

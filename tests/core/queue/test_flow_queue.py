@@ -11,8 +11,7 @@ from extproc.core.queue.fair_queueing import FairQueueing, Flow
 from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.core.queue.flow_queue import SLACK, FlowQueue, SizedFlowQueue, TenantQueue
 from extproc.core.queue.ticket import Ticket
-from extproc.core.request import Request
-from extproc.core.resolved_request import ResolvedRequest
+from extproc.core.request import Request, ResolvedRequest
 
 BY_SIZE = QueueOrder(discipline=Discipline.SHORTEST_EXPECTED, max_overtaken_s=30.0)
 

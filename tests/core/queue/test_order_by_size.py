@@ -16,8 +16,7 @@ from extproc.core.queue.flow_order import ARRIVAL_ORDER, Discipline, QueueOrder
 from extproc.core.queue.request_queue import RequestQueue
 from extproc.core.queue.slo_attainment import SloAttainment
 from extproc.core.queue.ticket import Ticket
-from extproc.core.request import Request
-from extproc.core.resolved_request import ResolvedRequest
+from extproc.core.request import Request, ResolvedRequest
 
 BY_SIZE = QueueOrder(discipline=Discipline.SHORTEST_EXPECTED, max_overtaken_s=30.0)
 ONE, OTHER = Constraints(model="a"), Constraints(model="b")

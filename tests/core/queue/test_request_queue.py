@@ -11,8 +11,7 @@ from extproc.core.objective import Criticality, Objective
 from extproc.core.queue.request_queue import FEW_QUEUES, RequestQueue
 from extproc.core.queue.slo_attainment import SloAttainment
 from extproc.core.queue.ticket import Ticket
-from extproc.core.request import Request
-from extproc.core.resolved_request import UNCONSTRAINED_REQUEST, ResolvedRequest
+from extproc.core.request import UNCONSTRAINED_REQUEST, Request, ResolvedRequest
 from tests.fakes.steered_fleet import SteeredFleet
 
 CONSTRAINTS = (Constraints(model="a"), Constraints(model="b"))

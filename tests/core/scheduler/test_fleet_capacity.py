@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Intent
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Queued
-from extproc.core.scheduler.fleet_capacity import fleet_capacity
+from extproc.core.scheduler.fleet_capacity import FleetHealth, fleet_capacity, fleet_health
 from tests.fakes.small_fleet import SmallFleet
 
 
@@ -87,3 +89,49 @@ def test_models_of_a_router_have_their_own_slots() -> None:
     assert not capacity.has_common_slots
     assert (capacity.models["tiny"].slots, capacity.models["tiny"].busy) == (2, 1)
     assert not capacity.models["cold"].is_loaded
+
+
+def shown(fleet: SmallFleet) -> tuple[int, int, int]:
+    health = fleet_health(fleet.dispatcher)
+    return health.http_status, health.idle, health.processing
+
+
+def test_the_slots_of_all_endpoints_that_get_requests() -> None:
+    """Foreign requests count as those of this picker do."""
+    fleet = SmallFleet(2, 4)
+    assert shown(fleet) == (200, 6, 0)
+    lease = fleet.pick(weight_slots=2)
+    assert shown(fleet) == (200, 4, 2)
+    others = next(address for address in fleet.addresses if address != lease.address)
+    fleet.now += 1
+    fleet.scrape(others, busy=1)
+    assert shown(fleet) == (200, 3, 3)
+
+
+def test_a_full_fleet_serves() -> None:
+    """Requests are queued: that is no reason to take the fleet out of a balancer."""
+    fleet = SmallFleet(1)
+    fleet.pick()
+    assert shown(fleet) == (200, 0, 1)
+    assert json.loads(fleet_health(fleet.dispatcher).as_json()) == {
+        "status": "no slot available",
+        "slots_idle": 0,
+        "slots_processing": 1,
+    }
+
+
+def test_who_gets_no_requests_has_no_healthy_slots() -> None:
+    """A server that is down or drained, one that has not reported yet, and an empty fleet."""
+    assert shown(SmallFleet()) == (503, 0, 0)
+    fleet = SmallFleet(2, 3)
+    fleet.add(None)
+    fleet.dispatcher.set_intent(fleet.addresses[0], Intent.DRAINING, fleet.now)
+    assert shown(fleet) == (200, 3, 0)
+    fleet.now += 1
+    fleet.scrape(fleet.addresses[1], busy=None, status=ScrapeStatus.UNREACHABLE)
+    assert shown(fleet) == (503, 0, 0)
+
+
+def test_the_status_in_one_word() -> None:
+    assert json.loads(FleetHealth(idle=1, processing=9).as_json())["status"] == "ok"
+    assert json.loads(FleetHealth(idle=0, processing=0).as_json())["status"] == "error"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from extproc.core.queue.flow_order import ARRIVAL_ORDER, Discipline, QueueOrder
 from extproc.core.queue.request_queue import RequestQueue
 from extproc.core.queue.ticket import UNKNOWN_SIZE, ExpectedSize, Ticket
-from extproc.core.request import Request
-from extproc.core.resolved_request import UNCONSTRAINED_REQUEST
+from extproc.core.request import UNCONSTRAINED_REQUEST, Request
 from extproc.core.scheduler.flow_positions import FlowPositions, arrived_before
 
 BY_SIZE = QueueOrder(discipline=Discipline.SHORTEST_EXPECTED)

@@ -8,8 +8,7 @@ import pytest
 from extproc.core.fleet.endpoint import Intent
 from extproc.core.objective import Objective
 from extproc.core.queue.ticket import Ticket
-from extproc.core.request import Request
-from extproc.core.resolved_request import UNCONSTRAINED_REQUEST, ResolvedRequest
+from extproc.core.request import UNCONSTRAINED_REQUEST, Request, ResolvedRequest
 from extproc.core.scheduler.decision import Picked, Queued
 from extproc.core.slots.lease import Lease, LeaseEnd
 from tests.fakes.small_fleet import SmallFleet

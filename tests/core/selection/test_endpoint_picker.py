@@ -13,8 +13,7 @@ from extproc.core.constraints import Constraints
 from extproc.core.observation import ModelReading, ScrapeStatus
 from extproc.core.prompt_blocks import BLOCK_TOKENS
 from extproc.core.queue.flow_order import Discipline, QueueOrder
-from extproc.core.request import Request
-from extproc.core.resolved_request import ResolvedRequest
+from extproc.core.request import Request, ResolvedRequest
 from extproc.core.selection.endpoint_picker import PREFILL_WEIGHT, AffinityTarget
 from tests.fakes.steered_fleet import SteeredFleet
 

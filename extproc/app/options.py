@@ -15,8 +15,8 @@ from extproc.core.outliers.outlier_detection import OutlierOptions
 from extproc.core.placement.swaps import PlacementOptions
 from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.core.scaling.wanted import ScaleOptions, ServerBounds
-from extproc.core.scheduler.context_fit import ContextFit
 from extproc.core.scheduler.dispatcher import DispatcherOptions
+from extproc.core.scheduler.options import ContextFit
 from extproc.core.slots.ledger import DrainingCaps
 from extproc.security.address_policy import AddressPolicy
 from extproc.security.known_keys import KnownKeys

@@ -1,17 +1,15 @@
 """Admission of an arrival: assign a slot, queue or reject. Decides only; changes nothing."""
 
-from random import Random
 from typing import Final, NamedTuple
 
 from extproc.core.address import Address
 from extproc.core.objective import Criticality, Objective
-from extproc.core.queue.request_queue import RequestQueue
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason
 from extproc.core.request import Request, ResolvedRequest
 from extproc.core.scheduler.slot_allocator import SlotAllocator
+from extproc.core.scheduler.state import State
 from extproc.core.selection.endpoint_picker import AffinityTarget
-from extproc.core.slots.uploads import Uploads
 
 
 class Preview(NamedTuple):
@@ -28,75 +26,61 @@ SHORT_BODY_BYTES: Final = 65_536
 take little memory, and a few long bodies must not cause the rejection of all others."""
 
 
-class QueueLimits(NamedTuple):
-    """The maximum number of queued requests and of their body bytes."""
-
-    requests: int
-    body_bytes: int
-
-
 class Admission:
     """Reads the slot allocator and the queue; changes nothing."""
 
-    def __init__(
-        self, allocator: SlotAllocator, queue: RequestQueue, uploads: Uploads, random: Random
-    ) -> None:
+    def __init__(self, allocator: SlotAllocator, state: State) -> None:
         self._allocator = allocator
-        self._queue = queue
-        self._uploads = uploads
-        self._random = random
+        self._state = state
 
     def goal(
-        self, resolved: ResolvedRequest, request: Request, limits: QueueLimits, now: float
+        self, resolved: ResolvedRequest, request: Request, now: float
     ) -> tuple[Address | None, AffinityTarget | None]:
         """The endpoint with a slot now, if any, and the busy endpoint worth waiting for."""
         address = self._allocator.find_available(resolved, request, now)
         may_wait = request.timeout_s > 0 and resolved.objective.criticality < Criticality.SHEDDABLE
-        if address is None or not may_wait or self._is_full(request, limits):
+        if address is None or not may_wait or self._is_full(request):
             return address, None
-        return address, self._allocator.affinity_target(resolved, request, address, now)
+        return address, self._state.endpoint_picker.affinity_target(resolved, request, address, now)
 
-    def why_not_wait(
-        self, request: Request, objective: Objective, limits: QueueLimits, now: float
-    ) -> Reason | None:
+    def why_not_wait(self, request: Request, objective: Objective, now: float) -> Reason | None:
         """Why a request that finds no slot may not be queued, None if it may. A full queue may
         have a `victim`. A suspect's upload is never queued: see `uploads`."""
-        if objective.criticality is Criticality.SHEDDABLE or self._uploads.is_suspect(request, now):
+        is_suspect = self._state.uploads.is_suspect(request, now)
+        if objective.criticality is Criticality.SHEDDABLE or is_suspect:
             return Reason.SHED
         if request.timeout_s <= 0:
-            return Reason.QUEUE_TIMEOUT if limits.requests else Reason.QUEUE_FULL
-        return Reason.QUEUE_FULL if self._is_full(request, limits) else None
+            has_queue = self._state.options.queue_max_requests > 0
+            return Reason.QUEUE_TIMEOUT if has_queue else Reason.QUEUE_FULL
+        return Reason.QUEUE_FULL if self._is_full(request) else None
 
-    def _is_full(self, request: Request, limits: QueueLimits) -> bool:
-        return len(self._queue) >= limits.requests or self.lacks_bytes(request, limits) > 0
+    def _is_full(self, request: Request) -> bool:
+        max_requests = self._state.options.queue_max_requests
+        return len(self._state.queue) >= max_requests or self.lacks_bytes(request) > 0
 
-    def lacks_bytes(self, request: Request, limits: QueueLimits) -> int:
+    def lacks_bytes(self, request: Request) -> int:
         """How many body bytes other requests would have to release so that this one can queue."""
         if request.body_bytes <= SHORT_BODY_BYTES:
             return 0
-        return max(0, self._queue.body_bytes + request.body_bytes - limits.body_bytes)
+        max_bytes = self._state.options.queue_max_body_bytes
+        return max(0, self._state.queue.body_bytes + request.body_bytes - max_bytes)
 
-    def victim(self, request: Request, objective: Objective, limits: QueueLimits) -> Ticket | None:
+    def victim(self, request: Request, objective: Objective) -> Ticket | None:
         """The request to evict from a full queue for one of that objective, or None."""
-        lacks_bytes = self.lacks_bytes(request, limits)
-        return self._queue.newest_below(objective.criticality, lacks_bytes)
+        lacks_bytes = self.lacks_bytes(request)
+        return self._state.queue.newest_below(objective.criticality, lacks_bytes)
 
-    def preview(
-        self, resolved: ResolvedRequest, request: Request, limits: QueueLimits, now: float
-    ) -> Preview:
+    def preview(self, resolved: ResolvedRequest, request: Request, now: float) -> Preview:
         """What would happen to the request now. The random state is restored."""
-        before = self._random.getstate()
+        before = self._state.random.getstate()
         try:
-            address, target = self.goal(resolved, request, limits, now)
+            address, target = self.goal(resolved, request, now)
         finally:
-            self._random.setstate(before)
+            self._state.random.setstate(before)
         if address is not None:
             return Preview(address if target is None else None, target and target.address, None)
-        reason = self.why_not_wait(request, resolved.objective, limits, now)
-        if (
-            reason is Reason.QUEUE_FULL
-            and self.victim(request, resolved.objective, limits) is not None
-        ):
+        reason = self.why_not_wait(request, resolved.objective, now)
+        if reason is Reason.QUEUE_FULL and self.victim(request, resolved.objective) is not None:
             reason = None
         return Preview(
             None, None, reason and self._allocator.unless_empty(reason, resolved.constraints)

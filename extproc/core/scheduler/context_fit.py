@@ -7,7 +7,6 @@ else is left to the servers, which answer in words. The length of the answer rej
 llama-server cuts answers off, and most are far shorter than `max_tokens`.
 """
 
-from enum import Enum
 from typing import Final
 
 from extproc.core.constraints import UNRESOLVED, Constraints
@@ -15,26 +14,19 @@ from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.prompt_blocks import CHARS_PER_TOKEN
 from extproc.core.rejection import Reason
 from extproc.core.request import Kind, Request, ResolvedRequest
+from extproc.core.scheduler.options import ContextFit
 from extproc.core.scheduler.state import State
 
 MOST_RATIO: Final = 8.0
 """More tokens for each estimated one than any prompt has: shorter ones are not checked at all."""
 
 
-class ContextFit(Enum):
-    """What is done about prompts that are too long for some endpoints."""
-
-    REJECT = "reject"
-    ROUTE = "route"  # as REJECT, but what fits nowhere goes to the longest context
-    OFF = "off"
-
-
 def fit_context(
-    state: State, mode: ContextFit, resolved: ResolvedRequest, request: Request
+    state: State, resolved: ResolvedRequest, request: Request
 ) -> ResolvedRequest | Reason:
     """The request with the context that it needs, or why it is rejected. O(1) for a prompt that
     probably fits every endpoint, else O(endpoints)."""
-    estimated = request.prompt_tokens
+    estimated, mode = request.prompt_tokens, state.options.context_fit
     if estimated is None or mode is ContextFit.OFF:
         return resolved
     if estimated * MOST_RATIO <= state.contexts.least or not state.contexts.least:

@@ -28,8 +28,8 @@ from extproc.core.scheduler.blame import blame, conclude, credit
 from extproc.core.scheduler.context_fit import fit_context
 from extproc.core.scheduler.decision import Decision, Picked, Queued
 from extproc.core.scheduler.feedback import on_completion, on_response_headers, record_prediction
-from extproc.core.scheduler.fleet_updates import DispatcherOptions
 from extproc.core.scheduler.introspection import Introspection
+from extproc.core.scheduler.options import DispatcherOptions
 from extproc.core.scheduler.sizing import learn_size
 from extproc.core.scheduler.slo import evaluate_end, evaluate_headers
 from extproc.core.scheduler.takeover import HeldLease, Place
@@ -73,7 +73,7 @@ class Dispatcher(Introspection):
                 return self._allocator.rejected(resolved, 0.0)
             self._scale.arrived(resolved, now)
             request = self.state.resolver.apply(request, resolved)
-            address, target = self._admission.goal(resolved, request, self._limits, now)
+            address, target = self._admission.goal(resolved, request, now)
             if address is not None and self._must_wait_for_others(request):
                 return Queued(
                     ticket=self._allocator.enqueue(resolved, request, None, now, arrived_at)
@@ -103,18 +103,18 @@ class Dispatcher(Introspection):
         resolved = self.state.resolver.resolve(request, random)
         if isinstance(resolved, Reason):
             return resolved
-        return fit_context(self.state, self.options.context_fit, resolved, request)
+        return fit_context(self.state, resolved, request)
 
     def _why_rejected(
         self, request: Request, objective: Objective, now: float, *, may_queue: bool
     ) -> Reason | None:
         """Why it may not be queued, or None; evicts another request if the queue is full."""
-        reason = self._admission.why_not_wait(request, objective, self._limits, now)
+        reason = self._admission.why_not_wait(request, objective, now)
         if not may_queue and (reason is None or reason is Reason.QUEUE_FULL):
             return Reason.RATE_LIMITED
         if reason is not Reason.QUEUE_FULL:
             return reason
-        victim = self._admission.victim(request, objective, self._limits)
+        victim = self._admission.victim(request, objective)
         if victim is None:
             return reason
         self._allocator.evict(victim, now)
@@ -122,7 +122,7 @@ class Dispatcher(Introspection):
 
     def _must_wait_for_others(self, request: Request) -> bool:
         """Whether requests with earlier places come back first, until `assign`."""
-        is_room = len(self.queue) < self._limits.requests
+        is_room = len(self.queue) < self.options.queue_max_requests
         return self._allocator.is_held and request.timeout_s > 0.0 and is_room
 
     def withdraw(self, ticket: Ticket, now: float) -> None:

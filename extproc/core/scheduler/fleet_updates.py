@@ -5,12 +5,10 @@ The part of the dispatcher that hears of servers; requests are in `dispatcher`.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from random import Random
 
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import ASSUMED_SLOTS, Endpoint, EndpointSpec, Intent
-from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.observation import (
     Issue,
     ModelReading,
@@ -18,16 +16,11 @@ from extproc.core.observation import (
     ScrapeStatus,
     is_router,
 )
-from extproc.core.outliers.outlier_detection import OutlierOptions
 from extproc.core.placement.model_load import ModelLoad
-from extproc.core.queue.discipline import Aging
-from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
-from extproc.core.scaling.wanted import ScaleOptions
-from extproc.core.scheduler.admission import Admission, QueueLimits
+from extproc.core.scheduler.admission import Admission
 from extproc.core.scheduler.audit import faults, rebuild
 from extproc.core.scheduler.blame import seen
-from extproc.core.scheduler.context_fit import ContextFit
-from extproc.core.scheduler.events import CallScope, Event, Outbox
+from extproc.core.scheduler.events import CallScope, Event
 from extproc.core.scheduler.feedback import (
     on_observation,
 )
@@ -39,10 +32,10 @@ from extproc.core.scheduler.learned import (
     relearn_of_fleet,
     version_of,
 )
+from extproc.core.scheduler.options import DispatcherOptions
 from extproc.core.scheduler.scale_advisor import ScaleAdvisor
 from extproc.core.scheduler.slot_allocator import SlotAllocator
 from extproc.core.scheduler.state import State
-from extproc.core.slots.ledger import DrainingCaps
 
 CONNECT_FAILED = Issue(
     code="connect-failed",
@@ -51,63 +44,33 @@ CONNECT_FAILED = Issue(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DispatcherOptions:
-    """Bounds of the dispatcher; docs/settings.md describes them for operators."""
-
-    queue_max_requests: int = 1024
-    queue_max_body_bytes: int = 1024 * 1024 * 1024
-    fallbacks: int = 2
-    failures_to_down: int = 3
-    stale_after_s: float = 6.0
-    draining_caps: DrainingCaps = field(default_factory=DrainingCaps)
-    resolver: ResolverOptions = field(default_factory=ResolverOptions)
-    aging: Aging = field(default_factory=Aging)
-    outliers: OutlierOptions = field(default_factory=OutlierOptions)
-    order: QueueOrder = ARRIVAL_ORDER
-    scale: ScaleOptions = field(default_factory=ScaleOptions)
-    context_fit: ContextFit = ContextFit.REJECT
-
-    @property
-    def queue_limits(self) -> QueueLimits:
-        return QueueLimits(self.queue_max_requests, self.queue_max_body_bytes)
-
-
 class FleetUpdates:
     """The state, and every call about servers. `Dispatcher` adds those about requests."""
 
     def __init__(self, random: Random, options: DispatcherOptions | None = None) -> None:
-        self.options = options or DispatcherOptions()
-        self._outbox = Outbox()
-        self.state = State(
-            random,
-            self.options.draining_caps,
-            self.options.resolver,
-            self.options.outliers,
-            self._outbox,
-            self.options.order,
-        )
+        self.state = State(random, options or DispatcherOptions())
+        self._outbox = self.state.outbox
         self.fleet = self.state.fleet
         self.ledger = self.state.ledger
         self.queue = self.state.queue
         self._call = CallScope(self._outbox, self._repair)
-        self._allocator = SlotAllocator(
-            self.state, self._outbox, self.options.fallbacks, self.options.aging
-        )
-        self._admission = Admission(self._allocator, self.queue, self.state.uploads, random)
+        self._allocator = SlotAllocator(self.state)
+        self._admission = Admission(self._allocator, self.state)
         self._scale = ScaleAdvisor(self.state)
-        self._limits = self.options.queue_limits
         self._fresh_until: OrderedDict[Address, float] = OrderedDict()
         self._is_closed = False
+
+    @property
+    def options(self) -> DispatcherOptions:
+        """The options that apply now."""
+        return self.state.options
 
     def renew(self, options: DispatcherOptions) -> None:
         """Apply changed bounds, models and objectives; those of the ledger, outliers, aging and
         the order need a restart. Requests that run or are queued keep what they were resolved
         to."""
-        self.options = options
+        self.state.options = options
         self.state.resolver.renew(options.resolver)
-        self._limits = options.queue_limits
-        self._allocator.fallbacks = options.fallbacks
 
     # Events
 

@@ -23,7 +23,6 @@ from extproc.core.constraints import UNCONSTRAINED, Constraints
 from extproc.core.objective import Criticality
 from extproc.core.prediction.latency import refresh_s
 from extproc.core.queue.constraint_queue import ConstraintQueue
-from extproc.core.queue.discipline import Aging
 from extproc.core.queue.drain_rate import DrainRate
 from extproc.core.queue.fair_queueing import Flow
 from extproc.core.queue.flow_queue import FlowQueue, TenantQueue
@@ -70,10 +69,10 @@ class Forecast:
     """Reads the state; changes nothing. A position is O(tenants + its tenant's flows + its position
     in its own flow)."""
 
-    def __init__(self, state: State, aging: Aging) -> None:
+    def __init__(self, state: State) -> None:
         self.drain_rate = DrainRate()
         self._state = state
-        self._least_share = 1 / aging.every
+        self._least_share = 1 / state.options.aging.every
         self._outlooks: dict[Ranking, Outlook] = {}
 
     def position_of(self, ticket: Ticket, now: float) -> QueuePosition:

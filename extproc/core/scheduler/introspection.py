@@ -115,7 +115,7 @@ class Introspection(FleetUpdates):
 
     def lacks_bytes(self, request: Request) -> bool:
         """Whether queued bodies leave too few bytes for this request to be queued."""
-        return self._admission.lacks_bytes(request, self._limits) > 0
+        return self._admission.lacks_bytes(request) > 0
 
     def is_wanted(self, lease: Lease) -> bool:
         """Whether a queued request could use the slots of this lease. O(eligible queues)."""
@@ -130,13 +130,13 @@ class Introspection(FleetUpdates):
         """What `submit` would decide now. Changes nothing; the random state is restored."""
         if self._is_closed:
             return Preview(None, None, Reason.SHUTTING_DOWN)
-        return self._admission.preview(resolved, request, self._limits, now)
+        return self._admission.preview(resolved, request, now)
 
     def cost_at(
         self, resolved: ResolvedRequest, request: Request, address: Address, now: float
     ) -> Cost:
         """The cost at a member of the fleet, as `submit` computes it. Changes nothing."""
-        return self._allocator.cost_at(resolved, request, address, now)
+        return self.state.endpoint_picker.cost_at(resolved, request, address, now)
 
     def position_of(self, ticket: Ticket, now: float) -> QueuePosition:
         """The queue position of a queued request, and the seconds until it is served."""

@@ -3,13 +3,11 @@
 from extproc.core.address import Address
 from extproc.core.constraints import UNCONSTRAINED, Constraints
 from extproc.core.fleet.endpoint import Endpoint, Health
-from extproc.core.queue.discipline import Aging
 from extproc.core.queue.drain_rate import MAX_RETRY_S, MIN_RETRY_S
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.request import Request, ResolvedRequest
 from extproc.core.scheduler.decision import Picked
-from extproc.core.scheduler.events import Outbox
 from extproc.core.scheduler.feedback import record_prediction
 from extproc.core.scheduler.forecast import Forecast
 from extproc.core.scheduler.state import State
@@ -20,11 +18,10 @@ from extproc.core.slots.model_pools import slot_pool
 class Settlements:
     """Picks and rejections. Synchronous; the slot allocator decides which."""
 
-    def __init__(self, state: State, outbox: Outbox, fallbacks: int, aging: Aging) -> None:
+    def __init__(self, state: State) -> None:
         self._state = state
-        self._outbox = outbox
-        self.fallbacks = fallbacks
-        self.forecast = Forecast(state, aging)
+        self._outbox = state.outbox
+        self.forecast = Forecast(state)
         self.last_event_at = 0.0
 
     def pick(
@@ -44,14 +41,15 @@ class Settlements:
         endpoint_slots = state.ledger.endpoint_slots(address)
         ranking = state.rankings.at(resolved.constraints)
         is_restricted = state.rankings.is_restricted(ranking)
-        others = ranking.fallbacks(1 + self.fallbacks, request.weight_slots)
+        most_fallbacks = state.options.fallbacks
+        others = ranking.fallbacks(1 + most_fallbacks, request.weight_slots)
         model = resolved.constraints.model
         slots, pool, is_loaded = slot_pool(endpoint, endpoint_slots, model)
         if is_from_queue or slots.reservation is not None:
             # A request that bypasses a reservation counts as served from the queue.
             endpoint_slots.served_from_queue += 1
         adapter = request.adapter
-        fallbacks = tuple(other for other in others if other != address)[: self.fallbacks]
+        fallbacks = tuple(other for other in others if other != address)[:most_fallbacks]
         adapter_id = None if adapter is None else endpoint.adapter_ids.get(adapter)
         is_cold = pool is not None and not is_loaded
         lease = state.ledger.open(address, request.weight_slots, now, pool, model)

@@ -7,15 +7,13 @@ from extproc.core.constraints import UNRESOLVED
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Endpoint, Health
 from extproc.core.fleet.resolver import ModelChange
-from extproc.core.queue.discipline import Aging, QueueDiscipline
+from extproc.core.queue.discipline import QueueDiscipline
 from extproc.core.queue.ticket import UNKNOWN_SIZE, ExpectedSize, Ticket
 from extproc.core.rejection import Reason
 from extproc.core.request import HOLD_MARGIN_S, Request, ResolvedRequest
-from extproc.core.scheduler.events import Outbox
 from extproc.core.scheduler.settlements import Settlements
 from extproc.core.scheduler.sizing import expected_size
 from extproc.core.scheduler.state import State
-from extproc.core.selection.cost import Cost
 from extproc.core.selection.endpoint_picker import AffinityTarget
 from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.model_pools import close_model_pools, slot_pool
@@ -24,12 +22,13 @@ from extproc.core.slots.model_pools import close_model_pools, slot_pool
 class SlotAllocator(Settlements):
     """Assigns free slots to queued requests. Synchronous; O(eligible constraint queues) a call."""
 
-    def __init__(self, state: State, outbox: Outbox, fallbacks: int, aging: Aging) -> None:
-        super().__init__(state, outbox, fallbacks, aging)
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
         self.is_held = False
         """No slot is assigned to a queued request meanwhile: see `takeover`."""
         self._discipline = QueueDiscipline(
-            state.queue, state.fleet, state.ledger, state.slo_attainment, state.model_loads, aging
+            *(state.queue, state.fleet, state.ledger, state.slo_attainment),
+            *(state.model_loads, state.options.aging),
         )
 
     # Assignment
@@ -44,18 +43,6 @@ class SlotAllocator(Settlements):
         if choice is not None:
             return choice.address
         return self._discipline.find_bypass(resolved, request, now)
-
-    def cost_at(
-        self, resolved: ResolvedRequest, request: Request, address: Address, now: float
-    ) -> Cost:
-        """The cost of an endpoint, as a selection computes it."""
-        return self._state.endpoint_picker.cost_at(resolved, request, address, now)
-
-    def affinity_target(
-        self, resolved: ResolvedRequest, request: Request, offered: Address, now: float
-    ) -> AffinityTarget | None:
-        """A busy endpoint that is worth waiting for instead of the offered one."""
-        return self._state.endpoint_picker.affinity_target(resolved, request, offered, now)
 
     def enqueue(
         self,
@@ -167,7 +154,7 @@ class SlotAllocator(Settlements):
                     self.after_capacity_change(ticket.reserved_at, now)
                 continue
             if ticket.pinned_to is None and ticket.reservation is None:
-                target = self.affinity_target(
+                target = self._state.endpoint_picker.affinity_target(
                     ticket.resolved, ticket.request, endpoint.address, now
                 )
                 if target is not None:

@@ -5,10 +5,10 @@ from random import Random
 
 from extproc.core.fleet.context_sizes import ContextSizes
 from extproc.core.fleet.membership import Fleet
-from extproc.core.fleet.resolver import RequestResolver, ResolverOptions
+from extproc.core.fleet.resolver import RequestResolver
 from extproc.core.fleet.subset_hints import SubsetHints
 from extproc.core.objective import Criticality
-from extproc.core.outliers.outlier_detection import OutlierDetection, OutlierOptions
+from extproc.core.outliers.outlier_detection import OutlierDetection
 from extproc.core.outliers.poison_requests import PoisonGuard
 from extproc.core.placement.model_load import ModelLoad
 from extproc.core.prediction.latency import LatencyModel
@@ -17,18 +17,18 @@ from extproc.core.prediction.prompt_sizes import PromptSizes
 from extproc.core.prediction.sessions import Sessions
 from extproc.core.queue.affinity_wait import AffinityWaits
 from extproc.core.queue.fair_queueing import FairQueueing
-from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.queue.request_queue import RequestQueue
 from extproc.core.queue.slo_attainment import SloAttainment
 from extproc.core.scaling.traffic import Traffic
 from extproc.core.scheduler.events import Outbox
 from extproc.core.scheduler.in_flight import InFlight
+from extproc.core.scheduler.options import DispatcherOptions
 from extproc.core.scheduler.request_sizes import RequestSizes
 from extproc.core.selection.cost import CostModel
 from extproc.core.selection.endpoint_picker import EndpointPicker
 from extproc.core.selection.ranking_cache import RankingCache
 from extproc.core.selection.usage_share import UsageShare
-from extproc.core.slots.ledger import DrainingCaps, Ledger
+from extproc.core.slots.ledger import Ledger
 from extproc.core.slots.model_loading import ModelLoadTracker
 from extproc.core.slots.uploads import Uploads
 
@@ -36,26 +36,22 @@ from extproc.core.slots.uploads import Uploads
 class State:
     """Live state; only the dispatcher and its slot allocator change it."""
 
-    def __init__(
-        self,
-        random: Random,
-        caps: DrainingCaps,
-        resolver: ResolverOptions,
-        outliers: OutlierOptions,
-        outbox: Outbox,
-        order: QueueOrder = ARRIVAL_ORDER,
-    ) -> None:
+    def __init__(self, random: Random, options: DispatcherOptions) -> None:
+        self.random = random
+        self.options = options
+        """Those of the ledger, outliers, aging and the order apply as they are at the start."""
+        self.outbox = Outbox()
         self.fleet = Fleet()
-        self.outliers = OutlierDetection(self.fleet, outliers, outbox)
+        self.outliers = OutlierDetection(self.fleet, options.outliers, self.outbox)
         self.poison = PoisonGuard()
-        self.ledger = Ledger(caps)
+        self.ledger = Ledger(options.draining_caps)
         self.model_loads = ModelLoadTracker()
-        self.resolver = RequestResolver(self.fleet, resolver, random)
+        self.resolver = RequestResolver(self.fleet, options.resolver, random)
         self.rankings = RankingCache(self.fleet, self.ledger, self.model_loads, random)
         self.fairness = FairQueueing()
         self.slo_attainment = SloAttainment()
-        self.queue = RequestQueue(self.fairness, order)
-        self.sizes = RequestSizes() if order.is_by_size else None
+        self.queue = RequestQueue(self.fairness, options.order)
+        self.sizes = RequestSizes() if options.order.is_by_size else None
         self.in_flight = InFlight(self.fairness, self.slo_attainment)
         self.affinity_waits = AffinityWaits(self.queue)
         self.latency = LatencyModel()
@@ -75,7 +71,7 @@ class State:
             self.prefix_caches,
             self.sessions,
             self.in_flight.adapters,
-            counts_stalls=order.is_by_size,
+            counts_stalls=options.order.is_by_size,
         )
         self.endpoint_picker = EndpointPicker(
             self.fleet,

@@ -15,10 +15,10 @@ from extproc.core.observation import ModelReading, Observation, ScrapeStatus, Sl
 from extproc.core.prediction.prompt_sizes import UNKNOWN_LEAST
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.request import Kind, Request
-from extproc.core.scheduler.context_fit import ContextFit
 from extproc.core.scheduler.decision import Decision, Picked, Queued
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.scheduler.explain import explain
+from extproc.core.scheduler.options import ContextFit
 from extproc.core.slots.lease import LeaseEnd
 
 SMALL, LARGE, OTHER = (Address("10.0.0.1", port) for port in (8001, 8002, 8003))

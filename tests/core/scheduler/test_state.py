@@ -6,26 +6,16 @@ from random import Random
 
 import pytest
 
-from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Criticality
-from extproc.core.outliers.outlier_detection import OutlierOptions
 from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.core.request import Request
 from extproc.core.scheduler.audit import faults
-from extproc.core.scheduler.events import Outbox
+from extproc.core.scheduler.options import DispatcherOptions
 from extproc.core.scheduler.state import State
-from extproc.core.slots.ledger import DrainingCaps
 
 
 def state(discipline: Discipline = Discipline.FIRST_COME) -> State:
-    return State(
-        Random(1),
-        DrainingCaps(),
-        ResolverOptions(),
-        OutlierOptions(),
-        Outbox(),
-        QueueOrder(discipline=discipline),
-    )
+    return State(Random(1), DispatcherOptions(order=QueueOrder(discipline=discipline)))
 
 
 def test_a_new_state_is_empty_and_consistent() -> None:

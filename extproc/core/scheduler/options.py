@@ -1,0 +1,37 @@
+"""The options of the dispatcher, which come from the settings."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from extproc.core.fleet.resolver import ResolverOptions
+from extproc.core.outliers.outlier_detection import OutlierOptions
+from extproc.core.queue.discipline import Aging
+from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
+from extproc.core.scaling.wanted import ScaleOptions
+from extproc.core.slots.ledger import DrainingCaps
+
+
+class ContextFit(Enum):
+    """What is done about prompts that are too long for some endpoints."""
+
+    REJECT = "reject"
+    ROUTE = "route"  # as REJECT, but what fits nowhere goes to the longest context
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatcherOptions:
+    """Bounds of the dispatcher; docs/settings.md describes them for operators."""
+
+    queue_max_requests: int = 1024
+    queue_max_body_bytes: int = 1024 * 1024 * 1024
+    fallbacks: int = 2
+    failures_to_down: int = 3
+    stale_after_s: float = 6.0
+    draining_caps: DrainingCaps = field(default_factory=DrainingCaps)
+    resolver: ResolverOptions = field(default_factory=ResolverOptions)
+    aging: Aging = field(default_factory=Aging)
+    outliers: OutlierOptions = field(default_factory=OutlierOptions)
+    order: QueueOrder = ARRIVAL_ORDER
+    scale: ScaleOptions = field(default_factory=ScaleOptions)
+    context_fit: ContextFit = ContextFit.REJECT

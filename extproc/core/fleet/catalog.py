@@ -2,11 +2,11 @@
 
 Two servers are of one kind if they report the same models under the same names, or adapters with
 the same numbers. A fleet of a thousand servers has a few kinds, so a query about all of them is
-O(kinds).
+O(kinds). The contexts of slots are stored alike.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 from extproc.core.address import Address
@@ -21,22 +21,22 @@ class RefCounts(Generic[K]):
     """How many servers are of each kind. Every call is O(1)."""
 
     def __init__(self) -> None:
-        self._of: dict[Address | str, K] = {}
+        self._of: dict[Hashable, K] = {}
         self._count: Counter[K] = Counter()
 
     def __iter__(self) -> Iterator[K]:
         return iter(self._count)
 
-    def report(self, address: Address | str, kind: K | None) -> bool:
+    def report(self, server: Hashable, kind: K | None) -> bool:
         """Set the kind of a server, None if it is gone; returns whether the kinds changed."""
-        old = self._of.get(address)
+        old = self._of.get(server)
         if kind == old:
             return False
         is_changed = False
         if kind is None:
-            del self._of[address]
+            del self._of[server]
         else:
-            self._of[address] = kind
+            self._of[server] = kind
             is_changed = kind not in self._count
             self._count[kind] += 1
         if old is not None:
@@ -57,7 +57,8 @@ class FleetCatalog:
         self._readings: dict[Address | str, Mapping[str, ModelReading]] = {}
         self._canonical_names: dict[str, str] = {}
         self._known: frozenset[str] = frozenset()
-        self._has_several_models = False
+        self.has_several_models = False
+        """Whether the fleet serves more than one model."""
 
     def report(
         self,
@@ -80,11 +81,6 @@ class FleetCatalog:
         self._readings.pop(address, None)
         if self._namings.report(address, None):
             self._recompute()
-
-    @property
-    def has_several_models(self) -> bool:
-        """Whether the fleet serves more than one model."""
-        return self._has_several_models
 
     def has_adapters(self, numbers: frozenset[int]) -> bool:
         """Whether one server has an adapter for each of these numbers."""
@@ -114,7 +110,7 @@ class FleetCatalog:
                         one, other = other, one
                     one |= other
                     groups.update(dict.fromkeys(other, one))
-        self._has_several_models = len(models) > 1
+        self.has_several_models = len(models) > 1
         self._known = frozenset(groups)
         split = self._split(groups)
         self._canonical_names = {}
@@ -132,3 +128,32 @@ class FleetCatalog:
                 if models.setdefault(group, model) != model:
                     found.add(group)
         return found
+
+
+class ContextSizes:
+    """The tokens that a slot of each endpoint holds, and will hold of each model that a machine can
+    load, as far as they are known. Every call is O(1), a new size O(sizes)."""
+
+    def __init__(self) -> None:
+        self._sizes: RefCounts[int] = RefCounts()
+        self._loadable: dict[str, tuple[str, ...]] = {}
+        self.least = 0
+        """The smallest context; 0 if none is known."""
+
+    def report_loadable(self, machine: str, readings: Mapping[str, ModelReading]) -> None:
+        """The models that a machine can load; none when it is gone. O(models)."""
+        for name in self._loadable.pop(machine, ()):
+            self.forget((machine, name))
+        if readings:
+            self._loadable[machine] = tuple(readings)
+        for name, reading in readings.items():
+            self.report((machine, name), reading.context_tokens)
+
+    def report(self, address: Address | tuple[str, str], tokens: int | None) -> None:
+        """An endpoint was observed, or a machine's model is known."""
+        if self._sizes.report(address, tokens or None):
+            self.least = min(self._sizes, default=0)
+
+    def forget(self, address: Address | tuple[str, str]) -> None:
+        """The endpoint left the fleet; no error if it is unknown."""
+        self.report(address, None)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from random import Random
 
-from extproc.core.fleet.context_sizes import ContextSizes
+from extproc.core.fleet.catalog import ContextSizes
 from extproc.core.fleet.membership import Fleet
 from extproc.core.fleet.resolver import RequestResolver
 from extproc.core.fleet.subset_hints import SubsetHints

@@ -33,20 +33,15 @@ class Process:
     role: str
     pid: int
     age_s: float
+    number: int = 0
     connections: int = 0
     calls: int = 0
-    number: int = 0
 
     def as_json(self) -> dict[str, object]:
-        found: dict[str, object] = {
-            "name": self.name,
-            "role": self.role,
-            "pid": self.pid,
-            "age_s": self.age_s,
-        }
-        if self.number:
-            found["number"] = self.number
-        return {**found, "connections": self.connections, "calls": self.calls}
+        found: dict[str, object] = asdict(self)
+        if not self.number:
+            del found["number"]
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,14 +53,6 @@ class Takeover:
     running: int
     queued: int
     fronts: int
-
-    def as_json(self) -> dict[str, object]:
-        return {
-            "seconds": self.seconds,
-            "running": self.running,
-            "queued": self.queued,
-            "fronts": self.fronts,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +116,6 @@ class Processes:
             "takeovers_by_reason": dict(self.takeovers),
             "restarts": dict(self.restarts),
             "members": [each.as_json() for each in self.members],
-            "last_takeover": None if self.last_takeover is None else self.last_takeover.as_json(),
+            "last_takeover": self.last_takeover and asdict(self.last_takeover),
             **({} if self.cluster is None else {"cluster": self.cluster.as_json()}),
         }

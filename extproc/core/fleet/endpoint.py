@@ -79,30 +79,6 @@ ASSUMED_SLOTS = 1
 class Endpoint:
     """Live state of one endpoint. The ledger holds its slots."""
 
-    __slots__ = (
-        "adapter_ids",
-        "consecutive_failures",
-        "context_tokens",
-        "ejection_issue",
-        "envoy_issue",
-        "has_reported",
-        "health",
-        "intent",
-        "intent_issue",
-        "intent_since",
-        "is_ejected",
-        "is_fresh",
-        "is_removed",
-        "is_routable",
-        "is_router",
-        "models",
-        "models_by_name",
-        "observed_at",
-        "observed_issues",
-        "reported_models",
-        "spec",
-    )
-
     def __init__(self, spec: EndpointSpec) -> None:
         self.spec = spec
         self.health = Health.LOADING

@@ -49,18 +49,14 @@ class Fleet:
     def __init__(self) -> None:
         self._endpoints: dict[Address, Endpoint] = {}
         self._sources: dict[str, dict[Address, EndpointSpec]] = {}
-        self._version = 0
+        self.version = 0
+        """Grows with each change of the members and of the operator's intents."""
         self._membership: Membership | None = None
         self._names: dict[Address, str] | None = None
         self._requires_pick = False
 
     def __len__(self) -> int:
         return len(self._endpoints)
-
-    @property
-    def version(self) -> int:
-        """Grows with each change of the members and of the operator's intents."""
-        return self._version
 
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(self._endpoints.values())
@@ -179,10 +175,10 @@ class Fleet:
                 )
                 for endpoint in endpoints
             )
-            self._membership = Membership(self._version, members)
+            self._membership = Membership(self.version, members)
         return self._membership
 
     def _changed(self) -> None:
-        self._version += 1
+        self.version += 1
         self._membership = None
         self._names = None

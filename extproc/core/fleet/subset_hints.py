@@ -42,17 +42,13 @@ class SubsetHints:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._hints: OrderedDict[bytes, Hint] = OrderedDict()
-        self._kept_bytes = 0
+        self.kept_bytes = 0
+        """The approximate memory of all hints."""
         self._spelled: dict[str, tuple[Address, ...]] = {}
         self._spelled_version = -1
 
     def __len__(self) -> int:
         return len(self._hints)
-
-    @property
-    def kept_bytes(self) -> int:
-        """The approximate memory of all hints."""
-        return self._kept_bytes
 
     def find(self, raw: bytes) -> Hint | None:
         """The hint with these bytes; None if it is not remembered."""
@@ -66,10 +62,10 @@ class SubsetHints:
         hint = self._hints.get(raw)
         if hint is None:
             hint = self._hints[raw] = Hint(tuple(entries))
-            self._kept_bytes += _size(raw, hint)
-            while len(self._hints) > MAX_HINTS or self._kept_bytes > MAX_KEPT_BYTES:
+            self.kept_bytes += _size(raw, hint)
+            while len(self._hints) > MAX_HINTS or self.kept_bytes > MAX_KEPT_BYTES:
                 oldest, forgotten = self._hints.popitem(last=False)
-                self._kept_bytes -= _size(oldest, forgotten)
+                self.kept_bytes -= _size(oldest, forgotten)
         return hint
 
     def allowed(self, hint: Hint) -> frozenset[Address]:

@@ -49,22 +49,6 @@ class EjectionError(Exception):
 class Ejection:
     """`failures` in a row eject, one on probation; as many complete responses end that."""
 
-    __slots__ = (
-        "_backoff",
-        "_failures_to_eject",
-        "_level",
-        "_longest_failure_s",
-        "_probation",
-        "cause",
-        "due_at",
-        "failures",
-        "models",
-        "since",
-        "state",
-        "trial_id",
-        "trial_kind",
-    )
-
     def __init__(self, backoff: Backoff, failures_to_eject: int) -> None:
         self._backoff = backoff
         self._failures_to_eject = failures_to_eject

@@ -28,6 +28,7 @@ Breiman 1995, "Better Subset Regression Using the Nonnegative Garrote".
 """
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from math import exp, inf, log
 from typing import Final
 
@@ -129,19 +130,14 @@ class ModelSizes:
         self.shares[kind] = max(0.0, share)
 
 
+@dataclass(frozen=True, slots=True)
 class Similar:
-    """What is known of the requests that share all general features; a cache of look-ups."""
+    """What is known of the requests that share all general features; a cache of look-ups. `effects`
+    have their kinds, `residuals` are those of the group."""
 
-    __slots__ = ("effects", "model", "residuals")
-
-    def __init__(
-        self, model: ModelSizes, effects: list[tuple[int, Effect]], residuals: ResidualShape | None
-    ) -> None:
-        self.model = model
-        self.effects = effects
-        """With their kinds."""
-        self.residuals = residuals
-        """Of their group."""
+    model: ModelSizes
+    effects: list[tuple[int, Effect]]
+    residuals: ResidualShape | None
 
 
 class AnswerSizes:

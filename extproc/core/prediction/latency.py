@@ -12,6 +12,7 @@ samples are valid.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from statistics import median
 
 from extproc.core.address import Address
@@ -33,33 +34,16 @@ def refresh_s(endpoints: int) -> float:
     return max(1.0, endpoints / 500)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyEstimate:
-    """The estimates for one endpoint, all in seconds but `answer_tokens`; never changed."""
+    """The estimates for one endpoint, all in seconds but `answer_tokens`."""
 
-    __slots__ = (
-        "answer_tokens",
-        "decode_s",
-        "decode_slope_s",
-        "fixed_s",
-        "prefill_s",
-        "slot_s",
-    )
-
-    def __init__(
-        self,
-        fixed_s: float,
-        prefill_s: float,
-        decode_s: float,
-        decode_slope_s: float,
-        answer_tokens: float,
-        slot_s: float,
-    ) -> None:
-        self.fixed_s = fixed_s
-        self.prefill_s = prefill_s
-        self.decode_s = decode_s
-        self.decode_slope_s = decode_slope_s
-        self.answer_tokens = answer_tokens
-        self.slot_s = slot_s
+    fixed_s: float
+    prefill_s: float
+    decode_s: float
+    decode_slope_s: float
+    answer_tokens: float
+    slot_s: float
 
     def first_token_s(self, uncached_tokens: float) -> float:
         """Seconds to the first token, with this number of tokens that are not cached."""
@@ -82,20 +66,6 @@ DEFAULT_ESTIMATE = LatencyEstimate(
 
 class EndpointLatency:
     """The latency samples of one endpoint. Every call is O(1), or O(readings)."""
-
-    __slots__ = (
-        "_answer",
-        "_decode",
-        "_ends",
-        "_ends_since",
-        "_first",
-        "_headers",
-        "_observed_at",
-        "_size",
-        "_slot",
-        "_tasks",
-        "samples",
-    )
 
     def __init__(self, answer: DecayingMean) -> None:
         """`answer` is shared by the fleet: the length of answers depends on the requests."""

@@ -66,23 +66,19 @@ class RobustLinearFit:
 
     CLIP = 3.0
     EXACT = 0.01
-    __slots__ = ("_decay", "_n", "_spread", "_x", "_xx", "_xy", "_y")
+    __slots__ = ("_decay", "_spread", "_x", "_xx", "_xy", "_y", "weight")
 
     def __init__(self, decay: float = 0.98) -> None:
         self._decay = decay
-        self._n = self._x = self._y = self._xx = self._xy = 0.0
+        self.weight = self._x = self._y = self._xx = self._xy = 0.0
         self._spread = DecayingMean(decay)
-
-    @property
-    def weight(self) -> float:
-        return self._n
 
     def add(self, x: float, y: float) -> None:
         if not (is_usable(x) and is_usable(y)):
             return
         if abs(x) < SMALLEST:
             x = 0.0
-        if self._n >= 5.0:
+        if self.weight >= 5.0:
             a, b = self.coefficients((0.0, 0.0), prior_weight=0.0)
             expected = a + b * x
             residual = y - expected
@@ -91,7 +87,7 @@ class RobustLinearFit:
             self._spread.add(min(abs(residual), 2 * bound))
             y = expected + max(-bound, min(bound, residual))
         decay = self._decay
-        self._n = self._n * decay + 1.0
+        self.weight = self.weight * decay + 1.0
         self._x = self._x * decay + x
         self._y = self._y * decay + y
         self._xx = self._xx * decay + x * x
@@ -99,12 +95,12 @@ class RobustLinearFit:
 
     def as_plain(self) -> tuple[float, ...]:
         """What it knows, for `restore`."""
-        sums = (self._n, self._x, self._y, self._xx, self._xy)
+        sums = (self.weight, self._x, self._y, self._xx, self._xy)
         return (*sums, *self._spread.as_plain())
 
     def restore(self, plain: tuple[float, ...]) -> None:
         """Know what another one knew."""
-        self._n, self._x, self._y, self._xx, self._xy, total, weight = plain
+        self.weight, self._x, self._y, self._xx, self._xy, total, weight = plain
         self._spread.restore((total, weight))
 
     def coefficients(
@@ -116,25 +112,25 @@ class RobustLinearFit:
         fit them.
         """
 
-        if not self._n:
+        if not self.weight:
             return default
         a0, b0 = default
-        mean_x, mean_y = self._x / self._n, self._y / self._n
+        mean_x, mean_y = self._x / self.weight, self._y / self.weight
         default_y = a0 + b0 * mean_x
         if default_y:
-            times = (mean_y * self._n + default_y * prior_weight) / (
-                default_y * (self._n + prior_weight)
+            times = (mean_y * self.weight + default_y * prior_weight) / (
+                default_y * (self.weight + prior_weight)
             )
             a0, b0 = a0 * times, b0 * times
-        variance = self._xx - self._n * mean_x * mean_x
+        variance = self._xx - self.weight * mean_x * mean_x
         prior = prior_weight * max(1.0, mean_x * mean_x) * 0.05
-        covariance = self._xy - self._n * mean_x * mean_y
+        covariance = self._xy - self.weight * mean_x * mean_y
         b = max(0.0, (covariance + prior * b0) / (variance + prior)) if variance + prior else 0.0
         a = mean_y - b * mean_x
         if a < 0.0:
             a, b = 0.0, (max(0.0, mean_y / mean_x) if abs(mean_x) >= SMALLEST else 0.0)
         if prior_weight:
-            a = (a * self._n + a0 * prior_weight) / (self._n + prior_weight)
+            a = (a * self.weight + a0 * prior_weight) / (self.weight + prior_weight)
         return a, b
 
 

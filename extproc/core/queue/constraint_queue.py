@@ -28,27 +28,23 @@ OVERDUE: Final = -(10**6)
 class ConstraintQueue:
     """The tickets with one set of constraints. O(SLOs + log tenants + log flows), amortised."""
 
-    __slots__ = ("_arrivals", "_order", "_queues", "_size", "constraints")
+    __slots__ = ("_arrivals", "_order", "_size", "constraints", "queues")
 
     def __init__(self, constraints: Constraints, order: QueueOrder = ARRIVAL_ORDER) -> None:
         self.constraints = constraints
         self._order = order
-        self._queues: dict[tuple[Criticality, str | None], TenantQueue] = {}
+        self.queues: dict[tuple[Criticality, str | None], TenantQueue] = {}
+        """By criticality and by the objective, if it has an SLO; read only."""
         self._arrivals: list[tuple[int, Ticket]] = []
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
-    @property
-    def queues(self) -> dict[tuple[Criticality, str | None], TenantQueue]:
-        """By criticality and by the objective, if it has an SLO; read only."""
-        return self._queues
-
     def enter(self, ticket: Ticket, *, is_back: bool = False) -> None:
-        queue = self._queues.get(ticket.subqueue_key)
+        queue = self.queues.get(ticket.subqueue_key)
         if queue is None:
-            queue = self._queues[ticket.subqueue_key] = TenantQueue(self._order)
+            queue = self.queues[ticket.subqueue_key] = TenantQueue(self._order)
         queue.enter(ticket, is_back=is_back)
         heapq.heappush(self._arrivals, (ticket.id, ticket))
         self._size += 1
@@ -56,10 +52,10 @@ class ConstraintQueue:
 
     def leave(self, ticket: Ticket) -> None:
         """Remove a ticket; raises `KeyError` if it is not in this queue."""
-        queue = self._queues[ticket.subqueue_key]
+        queue = self.queues[ticket.subqueue_key]
         queue.leave(ticket)
         if not queue:
-            del self._queues[ticket.subqueue_key]
+            del self.queues[ticket.subqueue_key]
         ticket.constraint_queue = None
         self._size -= 1
         if len(self._arrivals) > 2 * self._size + SLACK:
@@ -72,7 +68,7 @@ class ConstraintQueue:
         """The next ticket and its key, to compare with other queues; raises if it is empty."""
         best: tuple[PriorityKey, Ticket] | None = None
         is_by_size = self._order.is_by_size
-        for (criticality, objective), queue in self._queues.items():
+        for (criticality, objective), queue in self.queues.items():
             if best is not None and criticality > best[0][0]:
                 continue
             ticket = queue.head(now)

@@ -51,14 +51,11 @@ class EndpointReadmitted(NamedTuple):
     address: Address
 
 
-class StepFailed:
+class StepFailed(NamedTuple):
     """A step after a decision raised: a bug. The decision stands, the state is consistent."""
 
-    __slots__ = ("error", "step")
-
-    def __init__(self, step: str, error: Exception) -> None:
-        self.step = step
-        self.error = error
+    step: str
+    error: Exception
 
 
 Event = (

@@ -33,23 +33,6 @@ def can_fit(weight_slots: int, free_slots: int, slots: int) -> bool:
 class EndpointSlots:
     """The slots of one endpoint. Synchronous; O(leases of this endpoint) at worst."""
 
-    __slots__ = (
-        "_closed",
-        "_evidence",
-        "_instance",
-        "_known_at",
-        "_unexplained",
-        "foreign_slots",
-        "last_opened_at",
-        "leased_slots",
-        "leases",
-        "model_pools",
-        "reports_busy_slots",
-        "reservation",
-        "served_from_queue",
-        "slots",
-    )
-
     def __init__(self, opened_at: float) -> None:
         self.slots = 0
         self.leased_slots = 0
@@ -65,7 +48,8 @@ class EndpointSlots:
         """For a request that needs more slots than are free."""
         self.served_from_queue = 0
         self._closed: deque[_Closed] = deque()
-        self._known_at = opened_at  # an older scrape may have seen leases from before a restart
+        self.known_at = opened_at  # an older scrape may have seen leases from before a restart
+        """When the last applied scrape began."""
         self._instance: str | None = None
         self._evidence = DrainingEvidence()
         self._unexplained = 0
@@ -154,14 +138,9 @@ class EndpointSlots:
             pool.reservation = None
             pool._evidence = DrainingEvidence()  # noqa: SLF001 - pools have the same type
 
-    @property
-    def known_at(self) -> float:
-        """When the last applied scrape began."""
-        return self._known_at
-
     def is_newer(self, observation: Observation) -> bool:
         """Whether the scrape began after the last applied one; older ones must change nothing."""
-        return observation.began_at >= self._known_at
+        return observation.began_at >= self.known_at
 
     def is_replaced_by(self, observation: Observation) -> bool:
         """Whether a different process answered."""
@@ -170,13 +149,13 @@ class EndpointSlots:
 
     def ignore_before(self, now: float) -> None:
         """Ignore scrapes that began before `now`: they may not have seen what just happened."""
-        self._known_at = max(self._known_at, now)
+        self.known_at = max(self.known_at, now)
 
     def observe(self, observation: Observation) -> list[Lease]:
         """Apply a scrape if it is newer; returns the draining leases that it proves over."""
         if not self.is_newer(observation):
             return []
-        self._known_at = observation.began_at
+        self.known_at = observation.began_at
         while self._closed and self._closed[0].at < observation.began_at:
             self._closed.popleft()
         if observation.slots is not None:
@@ -257,7 +236,7 @@ class EndpointSlots:
 
         The next scrape corrects that; until then known busy stays busy.
         """
-        if self.reports_busy_slots and lease.left_at is not None and self._known_at > lease.left_at:
+        if self.reports_busy_slots and lease.left_at is not None and self.known_at > lease.left_at:
             self._unexplained = self.foreign_slots = self.foreign_slots + lease.weight_slots
         if lease.model_pool in self.model_pools:
             self.model_pools[lease.model_pool].write_off(lease)

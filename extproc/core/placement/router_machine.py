@@ -214,14 +214,11 @@ class RouterMachine:
         if known.has_reported and models == known.models and max_models == known.max_models:
             return
         self._models = {name: self._models.get(name, _Model()) for name in models}
-        self.machine = KeptMachine(
-            name=known.name,
-            memory_mb=0,
+        self.machine = replace(
+            known,
             models=models,
-            is_router=True,
             max_models=max_models,
             has_reported=True,
-            is_connected=known.is_connected,
             statuses={name: one for name, one in known.statuses.items() if name in models},
         )
 

@@ -125,14 +125,13 @@ def find_swap(
 
     No models leave if it fits beside all of them.
     """
-    machine = view.machine
     limit_s = wait_limit_s(view, demands, options)
     costs: dict[str, float] = {}
     for name in view.wanted:
         cost_s = _cost_of(view, name, model, demands)
         if _may_leave(view, name, model, demands, limit_s, cost_s, options, now):
             costs[name] = cost_s
-    return _cheapest(machine, view, model, costs)
+    return _cheapest(view, model, costs)
 
 
 def forced_swap(view: MachineView, model: str, demands: Demands) -> Swap | None:
@@ -142,14 +141,13 @@ def forced_swap(view: MachineView, model: str, demands: Demands) -> Swap | None:
         for name in view.wanted
         if name not in view.pinned
     }
-    return _cheapest(view.machine, view, model, costs)
+    return _cheapest(view, model, costs)
 
 
-def _cheapest(
-    machine: KeptMachine, view: MachineView, model: str, costs: Mapping[str, float]
-) -> Swap | None:
+def _cheapest(view: MachineView, model: str, costs: Mapping[str, float]) -> Swap | None:
     """Choose among the models that may leave: those that must, then the cheapest, then those that
     have been idle for longest."""
+    machine = view.machine
     left = [name for name in view.wanted if name != model]
     excluded = machine.models[model].exclusive_with
     victims = [name for name in left if name in excluded]

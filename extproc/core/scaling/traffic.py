@@ -5,6 +5,7 @@ from math import exp, inf
 from typing import Final
 
 from extproc.core.prediction.statistics import DecayingMean
+from extproc.core.recent import remember
 
 MEMORY_S: Final = 60.0
 """The time constant of the rate of arrivals."""
@@ -54,14 +55,7 @@ class Traffic:
     def arrived(self, model: str, objective: str, now: float) -> None:
         """A request arrived, whatever becomes of it."""
         source = model, objective
-        rate = self.arrivals.get(source)
-        if rate is None:
-            rate = self.arrivals[source] = ArrivalRate(now)
-            if len(self.arrivals) > MAX_NAMES:
-                self.arrivals.popitem(last=False)
-        else:
-            self.arrivals.move_to_end(source)
-        rate.arrived(now)
+        remember(self.arrivals, source, lambda: ArrivalRate(now), MAX_NAMES).arrived(now)
 
     def ended(self, model: str, slot_s: float, now: float, *, is_sample: bool) -> None:
         """A request gave its slots back after that many slot-seconds; `is_sample` unless they say

@@ -156,7 +156,7 @@ def _runs_of(
             continue
         # All of them are ours: a process numbers its tasks in the order in which it begins them.
         leases = sorted(pool.leases.values(), key=lambda lease: (lease.opened_at, lease.id))
-        for lease, reading in zip(leases, sorted(readings, key=_task_id), strict=True):
+        for lease, reading in zip(leases, sorted(readings, key=task_of), strict=True):
             if lease.weight_slots == 1 and lease.opened_at < observation.began_at:
                 run = state.in_flight.get(lease)
                 if run is not None:
@@ -177,9 +177,8 @@ def _record_progress(
         is_early = answered_at is not None and progress.prefill_until > answered_at
         if is_early and run.is_stream and not run.is_header_timing_recorded:
             run.is_header_timing_recorded = True
-            latency.record_header_timing(
-                is_first_token=False
-            )  # its headers came, and still no token
+            # Its headers came, and still no token.
+            latency.record_header_timing(is_first_token=False)
         so_far_s = progress.prefill_until - lease.opened_at
         if run.is_valid_sample and so_far_s > LATE * estimate.first_token_s(run.uncached_tokens):
             latency.answered(run.uncached_tokens, so_far_s)
@@ -281,7 +280,3 @@ def _record_prompt_size(
     model = lease.model or (endpoint.models[0].name if len(endpoint.models) == 1 else "")
     name = state.resolver.names.catalog.canonical_name(model) if model else ""
     state.prompt_sizes.record(name, real_tokens, estimated)
-
-
-def _task_id(reading: SlotReading) -> int:
-    return reading.task_id

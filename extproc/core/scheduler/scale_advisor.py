@@ -5,12 +5,11 @@ for the only model of the fleet, or, where there are several, for `ANY_MODEL`.
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from extproc.core.queue.ticket import Ticket
 from extproc.core.recent import remember
 from extproc.core.request import ResolvedRequest
 from extproc.core.scaling.wanted import (
@@ -103,7 +102,7 @@ class ScaleAdvisor:
             present = min(count.servers, limits.max_servers)
             if now - self._since < options.down_after_s and wanted.servers < present:
                 wanted = Recommendation(present, Cause.HELD)  # too little was seen yet
-            damping = self._damping(model, objective)
+            damping = remember(self._dampings, (model, objective), Damping, MAX_DAMPINGS)
             servers = damping.settle(wanted.servers, options.down_after_s, now)
             cause = wanted.cause if servers == wanted.servers else Cause.HELD
             found[model] = ModelScale(
@@ -126,9 +125,6 @@ class ScaleAdvisor:
         is_sample = is_sample and end is not LeaseEnd.HANDED_OVER
         slot_s = (now - lease.opened_at) * lease.weight_slots
         self._state.traffic.ended(self.served_model(lease), slot_s, now, is_sample=is_sample)
-
-    def _damping(self, model: str, objective: str | None) -> Damping:
-        return remember(self._dampings, (model, objective), Damping, MAX_DAMPINGS)
 
     def _traffic(self, model: str, count: _Count, bounds: ServerBounds, now: float) -> ModelTraffic:
         assert self._since is not None
@@ -198,8 +194,9 @@ class ScaleAdvisor:
         def count_of(name: str) -> _Count:
             return counts.get(catalog.canonical_name(name), others)
 
-        for ticket in self._tickets(objective):
-            count_of(model_key(ticket.resolved)).queued_slots += ticket.request.weight_slots
+        for ticket in state.queue:
+            if objective is None or ticket.objective.name == objective:
+                count_of(model_key(ticket.resolved)).queued_slots += ticket.request.weight_slots
         for lease in state.ledger.leases():
             if objective is None or self._is_of(lease, objective):
                 count_of(self.served_model(lease)).busy_slots += lease.weight_slots
@@ -212,11 +209,6 @@ class ScaleAdvisor:
             for name, used_at in state.traffic.used_at.items():
                 count = count_of(name)
                 count.asked_at = max(count.asked_at, used_at)
-
-    def _tickets(self, objective: str | None) -> Iterator[Ticket]:
-        for ticket in self._state.queue:
-            if objective is None or ticket.objective.name == objective:
-                yield ticket
 
     def _is_of(self, lease: Lease, objective: str) -> bool:
         run = self._state.in_flight.get(lease)

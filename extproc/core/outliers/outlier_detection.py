@@ -8,10 +8,10 @@ So a fleet of one is never ejected, and no endpoint is while all fail alike: the
 servers' errors. An ejected endpoint is readmitted if no other endpoint is left.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Final
 
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint
@@ -48,14 +48,6 @@ class OutlierOptions:
     max_ejected_percent: int = 50
 
 
-class EjectionListener(Protocol):
-    """Receives ejections and readmissions: `extproc.core.scheduler.events.Outbox`."""
-
-    def ejected(self, address: Address, issue: Issue) -> None: ...
-
-    def readmitted(self, address: Address) -> None: ...
-
-
 class OutlierDetection:
     """Live state, updated by the dispatcher. Sets `is_ejected` and the issue of its endpoints.
 
@@ -63,9 +55,15 @@ class OutlierDetection:
     call without failures; an ejection is O(fleet).
     """
 
-    def __init__(self, fleet: Fleet, options: OutlierOptions, listener: EjectionListener) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        options: OutlierOptions,
+        announce: Callable[[Address, Issue | None], None],
+    ) -> None:
+        """`announce` hears of each ejection, with its reason, and readmission, with None."""
         self._fleet = fleet
-        self._listener = listener
+        self._announce = announce
         self.options = options
         self._evidence: dict[Address, FailureEvidence] = {}
         self._ejections: dict[Address, Ejection] = {}
@@ -100,13 +98,13 @@ class OutlierDetection:
 
     def moved(self, lease: Lease, picked: Address, now: float) -> bool:
         """Another endpoint than the picked one served: a trial at the picked one has no result."""
-        return self._give_up_trial(lease.id, picked, now)
+        return self._conclude_trial(lease, picked, now, is_passed=False)
 
     def responded(self, lease: Lease, request: Request, now: float, *, is_whole: bool) -> bool:
         """The headers of a success came, and the complete response if `is_whole`."""
         self._requests.succeeded(request.fingerprint)
         self._evidence_of(lease.address).responded(_kind_of(lease, request), lease.opened_at)
-        return is_whole and self._pass_trial(lease, now)
+        return is_whole and self._conclude_trial(lease, lease.address, now, is_passed=True)
 
     def served(self, lease: Lease, request: Request, now: float) -> bool:
         """A complete response without an error came."""
@@ -121,7 +119,7 @@ class OutlierDetection:
             if lease.opened_at >= ejection.since:
                 ejection.served()
             return False
-        return self._pass_trial(lease, now)
+        return self._conclude_trial(lease, lease.address, now, is_passed=True)
 
     def failed(
         self,
@@ -145,7 +143,9 @@ class OutlierDetection:
 
     def ended(self, lease: Lease, now: float) -> bool:
         """A lease was released; a trial without a result until now has none."""
-        return bool(self._ejections) and self._give_up_trial(lease.id, lease.address, now)
+        return bool(self._ejections) and self._conclude_trial(
+            lease, lease.address, now, is_passed=False
+        )
 
     def connect_failed(self, endpoint: Endpoint, now: float) -> bool:
         """Envoy got no connection, or 503. Counts if the endpoint looked healthy: one that is down
@@ -271,19 +271,17 @@ class OutlierDetection:
         totals[fault] = totals.get(fault, 0) + 1
         self._mark(address, ejection)
 
-    def _pass_trial(self, lease: Lease, now: float) -> bool:
-        ejection = self._ejections.get(lease.address)
+    def _conclude_trial(
+        self, lease: Lease, address: Address, now: float, *, is_passed: bool
+    ) -> bool:
+        """If the lease is the trial there: it is passed, or has no result."""
+        ejection = self._ejections.get(address)
         if ejection is None or ejection.trial_id != lease.id:
             return False
-        ejection.readmit(now)
-        self._mark(lease.address, ejection)
-        return True
-
-    def _give_up_trial(self, lease_id: int, address: Address, now: float) -> bool:
-        ejection = self._ejections.get(address)
-        if ejection is None or ejection.trial_id != lease_id:
-            return False
-        ejection.make_trial_due(now)
+        if is_passed:
+            ejection.readmit(now)
+        else:
+            ejection.make_trial_due(now)
         self._mark(address, ejection)
         return True
 
@@ -297,10 +295,8 @@ class OutlierDetection:
             issue = _issue(ejection.failures, ejection.cause)
         endpoint.is_ejected = ejection.is_out
         endpoint.ejection_issue = issue
-        if before is None and issue is not None:
-            self._listener.ejected(address, issue)
-        elif before is not None and issue is None:
-            self._listener.readmitted(address)
+        if (before is None) is not (issue is None):
+            self._announce(address, issue)
 
     def _may_eject(self, address: Address, failures: list[Failure], now: float) -> bool:
         endpoint = self._fleet.get(address)

@@ -91,11 +91,16 @@ class Dispatcher(Introspection):
                 entered_at = now if arrived_at is None else arrived_at
                 return self._allocator.pick(address, request, resolved, entered_at, now)
             ticket = self._allocator.enqueue(resolved, request, target, now, arrived_at)
-            if not ticket.is_waiting:  # its arrival freed slots that were reserved for another
-                settlement = self._outbox.settlement_of(ticket)
-                assert settlement is not None
-                return settlement
+            return self._decision_on(ticket)
+
+    def _decision_on(self, ticket: Ticket) -> Decision:
+        """The decision on a request that was just queued."""
+        if ticket.is_waiting:
             return Queued(ticket=ticket)
+        # Its arrival freed slots that were reserved for another, or it found some.
+        settlement = self._outbox.settlement_of(ticket)
+        assert settlement is not None
+        return settlement
 
     def resolve(self, request: Request, random: Random | None = None) -> ResolvedRequest | Reason:
         """What the request means and needs, or why nothing can ever serve it. A dry run passes its
@@ -314,11 +319,7 @@ class Dispatcher(Introspection):
             ticket = self._allocator.place(
                 resolved, request, place.ticket_id, place.entered_at, now
             )
-            if not ticket.is_waiting:
-                settlement = self._outbox.settlement_of(ticket)
-                assert settlement is not None
-                return settlement
-            return Queued(ticket=ticket)
+            return self._decision_on(ticket)
 
     def assign(self, now: float) -> None:
         """All that another process knew is here: assign every free slot."""

@@ -106,11 +106,11 @@ class Outbox:
     def membership_changed(self) -> None:
         self._events.append(MEMBERSHIP_CHANGED)
 
-    def ejected(self, address: Address, issue: Issue) -> None:
-        self._events.append(EndpointEjected(address, issue))
-
-    def readmitted(self, address: Address) -> None:
-        self._events.append(EndpointReadmitted(address))
+    def ejection_changed(self, address: Address, issue: Issue | None) -> None:
+        """An endpoint was ejected for that reason, or readmitted if there is none."""
+        self._events.append(
+            EndpointReadmitted(address) if issue is None else EndpointEjected(address, issue)
+        )
 
     def step_failed(self, step: str, error: Exception) -> None:
         self.has_failed = True

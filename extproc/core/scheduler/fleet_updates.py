@@ -21,17 +21,8 @@ from extproc.core.scheduler.admission import Admission
 from extproc.core.scheduler.audit import faults, rebuild
 from extproc.core.scheduler.blame import seen
 from extproc.core.scheduler.events import CallScope, Event
-from extproc.core.scheduler.feedback import (
-    on_observation,
-)
-from extproc.core.scheduler.learned import (
-    Learned,
-    learned_of,
-    learned_of_fleet,
-    relearn,
-    relearn_of_fleet,
-    version_of,
-)
+from extproc.core.scheduler.feedback import on_observation
+from extproc.core.scheduler.learned import Learned, learned_of, relearn, version_of
 from extproc.core.scheduler.options import DispatcherOptions
 from extproc.core.scheduler.scale_advisor import ScaleAdvisor
 from extproc.core.scheduler.slot_allocator import SlotAllocator
@@ -186,16 +177,13 @@ class FleetUpdates:
 
     def learned(self, address: Address | None) -> Learned:
         """What was learned of an endpoint, or with None of the fleet; see `learned`."""
-        return learned_of_fleet(self.state) if address is None else learned_of(self.state, address)
+        return learned_of(self.state, address)
 
     def relearn(self, address: Address | None, learned: Learned) -> None:
         """Take over what another process had learned. Raises `ValueError` or `TypeError` for what
         is not from `learned`; then some of it may be known."""
         with self._call:
-            if address is None:
-                relearn_of_fleet(self.state, learned)
-            else:
-                relearn(self.state, address, learned)
+            relearn(self.state, address, learned)
 
     def set_intent(self, address: Address, intent: Intent, now: float) -> None:
         """Set the operator's intent for an endpoint; raises `KeyError` if it is unknown."""

@@ -23,8 +23,10 @@ def version_of(state: State, address: Address) -> tuple[float, ...]:
     return (samples, *((0, 0.0) if memory is None else (memory.read, memory.capacity)))
 
 
-def learned_of(state: State, address: Address) -> Learned:
-    """What is known of an endpoint. O(its blocks and sessions)."""
+def learned_of(state: State, address: Address | None) -> Learned:
+    """What is known of an endpoint, O(its blocks and sessions); with None of all together."""
+    if address is None:
+        return state.latency.answers()
     memory = state.prefix_caches.memory(address)
     cache: Learned = NO_CACHE
     if memory is not None:
@@ -37,9 +39,14 @@ def learned_of(state: State, address: Address) -> Learned:
     )
 
 
-def relearn(state: State, address: Address, learned: Learned) -> None:
-    """Know of an endpoint what another process knew; what this one has learned is kept if it has
-    learned anything. Raises `ValueError` or `TypeError` for what is not from `learned_of`."""
+def relearn(state: State, address: Address | None, learned: Learned) -> None:
+    """Know of an endpoint, or with None of all together, what another process knew; what this one
+    has learned of an endpoint is kept if it has learned anything. Raises `ValueError` or
+    `TypeError` for what is not from `learned_of`."""
+    if address is None:
+        total, weight = learned
+        state.latency.restore_answers((total, weight))
+        return
     speeds, cache, sessions = learned
     if not state.latency.samples_of(address):
         state.latency.restore(address, speeds)
@@ -48,14 +55,3 @@ def relearn(state: State, address: Address, learned: Learned) -> None:
     for session, tokens in sessions:
         if state.sessions.last_endpoint(session) is None:
             state.sessions.served(session, address, int(tokens))
-
-
-def learned_of_fleet(state: State) -> Learned:
-    """What is known of all endpoints together."""
-    return state.latency.answers()
-
-
-def relearn_of_fleet(state: State, learned: Learned) -> None:
-    """Know of all endpoints together what another process knew."""
-    total, weight = learned
-    state.latency.restore_answers((total, weight))

@@ -56,33 +56,13 @@ class SlotAllocator(Settlements):
         been queued at `arrived_at`. It has its whole time in the queue, as that time is by another
         clock, but no more than Envoy has patience."""
         state = self._state
-        size = UNKNOWN_SIZE if state.sizes is None else self._size_of(resolved, request, now)
+        size = self._size_of(resolved, request, now)
         if arrived_at is None:
             ticket = state.queue.enter(request, now, resolved, size)
         else:
             until = min(now, arrived_at + HOLD_MARGIN_S / 2) + request.timeout_s
             ticket = state.queue.place(None, request, arrived_at, resolved, size, until)
-        self._outbox.wake_at(ticket.deadline)
-        try:
-            if target is not None:
-                self._pin(ticket, target, now)
-            elif request.weight_slots > 1 and not self.is_held:
-                self.find_capacity(ticket, now)
-        except Exception as error:  # noqa: BLE001 - it is queued, wherever it may go
-            self._outbox.step_failed("placing a queued request", error)
-        return ticket
-
-    def _size_of(self, resolved: ResolvedRequest, request: Request, now: float) -> ExpectedSize:
-        """The size by which the request is queued; unknown if the estimate fails."""
-        sizes = self._state.sizes
-        assert sizes is not None
-        try:
-            size = expected_size(self._state, sizes, resolved, request, now)
-            sizes.queued(size)
-        except Exception as error:  # noqa: BLE001 - it is queued all the same
-            self._outbox.step_failed("estimating the size of a request", error)
-            return UNKNOWN_SIZE
-        return size
+        return self._queued(ticket, target, now, may_fit=request.weight_slots > 1)
 
     def place(
         self,
@@ -93,16 +73,37 @@ class SlotAllocator(Settlements):
         now: float,
     ) -> Ticket:
         """Queue a request where it was queued before. Finds it slots unless none are assigned."""
-        state = self._state
-        size = UNKNOWN_SIZE if state.sizes is None else self._size_of(resolved, request, now)
-        ticket = state.queue.place(ticket_id, request, entered_at, resolved, size)
+        size = self._size_of(resolved, request, now)
+        ticket = self._state.queue.place(ticket_id, request, entered_at, resolved, size)
+        return self._queued(ticket, None, now, may_fit=True)
+
+    def _queued(
+        self, ticket: Ticket, target: AffinityTarget | None, now: float, *, may_fit: bool
+    ) -> Ticket:
+        """Pin a ticket that was just queued to its target, or find it slots if some `may_fit`."""
         self._outbox.wake_at(ticket.deadline)
-        if not self.is_held:
-            try:
+        try:
+            if target is not None:
+                self._pin(ticket, target, now)
+            elif may_fit and not self.is_held:
                 self.find_capacity(ticket, now)
-            except Exception as error:  # noqa: BLE001 - it is queued, wherever it may go
-                self._outbox.step_failed("placing a queued request", error)
+        except Exception as error:  # noqa: BLE001 - it is queued, wherever it may go
+            self._outbox.step_failed("placing a queued request", error)
         return ticket
+
+    def _size_of(self, resolved: ResolvedRequest, request: Request, now: float) -> ExpectedSize:
+        """The size by which the request is queued; unknown if nobody wants it or the estimate
+        fails."""
+        sizes = self._state.sizes
+        if sizes is None:
+            return UNKNOWN_SIZE
+        try:
+            size = expected_size(self._state, sizes, resolved, request, now)
+            sizes.queued(size)
+        except Exception as error:  # noqa: BLE001 - it is queued all the same
+            self._outbox.step_failed("estimating the size of a request", error)
+            return UNKNOWN_SIZE
+        return size
 
     def after_capacity_change(self, address: Address, now: float) -> None:
         """`on_capacity_change` after a decision that stands even if the assignment fails."""
@@ -280,11 +281,10 @@ class SlotAllocator(Settlements):
         if state.outliers.is_any_out:
             for address in state.outliers.readmit_the_last(now):
                 self.on_capacity_change(address, now)
-        for pool in (endpoint_slots, *endpoint_slots.model_pools.values()):
-            if pool.reservation is not None:
-                ticket = state.queue.holder(pool.reservation)
-                state.queue.cancel_reservation(ticket)
-                self.find_capacity(ticket, now)
+        for _, reservation in endpoint_slots.reservations():
+            ticket = state.queue.holder(reservation)
+            state.queue.cancel_reservation(ticket)
+            self.find_capacity(ticket, now)
         # Assigning one ticket may end the affinity wait of others.
         while pinned := state.affinity_waits.first_pinned_to(endpoint.address):
             state.affinity_waits.unpin(pinned)
@@ -320,10 +320,8 @@ class SlotAllocator(Settlements):
         self, endpoint: Endpoint, endpoint_slots: EndpointSlots, now: float
     ) -> None:
         """Cancel reservations for tickets that cannot use the endpoint: its models changed."""
-        for pool in (endpoint_slots, *endpoint_slots.model_pools.values()):
-            if pool.reservation is None:
-                continue
-            ticket = self._state.queue.holder(pool.reservation)
+        for pool, reservation in endpoint_slots.reservations():
+            ticket = self._state.queue.holder(reservation)
             if (
                 is_eligible(ticket.constraints, endpoint)
                 and slot_pool(endpoint, endpoint_slots, ticket.constraints.model)[0] is pool

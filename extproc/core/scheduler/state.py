@@ -42,7 +42,7 @@ class State:
         """Those of the ledger, outliers, aging and the order apply as they are at the start."""
         self.outbox = Outbox()
         self.fleet = Fleet()
-        self.outliers = OutlierDetection(self.fleet, options.outliers, self.outbox)
+        self.outliers = OutlierDetection(self.fleet, options.outliers, self.outbox.ejection_changed)
         self.poison = PoisonGuard()
         self.ledger = Ledger(options.draining_caps)
         self.model_loads = ModelLoadTracker()

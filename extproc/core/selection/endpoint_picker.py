@@ -168,7 +168,8 @@ class EndpointPicker:
     ) -> Cost:
         """The cost of an endpoint as `choose` computes it, whether or not it has a free slot."""
         ranking = self._rankings.at(resolved.constraints)
-        return self._cost(address, self._slots(address, resolved), request, ranking, now)
+        pool, _, _ = self._pool(address, resolved)
+        return self._cost(address, pool, request, ranking, now)
 
     def affinity_target(
         self, resolved: ResolvedRequest, request: Request, offered: Address, now: float
@@ -187,7 +188,7 @@ class EndpointPicker:
             if pool.open_slots or not pool.slots or not is_loaded:
                 continue
             if here is None:
-                used = self._slots(offered, resolved)
+                used, _, _ = self._pool(offered, resolved)
                 here = self._costs.cost(request, offered, used.slots - used.free_slots, now)
             there = self._cost(address, pool, request, ranking, now)
             saved_s = here.first_token_s - there.first_token_s
@@ -229,10 +230,6 @@ class EndpointPicker:
         ):
             cost.forgo_cache()
         return cost
-
-    def _slots(self, address: Address, resolved: ResolvedRequest) -> EndpointSlots:
-        slots, _, _ = self._pool(address, resolved)
-        return slots
 
     def _pool(self, address: Address, resolved: ResolvedRequest) -> SlotPool:
         endpoint = self._fleet.get(address)

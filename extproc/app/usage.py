@@ -19,11 +19,10 @@ from extproc.settings import Problem, SettingsError
 from extproc.telemetry.endpoint_counts import model_of
 from extproc.transport.call import ServeCall
 from extproc.usage.answer_tail import AnswerTail, TokenUsage
-from extproc.usage.counts import UsageCounts, UsageKey
+from extproc.usage.counts import Tally, UsageCounts, UsageKey
 from extproc.usage.meter import UsageMeter
 from extproc.usage.response_stream import with_responses
 from extproc.usage.store import UsageError, UsageRow, UsageStore
-from extproc.usage.tally import Tally
 
 STEP_S: Final = 0.5
 """How often requests whose clients left are settled, and counts saved."""

@@ -1,5 +1,7 @@
-"""What is counted, and by what."""
+"""What is counted, by what, and its sums in memory: since the start for metrics, and what the store
+has not got yet."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Final, NamedTuple
 
@@ -44,3 +46,45 @@ class UsageCounts:
 
 COUNTED: Final = tuple(field.name for field in fields(UsageCounts))
 """The names of the counts, in order."""
+MAX_KEYS: Final = 1000
+"""Of the metrics, and of each hour; further ones are summed up under `others`."""
+HOUR_S: Final = 3600
+
+Hourly = dict[tuple[int, UsageKey], UsageCounts]
+"""By the Unix time at which the hour began, and by key."""
+
+
+class Tally:
+    """Belongs to one event loop. A count costs a microsecond."""
+
+    def __init__(self) -> None:
+        self._since_start: dict[UsageKey, UsageCounts] = {}
+        self._unsaved: Hourly = {}
+
+    def add(self, key: UsageKey, counts: UsageCounts, unix_s: float) -> None:
+        """Count what ended at this time."""
+        if key not in self._since_start and len(self._since_start) >= MAX_KEYS:
+            key = TOO_MANY
+        self._since_start.setdefault(key, UsageCounts()).add(counts)
+        _put(self._unsaved, int(unix_s) // HOUR_S * HOUR_S, key, counts)
+
+    def since_start(self) -> Mapping[UsageKey, UsageCounts]:
+        """The sums by key; the caller does not change them."""
+        return self._since_start
+
+    def take(self) -> Hourly:
+        """Remove and return what was counted since the last call."""
+        taken, self._unsaved = self._unsaved, {}
+        return taken
+
+    def put_back(self, taken: Hourly) -> None:
+        """What was taken could not be saved: keep it for the next time."""
+        for (hour, key), counts in taken.items():
+            _put(self._unsaved, hour, key, counts)
+
+
+def _put(hourly: Hourly, hour: int, key: UsageKey, counts: UsageCounts) -> None:
+    sums = hourly.get((hour, key))
+    if sums is None:
+        sums = hourly[hour, key] = UsageCounts()
+    sums.add(counts)

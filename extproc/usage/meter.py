@@ -19,11 +19,10 @@ from extproc.core.address import Address
 from extproc.core.exchange_record import ExchangeRecord, Outcome
 from extproc.core.observation import Observation
 from extproc.usage.answer_tail import AnswerTail, TokenUsage
-from extproc.usage.counts import UsageCounts, UsageKey
+from extproc.usage.counts import Tally, UsageCounts, UsageKey
 from extproc.usage.ended_tasks import Left, Work
 from extproc.usage.reconciliation import Held, Tokens
 from extproc.usage.server_books import Leases, ServerBooks
-from extproc.usage.tally import Tally
 
 WAIT_S: Final = 2.0
 """The last part of a response arrives within this time after its exchange ended."""
@@ -121,7 +120,8 @@ class UsageMeter:
             if record.outcome is Outcome.REJECTED:
                 self._add(record, UsageCounts(rejected=1))
             return
-        if record.opened_at is None or _is_failure(record):
+        is_failure = record.status >= 400  # an error has no counts
+        if record.opened_at is None or is_failure:
             self._responses.pop(record.exchange_id, None)
             self._count(record, TokenUsage(0, 0, 0))
             return
@@ -231,13 +231,10 @@ class UsageMeter:
     def _count_work(self, record: ExchangeRecord, work: Work | None) -> None:
         if self._hold(record, work):
             return
-        if work is None:
-            self._count(record, TokenUsage())
-            return
-        self._count(
-            record,
-            TokenUsage(work.prompt_tokens, work.generated_tokens, work.cached_tokens),
-        )
+        usage = TokenUsage()
+        if work is not None:
+            usage = TokenUsage(work.prompt_tokens, work.generated_tokens, work.cached_tokens)
+        self._count(record, usage)
 
     def _count_held(self, record: ExchangeRecord, held: Held) -> None:
         tokens = held.tokens
@@ -270,14 +267,7 @@ class UsageMeter:
             if not is_exact and self._hold(record, _first_task(usage)):
                 return
         if record.endpoint is not None and record.opened_at is not None:
-            self._server(record.endpoint).books.book(
-                record.exchange_id,
-                Tokens(
-                    counts.prompt_tokens - counts.cached_tokens,
-                    counts.cached_tokens,
-                    counts.generated_tokens,
-                ),
-            )
+            self._server(record.endpoint).books.book(record.exchange_id, Tokens.of(counts))
         self._add(record, counts)
 
     def _exclude(self, record: ExchangeRecord, usage: TokenUsage) -> None:
@@ -319,8 +309,3 @@ def _first_task(usage: TokenUsage) -> Work | None:
         generated_tokens=generated,
         least_generated_tokens=generated,
     )
-
-
-def _is_failure(record: ExchangeRecord) -> bool:
-    """Whether the server answered with an error, which has no counts."""
-    return record.status >= 400

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
 
+from extproc.usage.counts import UsageCounts
 from extproc.usage.ended_tasks import Work
 
 BASE_S: Final = 5.0
@@ -47,6 +48,12 @@ class Tokens(NamedTuple):
     cached: int = 0
     generated: int = 0
 
+    @classmethod
+    def of(cls, counted: Work | UsageCounts) -> "Tokens":
+        """Those of counts in which cached tokens are a part of the prompt's."""
+        cached = counted.cached_tokens
+        return cls(counted.prompt_tokens - cached, cached, counted.generated_tokens)
+
     def plus(self, other: Self, factor: int = 1) -> "Tokens":
         """The sums; `factor` is that of `other`."""
         return Tokens(*(a + factor * b for a, b in zip(self, other, strict=True)))
@@ -65,14 +72,7 @@ class Held:
     """Whether the server's counters agree."""
 
     def __post_init__(self) -> None:
-        work = self.work
-        self.tokens = (
-            Tokens()
-            if work is None
-            else Tokens(
-                work.prompt_tokens - work.cached_tokens, work.cached_tokens, work.generated_tokens
-            )
-        )
+        self.tokens = Tokens() if self.work is None else Tokens.of(self.work)
 
     @property
     def least(self) -> Tokens:

@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from extproc.usage.counts import COUNTED, UsageCounts, UsageKey
-from extproc.usage.tally import Hourly
+from extproc.usage.counts import COUNTED, Hourly, UsageCounts, UsageKey
 
 VERSION: Final = 1
 """Of the tables; in the file's `user_version`."""
@@ -82,13 +81,9 @@ class UsageStore:
             for (hour, key), counts in hourly.items()
         ]
         try:
-            self._file.execute("BEGIN IMMEDIATE")
-            try:
+            with self._file:  # commits, or rolls back
+                self._file.execute("BEGIN IMMEDIATE")
                 self._file.executemany(_ADD, rows)
-                self._file.execute("COMMIT")
-            except sqlite3.Error:
-                self._file.execute("ROLLBACK")
-                raise
         except sqlite3.Error as error:
             raise UsageError(f"usage cannot be saved in {self._path}: {error}") from None
 

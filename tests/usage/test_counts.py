@@ -1,9 +1,8 @@
-"""Claims about extproc/usage/tally.py and counts.py."""
+"""Claims about extproc/usage/counts.py."""
 
 from __future__ import annotations
 
-from extproc.usage.counts import TOO_MANY, UsageCounts, UsageKey
-from extproc.usage.tally import HOUR_S, MAX_KEYS, Tally
+from extproc.usage.counts import HOUR_S, MAX_KEYS, TOO_MANY, Tally, UsageCounts, UsageKey
 
 KEY = UsageKey("web", "chat", "tiny")
 

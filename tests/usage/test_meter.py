@@ -18,11 +18,10 @@ from extproc.core.observation import (
 )
 from extproc.core.rejection import Reason
 from extproc.usage import meter as module
-from extproc.usage.counts import UsageCounts, UsageKey
+from extproc.usage.counts import Tally, UsageCounts, UsageKey
 from extproc.usage.ended_tasks import SETTLE_S, UNSHOWN_S
 from extproc.usage.meter import WAIT_S, UsageMeter
 from extproc.usage.server_books import Leases
-from extproc.usage.tally import Tally
 from tests.telemetry.records import ADDRESS, record
 
 KEY = UsageKey("web", "chat", "tiny")

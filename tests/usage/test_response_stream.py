@@ -12,9 +12,9 @@ from extproc.envoy_config import names
 from extproc.pb import external_processor_pb2 as pb
 from extproc.transport import Call, CallHandler
 from extproc.transport.status import INVALID_ARGUMENT, OK
+from extproc.usage.counts import Tally
 from extproc.usage.meter import UsageMeter
 from extproc.usage.response_stream import PREFIX, USAGE, ResponseStream, with_responses
-from extproc.usage.tally import Tally
 
 
 class FakeCall:

@@ -10,9 +10,8 @@ from extproc.admin.call_errors import courteous, invalid, not_now
 from extproc.admin.dependencies import AdminDependencies
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
-from extproc.usage.counts import COUNTED
+from extproc.usage.counts import COUNTED, HOUR_S
 from extproc.usage.store import KEYS, UsageError, UsageRow
-from extproc.usage.tally import HOUR_S
 
 LIMIT: Final = 1000
 MAX_LIMIT: Final = 10_000

@@ -4,9 +4,8 @@ from extproc.core.address import Address
 from extproc.core.exchange_record import ExchangeRecord, Outcome
 from extproc.core.observation import Observation, ScrapeStatus, SlotReading
 from extproc.usage.answer_tail import AnswerTail, TokenUsage
-from extproc.usage.counts import COUNTED
+from extproc.usage.counts import COUNTED, Tally
 from extproc.usage.meter import Response, UsageMeter
-from extproc.usage.tally import Tally
 from rigs.fuzz.reader import Reader
 
 SERVERS = (Address("10.0.0.1", 8000), Address("10.0.0.2", 8000))

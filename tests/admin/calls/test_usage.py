@@ -9,9 +9,8 @@ import grpc
 import pytest
 
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-from extproc.usage.counts import UsageCounts, UsageKey
+from extproc.usage.counts import HOUR_S, UsageCounts, UsageKey
 from extproc.usage.store import UsageError, UsageRow
-from extproc.usage.tally import HOUR_S
 from tests.fakes.picker import running_picker
 
 ROW = UsageRow(

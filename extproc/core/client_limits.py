@@ -11,7 +11,7 @@ Pure: time is an argument, in monotonic seconds.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -57,16 +57,14 @@ class Exceeded(NamedTuple):
     retry_after_s: float
 
 
+@dataclass(slots=True)
 class _Client:
     """The state of one client."""
 
-    __slots__ = ("queued", "requests", "tokens", "tokens_at")
-
-    def __init__(self, now: float) -> None:
-        self.requests: set[str] = set()
-        self.queued: set[str] = set()
-        self.tokens = 0.0
-        self.tokens_at = now
+    tokens_at: float
+    tokens: float = 0.0
+    requests: set[str] = field(default_factory=set)
+    queued: set[str] = field(default_factory=set)
 
 
 class ClientLimits:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from extproc.core.address import Address
 from extproc.core.exchange_record import ExchangeRecord, Outcome
-from extproc.core.observation import Counter, Observation, TokenCounters
+from extproc.core.observation import Observation, TokenCounters
 from extproc.usage.ended_tasks import PATIENCE_S, UNSHOWN_S, EndedTasks, Left, Work
 from extproc.usage.reconciliation import Reconciliation, Tokens
 
@@ -108,7 +108,11 @@ class ServerBooks:
         if counters is not None:
             total = self._comparable(observation, counters, leases)
             if total is not None:
-                rounding = Tokens(*(one.rounding for one in _values(counters)))
+                rounding = Tokens(
+                    counters.processed.rounding,
+                    counters.cached.rounding,
+                    counters.generated.rounding,
+                )
                 self.books.read(total, rounding, pending(self._address), now)
         self._is_left = self._is_left and leases.is_draining(self._address)
         if not self._is_due or self._is_left:
@@ -136,7 +140,3 @@ class ServerBooks:
             counters.cached.value - sum(one.cached_tokens or 0 for one in readings),
             counters.generated.value,
         )
-
-
-def _values(counters: TokenCounters) -> tuple[Counter, Counter, Counter]:
-    return counters.processed, counters.cached, counters.generated

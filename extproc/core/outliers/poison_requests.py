@@ -7,6 +7,7 @@ Requests that run beside a killer count as well, because they cannot be distingu
 """
 
 from collections import OrderedDict
+from dataclasses import dataclass, field
 from typing import Final
 
 from extproc.core.address import Address
@@ -24,15 +25,13 @@ MAX_REQUESTS: Final = 1024
 """Requests that are remembered; the one with the oldest lost connection is dropped."""
 
 
+@dataclass(slots=True)
 class _Suspect:
-    __slots__ = ("deaths", "last_at", "last_lost", "lost")
-
-    def __init__(self) -> None:
-        self.deaths = 0
-        self.last_at = 0.0
-        self.last_lost: tuple[Address, float] | None = None
-        self.lost: dict[Address, float] = {}
-        """Where it lost its connection, and when; the server was not scraped since."""
+    deaths: int = 0
+    last_at: float = 0.0
+    last_lost: tuple[Address, float] | None = None
+    lost: dict[Address, float] = field(default_factory=dict)
+    """Where it lost its connection, and when; the server was not scraped since."""
 
 
 class PoisonGuard:

@@ -58,8 +58,13 @@ class SizeFeatures:
 
     @property
     def keys(self) -> list[tuple[int, FeatureKey]]:
-        """All features with their kinds, general ones first. O(depths)."""
-        return [*self.general_keys, *self.beginnings]
+        """All features with their kinds: general ones first, then the prompt's beginnings at each
+        depth that it has. O(depths)."""
+        keys, blocks = self.general_keys, self.blocks
+        for number, depth in enumerate(DEPTHS):
+            if depth <= len(blocks):
+                keys.append((BEGINNING + number, blocks[depth - 1]))
+        return keys
 
     @property
     def general_keys(self) -> list[tuple[int, FeatureKey]]:
@@ -76,16 +81,6 @@ class SizeFeatures:
         if length != UNKNOWN:
             keys.append((LENGTH, (LENGTH, model, traits, objective, length)))
         return keys
-
-    @property
-    def beginnings(self) -> list[tuple[int, FeatureKey]]:
-        """The prompt's beginnings at each depth that it has, with their kinds."""
-        blocks = self.blocks
-        return [
-            (BEGINNING + number, blocks[depth - 1])
-            for number, depth in enumerate(DEPTHS)
-            if depth <= len(blocks)
-        ]
 
 
 def features_of(request: Request, model: str | None, objective: str) -> SizeFeatures:

@@ -137,8 +137,8 @@ class CallScope:
         self._outbox = outbox
         self._repair = repair
         self._depth = 0
-        self.announce: Callable[[], None] = _ignore
-        """Set once by the shell; it must not raise."""
+        self.announce: Callable[[], None] | None = None
+        """Set once by the shell; it must not raise. Until then events wait to be taken."""
 
     def __enter__(self) -> None:
         self._depth += 1
@@ -149,9 +149,5 @@ class CallScope:
             if kind is not None or self._outbox.has_failed:
                 self._outbox.has_failed = False
                 self._repair()
-            if self._outbox:
+            if self._outbox and self.announce is not None:
                 self.announce()
-
-
-def _ignore() -> None:
-    """The default: events wait until they are taken."""

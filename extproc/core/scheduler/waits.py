@@ -103,10 +103,7 @@ class Waits:
     def _queue_of(self, model: str | None) -> ModelQueue:
         catalog = self._state.resolver.names.catalog
         name = ANY_MODEL if model is None else catalog.canonical_name(model)
-        queue = self._queues.get(name)
-        if queue is None:
-            queue = self._queues[name] = ModelQueue()
-        return queue
+        return self._queues.setdefault(name, ModelQueue())
 
     def _count_idle(self, endpoint: Endpoint) -> bool:
         """Add the idle slots of an endpoint to its models; returns whether it has any."""

@@ -10,6 +10,8 @@ Calls = TypeVar("Calls")
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
+Context = grpc.aio.ServicerContext[Any, Any]
+
 QUOTED_CHARS: Final = 80
 
 
@@ -47,6 +49,11 @@ def not_now(text: str) -> CallError:
     return CallError(grpc.StatusCode.FAILED_PRECONDITION, text)
 
 
+def at_limit(text: str) -> CallError:
+    """There are as many of them as there may be."""
+    return CallError(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+
+
 def quoted(text: str) -> str:
     """A caller's text, shortened to one line for error messages."""
     cut = text if len(text) <= QUOTED_CHARS else text[:QUOTED_CHARS] + "..."
@@ -54,14 +61,12 @@ def quoted(text: str) -> str:
 
 
 def courteous(
-    method: Callable[[Calls, RequestT, grpc.aio.ServicerContext[Any, Any]], Awaitable[ResponseT]],
-) -> Callable[[Calls, RequestT, grpc.aio.ServicerContext[Any, Any]], Awaitable[ResponseT]]:
+    method: Callable[[Calls, RequestT, Context], Awaitable[ResponseT]],
+) -> Callable[[Calls, RequestT, Context], Awaitable[ResponseT]]:
     """Let a method of a service raise `CallError`, which becomes the call's status."""
 
     @wraps(method)
-    async def answer(
-        calls: Calls, request: RequestT, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> ResponseT:
+    async def answer(calls: Calls, request: RequestT, context: Context) -> ResponseT:
         try:
             if request is None:
                 raise invalid("not a valid message of this call; see admin.proto")

@@ -1,4 +1,4 @@
-"""The dependencies of the admin service."""
+"""The dependencies of the admin service, and the base of its calls."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from extproc.core.processes import Processes
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.core.scheduler.explain import DryRunRequest, Explanation
+from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
 from extproc.usage.store import UsageRow
 
 
@@ -133,3 +134,11 @@ class AdminDependencies:
     placement: PlacementAccess
     read_usage: ReadUsage | None = None
     processes: Callable[[], Processes] | None = None
+
+
+class AdminCalls(AdminServicer):
+    """Calls of one subject, with the dependencies of all."""
+
+    def __init__(self, dependencies: AdminDependencies) -> None:
+        self._dependencies = dependencies
+        self._dispatcher = dependencies.dispatcher

@@ -14,9 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-import grpc
-
-from extproc.admin.call_errors import CallError
+from extproc.admin.call_errors import at_limit
 from extproc.admin.messages import endpoint_message
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint
@@ -84,18 +82,10 @@ class EndpointBroadcaster:
 
         Raises `CallError` when there are too many watchers.
         """
-        watcher = self._enter()
-        try:
-            yield watcher
-        finally:
-            self._leave(watcher)
-
-    def _enter(self) -> Watcher:
         if len(self._watchers) >= MAX_WATCHERS:
-            raise CallError(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
+            raise at_limit(
                 f"{MAX_WATCHERS} watchers are connected, which is the limit; end one of them, or "
-                "poll the list",
+                "poll the list"
             )
         self.compare()
         watcher = Watcher()
@@ -104,15 +94,15 @@ class EndpointBroadcaster:
         self._watchers.add(watcher)
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="compare the fleet for watchers")
-        return watcher
-
-    def _leave(self, watcher: Watcher) -> None:
-        self._watchers.discard(watcher)
-        if not self._watchers and self._task is not None:
-            self._task.cancel()
-            self._task = None
-            self._prints.clear()
-            self._messages.clear()
+        try:
+            yield watcher
+        finally:
+            self._watchers.discard(watcher)
+            if not self._watchers and self._task is not None:
+                self._task.cancel()
+                self._task = None
+                self._prints.clear()
+                self._messages.clear()
 
     def compare(self) -> None:
         """Note every change since the last call. O(endpoints), and O(changes x watchers)."""

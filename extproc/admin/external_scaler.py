@@ -7,11 +7,11 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import grpc
 
-from extproc.admin.call_errors import CallError, courteous, invalid
+from extproc.admin.call_errors import Context, at_limit, courteous, invalid
 from extproc.admin.handlers import handlers_of
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.pb import externalscaler_pb2 as pb
@@ -27,8 +27,6 @@ REPEAT_S: Final = 5.0
 MAX_STREAMS: Final = 1000
 MAX_CHARS: Final = 256
 MAX_TARGET: Final = 1e6
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,9 +142,7 @@ class ExternalScaler(ExternalScalerServicer):
 
     def _enter(self) -> None:
         if self._streams >= MAX_STREAMS:
-            raise CallError(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_STREAMS} streams are open already"
-            )
+            raise at_limit(f"{MAX_STREAMS} streams are open already")
         self._streams += 1
 
 

@@ -1,13 +1,12 @@
 """The core's state as the admin API's messages."""
 
+from dataclasses import asdict
 from typing import Final
 
 from extproc.core.fleet.endpoint import Endpoint, Health, Intent
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeSnapshot, ExchangeState
 from extproc.core.scheduler.forecast import QueuePosition
-from extproc.core.scheduler.introspection import count_slots
-from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 HEALTH: Final = {
@@ -34,47 +33,30 @@ STATE: Final = {
 
 def endpoint_message(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> pb.Endpoint:
     """One endpoint as a message."""
-    account = dispatcher.slots_at(endpoint.address)
     message = pb.Endpoint(
         address=str(endpoint.address),
         name=endpoint.spec.name,
         hostname=endpoint.spec.hostname,
         health=HEALTH[endpoint.health],
         intent=INTENT[endpoint.intent],
-        slots=slots_message(endpoint, account),
+        slots=pb.Slots(**asdict(dispatcher.slot_counts(endpoint))),
         models=[
             pb.Model(name=model.name, aliases=model.aliases, is_loaded=model.is_loaded)
             for model in endpoint.models
         ],
-        issues=[
-            pb.Issue(code=issue.code, message=issue.message, remedy=issue.remedy)
-            for issue in endpoint.issues
-        ],
+        issues=[pb.Issue(**asdict(issue)) for issue in endpoint.issues],
         sources=dispatcher.fleet.sources_of(endpoint.address),
         is_fresh=endpoint.is_fresh,
         is_known_to_envoy=endpoint.is_routable,
         is_removed=endpoint.is_removed,
         is_pickable=endpoint.is_pickable,
-        leases=len(account.leases),
+        leases=len(dispatcher.slots_at(endpoint.address).leases),
     )
     if endpoint.observed_at is not None:
         message.observed_age_s = max(0.0, now - endpoint.observed_at)
     if endpoint.intent_since is not None:
         message.intent_age_s = max(0.0, now - endpoint.intent_since)
     return message
-
-
-def slots_message(endpoint: Endpoint, account: EndpointSlots) -> pb.Slots:
-    """The slots of one endpoint."""
-    counts = count_slots(endpoint, account)
-    return pb.Slots(
-        total=counts.total,
-        leased=counts.leased,
-        foreign=counts.foreign,
-        idle=counts.idle,
-        draining=counts.draining,
-        unusable=counts.unusable,
-    )
 
 
 def request_message(

@@ -13,8 +13,6 @@ from extproc.admin.calls.scale import ScaleCalls
 from extproc.admin.calls.status import StatusCalls
 from extproc.admin.calls.usage import UsageCalls
 from extproc.admin.calls.watch import WatchCalls
-from extproc.admin.dependencies import AdminDependencies
-from extproc.admin.endpoint_broadcaster import EndpointBroadcaster
 from extproc.admin.handlers import handlers_of
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
@@ -34,14 +32,6 @@ class AdminService(
     UsageCalls,
 ):
     """`coxswain.v1.Admin`. Each call is answered on the event loop and never blocks it long."""
-
-    def __init__(self, dependencies: AdminDependencies) -> None:
-        EndpointCalls.__init__(self, dependencies)
-        WatchCalls.__init__(
-            self, dependencies, EndpointBroadcaster(dependencies.dispatcher, dependencies.clock)
-        )
-        RequestCalls.__init__(self, dependencies)
-        UsageCalls.__init__(self, dependencies)
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Add the service to this server."""

@@ -2,20 +2,23 @@
 
 import asyncio
 import logging
-from typing import Any, Final
-
-import grpc
+from typing import Final
 
 from extproc.admin import arguments
 from extproc.admin.auth.peer import peer_host
-from extproc.admin.call_errors import already, courteous, forbidden, invalid, not_now
-from extproc.admin.dependencies import ADDED, AdminDependencies, NewEndpoint, NewEndpointError
+from extproc.admin.call_errors import Context, already, courteous, forbidden, invalid, not_now
+from extproc.admin.dependencies import (
+    ADDED,
+    AdminCalls,
+    AdminDependencies,
+    NewEndpoint,
+    NewEndpointError,
+)
 from extproc.admin.messages import endpoint_message
 from extproc.core.address import Address, AddressError
 from extproc.core.fleet.endpoint import Intent
 from extproc.core.observation import MAX_SLOTS
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
 
 MAX_ADDED: Final = 10_000
 PAGE: Final = 1000
@@ -25,15 +28,12 @@ HTTPS: Final = "https://"
 
 log = logging.getLogger("coxswain.admin")
 
-Context = grpc.aio.ServicerContext[Any, Any]
 
-
-class EndpointCalls(AdminServicer):
+class EndpointCalls(AdminCalls):
     """List, add and remove endpoints, and set their intents."""
 
     def __init__(self, dependencies: AdminDependencies) -> None:
-        self._dependencies = dependencies
-        self._dispatcher = dependencies.dispatcher
+        super().__init__(dependencies)
         self._adding = asyncio.Lock()
         """One after the other: each is checked against all before it, also while keys are read."""
 

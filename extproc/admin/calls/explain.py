@@ -1,28 +1,21 @@
 """The call that explains the decision about a request."""
 
-from typing import Any, Final
+from dataclasses import asdict
+from typing import Final
 
-import grpc
-
-from extproc.admin.call_errors import courteous, invalid
-from extproc.admin.dependencies import AdminDependencies
+from extproc.admin.call_errors import Context, courteous, invalid
+from extproc.admin.dependencies import AdminCalls
 from extproc.core.address import Address
 from extproc.core.scheduler.explain import DryRunRequest, Explanation
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
 
 MAX_PATH_CHARS: Final = 8192
 MAX_HEADERS: Final = 200
 MAX_BODY_BYTES: Final = 1024 * 1024
 
-Context = grpc.aio.ServicerContext[Any, Any]
 
-
-class ExplainCalls(AdminServicer):
+class ExplainCalls(AdminCalls):
     """Explain; nothing of the request is kept or logged."""
-
-    def __init__(self, dependencies: AdminDependencies) -> None:
-        self._dependencies = dependencies
 
     @courteous
     async def Explain(  # noqa: N802  # gRPC names it
@@ -62,17 +55,12 @@ class ExplainCalls(AdminServicer):
                 name=candidate.name,
                 filtered=candidate.filtered,
                 rank=candidate.rank,
-                scores=[
-                    pb.ExplainResponse.Score(
-                        name=score.name, value=score.value, detail=score.detail
-                    )
-                    for score in candidate.scores
-                ],
+                scores=[pb.ExplainResponse.Score(**asdict(each)) for each in candidate.scores],
             )
         return message
 
     def _name_of(self, address: Address | None) -> str:
-        return "" if address is None else self._dependencies.dispatcher.fleet.name_of(address)
+        return "" if address is None else self._dispatcher.fleet.name_of(address)
 
 
 def _decision(explanation: Explanation) -> pb.ExplainResponse.Decision:

@@ -3,16 +3,13 @@
 import asyncio
 import logging
 import time
-from typing import Any, Final
+from typing import Final
 
-import grpc
-
-from extproc.admin.call_errors import courteous
-from extproc.admin.dependencies import AdminDependencies
+from extproc.admin.call_errors import Context, courteous
+from extproc.admin.dependencies import AdminCalls
 from extproc.core.observation import MAX_ENTRIES
 from extproc.core.scheduler.fleet_capacity import FleetCapacity, fleet_capacity
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
 
 INTERVAL_S: Final = 0.02
 """The shortest time between two messages."""
@@ -20,22 +17,17 @@ SIGN_OF_LIFE_S: Final = 1.0
 MAX_SHARE: Final = 0.05
 """Of the event loop's time that counting may take; a huge fleet is counted less often."""
 
-Context = grpc.aio.ServicerContext[Any, Any]
-
 log = logging.getLogger("coxswain.admin")
 
 
-class FleetCalls(AdminServicer):
+class FleetCalls(AdminCalls):
     """Streams the capacity of the fleet."""
-
-    def __init__(self, dependencies: AdminDependencies) -> None:
-        self._dependencies = dependencies
 
     @courteous
     async def WatchFleet(  # noqa: N802  # gRPC names it
         self, _: pb.WatchFleetRequest, context: Context
     ) -> None:
-        dispatcher = self._dependencies.dispatcher
+        dispatcher = self._dispatcher
         sent: FleetCapacity | None = None
         sent_at = 0.0
         while True:

@@ -3,20 +3,17 @@
 import logging
 from collections.abc import Mapping
 from contextlib import aclosing
-from typing import Any
-
-import grpc
+from dataclasses import asdict
 
 from extproc.admin import arguments
-from extproc.admin.call_errors import courteous, invalid, not_found, not_now, quoted
-from extproc.admin.dependencies import AdminDependencies
-from extproc.admin.keepers.rollout import Plan, Rollout, Step
+from extproc.admin.call_errors import Context, courteous, invalid, not_found, not_now, quoted
+from extproc.admin.dependencies import AdminCalls
+from extproc.admin.keepers.rollout import Plan, Rollout
 from extproc.admin.keepers.service import NoKeeperError
 from extproc.core.placement.demand import NO_DEMAND, ModelDemand
 from extproc.core.placement.machine import KeptMachine, KeptModel
 from extproc.core.placement.wanted_models import PlacementError
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
 
 MAX_LINES = 2000
 MAX_MODEL_CHARS = 600
@@ -26,14 +23,9 @@ MAX_CMD_CHARS = 100_000
 
 log = logging.getLogger("coxswain.admin")
 
-Context = grpc.aio.ServicerContext[Any, Any]
 
-
-class ModelCalls(AdminServicer):
+class ModelCalls(AdminCalls):
     """Models by machine, and the logs of their servers."""
-
-    def __init__(self, dependencies: AdminDependencies) -> None:
-        self._dependencies = dependencies
 
     @courteous
     async def ListModels(  # noqa: N802  # gRPC names it
@@ -41,7 +33,7 @@ class ModelCalls(AdminServicer):
     ) -> pb.ListModelsResponse:
         now = self._dependencies.clock()
         response = pb.ListModelsResponse()
-        demands = self._dependencies.dispatcher.demands(now)
+        demands = self._dispatcher.demands(now)
         for _name, machine in sorted(self._machines().items()):
             response.machines.append(
                 pb.Machine(
@@ -71,7 +63,7 @@ class ModelCalls(AdminServicer):
         placement = self._dependencies.placement
         queued = (demands.get(name, NO_DEMAND).waiting for name in (model.name, *model.aliases))
         status = machine.statuses[model.name]
-        dispatcher = self._dependencies.dispatcher
+        dispatcher = self._dispatcher
         slots = None
         if model.address in dispatcher.fleet:
             slots = dispatcher.slots_at(model.address).pool(model.name)
@@ -157,13 +149,13 @@ class ModelCalls(AdminServicer):
         )
         if request.is_dry_run:
             for step in rollout.preview():
-                await context.write(_step_message(step))
+                await context.write(pb.ReplaceModelResponse(**asdict(step)))
             return
         log.info("an operator replaces %s on %s", model, ", ".join(plan.machines))
         async with aclosing(rollout.run()) as steps:
             async for step in steps:
                 log.info("replacing %s: %s %s", model, step.machine, step.text)
-                await context.write(_step_message(step))
+                await context.write(pb.ReplaceModelResponse(**asdict(step)))
 
     @courteous
     async def WatchLog(  # noqa: N802
@@ -218,9 +210,3 @@ class ModelCalls(AdminServicer):
             machines = ", ".join(machine.name for machine, _ in found[:5])
             raise not_now(f"several machines have {quoted(text)} ({machines}): write machine/model")
         return found[0]
-
-
-def _step_message(step: Step) -> pb.ReplaceModelResponse:
-    return pb.ReplaceModelResponse(
-        machine=step.machine, text=step.text, is_end=step.is_end, is_failed=step.is_failed
-    )

@@ -4,17 +4,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from typing import Any, Final
-
-import grpc
+from typing import Final
 
 from extproc.admin import arguments
-from extproc.admin.call_errors import CallError, courteous, not_found, not_now, quoted
-from extproc.admin.dependencies import AdminDependencies
+from extproc.admin.call_errors import Context, at_limit, courteous, not_found, not_now, quoted
+from extproc.admin.dependencies import AdminCalls, AdminDependencies
 from extproc.admin.messages import STATE, request_message
 from extproc.core.scheduler.exchange_registry import ExchangeSnapshot, ExchangeState, KnownExchange
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
 
 LIMIT: Final = 1000
 MAX_LIMIT: Final = 10_000
@@ -31,15 +28,12 @@ NOT_PASSING: Final = (ExchangeState.READING, ExchangeState.QUEUED, *WITH_SLOT)
 
 log = logging.getLogger("coxswain.admin")
 
-Context = grpc.aio.ServicerContext[Any, Any]
 
-
-class RequestCalls(AdminServicer):
+class RequestCalls(AdminCalls):
     """Running and queued requests, without bodies and without headers except the request id."""
 
     def __init__(self, dependencies: AdminDependencies) -> None:
-        self._dependencies = dependencies
-        self._dispatcher = dependencies.dispatcher
+        super().__init__(dependencies)
         self._watchers = 0
 
     @courteous
@@ -78,10 +72,9 @@ class RequestCalls(AdminServicer):
                 "arriving"
             )
         if self._watchers >= MAX_WATCHERS:
-            raise CallError(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
+            raise at_limit(
                 f"{MAX_WATCHERS} requests are watched, which is the limit; end a watch, or use "
-                "ListRequests",
+                "ListRequests"
             )
         self._watchers += 1
         try:

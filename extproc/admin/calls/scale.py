@@ -1,27 +1,17 @@
 """The call about the number of servers that models need."""
 
-from typing import Any
-
-import grpc
-
 from extproc.admin import arguments
-from extproc.admin.call_errors import courteous
-from extproc.admin.dependencies import AdminDependencies
+from extproc.admin.call_errors import Context, courteous
+from extproc.admin.dependencies import AdminCalls
 from extproc.core.scaling.wanted import MEANINGS
 from extproc.core.scheduler.scale_advisor import ModelScale
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
 
 MAX_OBJECTIVE_CHARS = 256
 
-Context = grpc.aio.ServicerContext[Any, Any]
 
-
-class ScaleCalls(AdminServicer):
+class ScaleCalls(AdminCalls):
     """What `coxswain scale` shows."""
-
-    def __init__(self, dependencies: AdminDependencies) -> None:
-        self._dependencies = dependencies
 
     @courteous
     async def ListScale(  # noqa: N802  # gRPC names it
@@ -29,7 +19,7 @@ class ScaleCalls(AdminServicer):
     ) -> pb.ListScaleResponse:
         if request.objective:
             arguments.checked(request.objective, "objective", MAX_OBJECTIVE_CHARS)
-        dispatcher = self._dependencies.dispatcher
+        dispatcher = self._dispatcher
         found = dispatcher.scale(self._dependencies.clock(), request.objective or None)
         return pb.ListScaleResponse(models=[_message(found[model]) for model in sorted(found)])
 

@@ -3,26 +3,17 @@
 import json
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from dataclasses import asdict
 
-import grpc
-
-from extproc.admin.call_errors import courteous, not_now
-from extproc.admin.dependencies import AdminDependencies, ReloadError
-from extproc.admin.messages import slots_message
+from extproc.admin.call_errors import Context, courteous, not_now
+from extproc.admin.dependencies import AdminCalls, ReloadError
 from extproc.core.processes import ClusterReport, Processes
 from extproc.core.scheduler.snapshot import take_queue_snapshot
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class StatusCalls(AdminServicer):
+class StatusCalls(AdminCalls):
     """Settings and status."""
-
-    def __init__(self, dependencies: AdminDependencies) -> None:
-        self._dependencies = dependencies
 
     @courteous
     async def GetSettings(  # noqa: N802  # gRPC names it
@@ -48,18 +39,12 @@ class StatusCalls(AdminServicer):
         self, _request: pb.GetStatusRequest, _: Context
     ) -> pb.GetStatusResponse:
         dependencies = self._dependencies
-        dispatcher = dependencies.dispatcher
-        slots = pb.Slots()
+        dispatcher = self._dispatcher
+        slots: Counter[str] = Counter()
         healths: Counter[str] = Counter()
         for endpoint in dispatcher.fleet:
             healths[endpoint.health.value] += 1
-            part = slots_message(endpoint, dispatcher.slots_at(endpoint.address))
-            slots.total += part.total
-            slots.leased += part.leased
-            slots.foreign += part.foreign
-            slots.idle += part.idle
-            slots.draining += part.draining
-            slots.unusable += part.unusable
+            slots.update(asdict(dispatcher.slot_counts(endpoint)))
         now = dependencies.clock()
         queue = take_queue_snapshot(dispatcher, now)
         reason = dependencies.not_ready_reason()
@@ -69,7 +54,7 @@ class StatusCalls(AdminServicer):
             is_ready=not reason,
             not_ready_reason=reason,
             problems=dependencies.problems(),
-            slots=slots,
+            slots=pb.Slots(**slots),
             endpoints_by_health=healths,
             running=dispatcher.running_requests,
             exchanges=len(dependencies.registry),
@@ -90,12 +75,7 @@ class StatusCalls(AdminServicer):
             idle_note=queue.idle_note,
             outcomes=dependencies.outcomes(),
             fleet_version=dispatcher.fleet.membership().version,
-            envoys=[
-                pb.GetStatusResponse.Envoy(
-                    node_id=envoy.node_id, acknowledged_version=envoy.acknowledged_version
-                )
-                for envoy in dependencies.envoys()
-            ],
+            envoys=[pb.GetStatusResponse.Envoy(**asdict(each)) for each in dependencies.envoys()],
             processes=_processes_message(dependencies.processes),
         )
 
@@ -112,23 +92,8 @@ def _processes_message(
         takeovers=found.total_takeovers,
         takeovers_by_reason=found.takeovers,
         restarts=found.restarts,
-        members=[
-            pb.GetStatusResponse.Process(
-                name=each.name,
-                role=each.role,
-                pid=each.pid,
-                age_s=each.age_s,
-                connections=each.connections,
-                calls=each.calls,
-                number=each.number,
-            )
-            for each in found.members
-        ],
-        last_takeover=None
-        if last is None
-        else pb.GetStatusResponse.Takeover(
-            seconds=last.seconds, running=last.running, queued=last.queued, fronts=last.fronts
-        ),
+        members=[pb.GetStatusResponse.Process(**asdict(each)) for each in found.members],
+        last_takeover=None if last is None else pb.GetStatusResponse.Takeover(**asdict(last)),
         cluster=None if found.cluster is None else _cluster_message(found.cluster),
     )
 
@@ -141,14 +106,5 @@ def _cluster_message(found: ClusterReport) -> pb.GetStatusResponse.Cluster:
         elections=found.elections,
         is_in_touch=found.is_in_touch,
         engine_error=found.engine_error,
-        members=[
-            pb.GetStatusResponse.Member(
-                name=each.name,
-                address=each.address,
-                version=each.version,
-                fronts=each.fronts,
-                is_leading=each.is_leading,
-            )
-            for each in found.members
-        ],
+        members=[pb.GetStatusResponse.Member(**asdict(each)) for each in found.members],
     )

@@ -1,22 +1,17 @@
 """The call about usage."""
 
 import time
-from typing import Any, Final
-
-import grpc
+from typing import Final
 
 from extproc.admin.arguments import read_limit
-from extproc.admin.call_errors import courteous, invalid, not_now
-from extproc.admin.dependencies import AdminDependencies
+from extproc.admin.call_errors import Context, courteous, invalid, not_now
+from extproc.admin.dependencies import AdminCalls
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
 from extproc.usage.counts import COUNTED, HOUR_S
 from extproc.usage.store import KEYS, UsageError, UsageRow
 
 LIMIT: Final = 1000
 MAX_LIMIT: Final = 10_000
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 GROUPS: Final = {
     pb.USAGE_GROUP_CLIENT: "client",
@@ -29,11 +24,8 @@ OFF: Final = (
 )
 
 
-class UsageCalls(AdminServicer):
+class UsageCalls(AdminCalls):
     """What clients used."""
-
-    def __init__(self, dependencies: AdminDependencies) -> None:
-        self._read_usage = dependencies.read_usage
 
     @courteous
     async def ListUsage(  # noqa: N802  # gRPC names it
@@ -45,12 +37,13 @@ class UsageCalls(AdminServicer):
             raise invalid("since_s must be a number of seconds, 0 or more")
         if by - GROUPS.keys() - {pb.USAGE_GROUP_TOTAL}:
             raise invalid("by must name client, objective, model or total")
-        if self._read_usage is None:
+        read_usage = self._dependencies.read_usage
+        if read_usage is None:
             raise not_now(OFF)
         since = max(0.0, (time.time() - since_s) // HOUR_S * HOUR_S) if since_s else 0.0
         fields = [GROUPS[group] for group in GROUPS if group in by] if by else KEYS
         try:
-            rows = await self._read_usage(since, fields, MAX_LIMIT)
+            rows = await read_usage(since, fields, MAX_LIMIT)
         except UsageError as error:
             raise not_now(str(error)) from None
         return pb.ListUsageResponse(usage=map(_message, rows[:limit]), total=len(rows))

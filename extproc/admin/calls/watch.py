@@ -3,17 +3,14 @@
 import asyncio
 import contextlib
 import logging
-from typing import Any, Final
-
-import grpc
+from typing import Final
 
 from extproc.admin import arguments
-from extproc.admin.call_errors import courteous, not_now
-from extproc.admin.dependencies import AdminDependencies
+from extproc.admin.call_errors import Context, courteous, not_now
+from extproc.admin.dependencies import AdminCalls, AdminDependencies
 from extproc.admin.endpoint_broadcaster import EndpointBroadcaster
 from extproc.core.fleet.endpoint import Endpoint, Intent
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
 
 MESSAGE_ENDPOINTS: Final = 500
 """Endpoints in one message at most: far below the 4 MiB that clients take."""
@@ -21,16 +18,13 @@ SIGN_OF_LIFE_S: Final = 1.0
 
 log = logging.getLogger("coxswain.admin")
 
-Context = grpc.aio.ServicerContext[Any, Any]
 
-
-class WatchCalls(AdminServicer):
+class WatchCalls(AdminCalls):
     """Streams the changes of the fleet, and the progress of drains."""
 
-    def __init__(self, dependencies: AdminDependencies, broadcaster: EndpointBroadcaster) -> None:
-        self._dependencies = dependencies
-        self._dispatcher = dependencies.dispatcher
-        self._broadcaster = broadcaster
+    def __init__(self, dependencies: AdminDependencies) -> None:
+        super().__init__(dependencies)
+        self._broadcaster = EndpointBroadcaster(dependencies.dispatcher, dependencies.clock)
 
     @courteous
     async def WatchEndpoints(  # noqa: N802  # gRPC names it

@@ -7,25 +7,15 @@ has completed a prompt. If one fails, it has gone back by itself, and those befo
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
-from extproc.admin.keepers.service import NoKeeperError
+from extproc.admin.keepers.service import KeepersService, NoKeeperError
 from extproc.core.placement.machine import KeptMachine, KeptState
 from extproc.core.placement.wanted_models import PlacementError
 from extproc.pb.coxswain.v1 import keeper_pb2 as pb
 
 ATTACH_S: Final = 30.0
 POLL_S: Final = 0.1
-
-
-class Keepers(Protocol):
-    """The part of `KeepersService` that a rollout needs."""
-
-    def find(self, machine: str) -> KeptMachine | None:
-        """The machine as it last attached."""
-
-    async def replace(self, machine: str, request: pb.ReplaceRequest) -> pb.ReplaceResult:
-        """Ask its keeper; raises `NoKeeperError`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +42,7 @@ class Rollout:
     """One replacement over all machines of a plan; `load` has a machine load the model."""
 
     def __init__(
-        self, keepers: Keepers, load: Callable[[KeptMachine, str], None], plan: Plan
+        self, keepers: KeepersService, load: Callable[[KeptMachine, str], None], plan: Plan
     ) -> None:
         self._keepers = keepers
         self._load = load

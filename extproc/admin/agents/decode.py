@@ -6,6 +6,7 @@ from typing import Final
 from google.protobuf.message import Message
 
 from extproc.admin.arguments import MAX_NAME_CHARS, NAME
+from extproc.admin.call_errors import invalid
 from extproc.core.address import Address, AddressError, is_ip
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.observation import (
@@ -38,27 +39,23 @@ STATUSES: Final = {
 }
 
 
-class MessageError(ValueError):
-    """An invalid message; `str(error)` says what is wrong with it."""
-
-
 def read_hello(hello: pb.Hello) -> tuple[EndpointSpec, Trust | None]:
-    """The endpoint of an agent, and its CA under TLS; raises `MessageError`."""
+    """The endpoint of an agent, and its CA under TLS; raises `CallError`."""
     try:
         address = Address.parse(hello.address[:MAX_NAME_CHARS])
     except AddressError as error:
-        raise MessageError(f"hello.address: {error}") from None
+        raise invalid(f"hello.address: {error}") from None
     if hello.name and (len(hello.name) > MAX_NAME_CHARS or NAME.fullmatch(hello.name) is None):
-        raise MessageError(
+        raise invalid(
             "hello.name: only letters, digits, '.', '-' and '_' are allowed, and the length is "
             "limited"
         )
     if hello.slots > MAX_SLOTS:
-        raise MessageError(f"hello.slots: at most {MAX_SLOTS}")
+        raise invalid(f"hello.slots: at most {MAX_SLOTS}")
     if not 0 < len(hello.agent_id) <= MAX_ID_CHARS:
-        raise MessageError(f"hello.agent_id: 1 to {MAX_ID_CHARS} characters")
+        raise invalid(f"hello.agent_id: 1 to {MAX_ID_CHARS} characters")
     if hello.api_key and (len(hello.api_key) > MAX_KEY_CHARS or not is_sendable_key(hello.api_key)):
-        raise MessageError(f"hello.api_key: visible ASCII, at most {MAX_KEY_CHARS} characters")
+        raise invalid(f"hello.api_key: visible ASCII, at most {MAX_KEY_CHARS} characters")
     trust = _read_tls(hello.tls, address) if hello.HasField("tls") else None
     spec = EndpointSpec(
         address=address,
@@ -76,24 +73,24 @@ def read_hello(hello: pb.Hello) -> tuple[EndpointSpec, Trust | None]:
 def _read_tls(tls: pb.Tls, address: Address) -> Trust:
     name = tls.server_name
     if name and (len(name) > MAX_NAME_CHARS or NAME.fullmatch(name) is None or is_ip(name)):
-        raise MessageError(
+        raise invalid(
             "hello.tls.server_name: give a host name, or leave it empty for the IP address"
         )
     if len(tls.ca_pem) > MAX_CA_CHARS:
-        raise MessageError(f"hello.tls.ca_pem: at most {MAX_CA_CHARS} characters")
+        raise invalid(f"hello.tls.ca_pem: at most {MAX_CA_CHARS} characters")
     trust = reported_trust(tls.ca_pem, None if name else address.host)
     if tls.ca_pem and not are_certificates(trust.ca_pem):
-        raise MessageError("hello.tls.ca_pem: not PEM certificates")
+        raise invalid("hello.tls.ca_pem: not PEM certificates")
     return trust
 
 
 def read_observation(
     observation: pb.Observation, address: Address, began_at: float, answered_at: float
 ) -> Observation:
-    """The observation of the agent of `address`; raises `MessageError`."""
+    """The observation of the agent of `address`; raises `CallError`."""
     status = STATUSES.get(observation.status)
     if status is None:
-        raise MessageError("observation.status: unknown value")
+        raise invalid("observation.status: unknown value")
     _check_count(observation.models, "models")
     _check_count(observation.busy, "busy")
     _check_count(observation.ended, "ended")
@@ -120,7 +117,7 @@ def read_observation(
             awaits_adapters=observation.awaits_adapters,
         )
     except ObservationError as error:
-        raise MessageError(f"observation: {error}") from None
+        raise invalid(f"observation: {error}") from None
 
 
 def _model(model: pb.Observation.Model) -> ModelReading:
@@ -171,4 +168,4 @@ def _text(text: str) -> str:
 
 def _check_count(entries: Sized, field: str) -> None:
     if len(entries) > MAX_ENTRIES:
-        raise MessageError(f"observation.{field}: at most {MAX_ENTRIES}")
+        raise invalid(f"observation.{field}: at most {MAX_ENTRIES}")

@@ -14,32 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from extproc.admin.call_errors import already, at_limit
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.security.trust import Trust
 
 MAX_AGENTS: Final = 10_000
 MAX_REPLACED: Final = 16
-
-
-class AttachError(RuntimeError):
-    """The agent cannot report this address now; `str(error)` says why."""
-
-
-class TakenError(AttachError):
-    """Another agent does."""
-
-
-class NamedError(AttachError):
-    """Another source has the address, so the picker scrapes it itself."""
-
-
-class ForbiddenError(AttachError):
-    """No agent may report it."""
-
-
-class CrowdedError(AttachError):
-    """There are too many agents."""
 
 
 @dataclass(slots=True, eq=False)
@@ -96,13 +77,13 @@ class AgentRegistry:
     ) -> tuple[Agent, bool]:
         """An agent attached on `stream`, which replaces any other stream of its address.
 
-        Returns it, and whether it replaced another one that was alive. Raises `TakenError`
-        and `CrowdedError`.
+        Returns it, and whether it replaced another one that was alive. Raises `CallError` if
+        that one must stay, or there are too many agents.
         """
         known = self._agents.get(spec.address)
         if known is None:
             if len(self._agents) >= MAX_AGENTS:
-                raise CrowdedError(f"{MAX_AGENTS} agents are attached already, which is the limit")
+                raise at_limit(f"{MAX_AGENTS} agents are attached already, which is the limit")
             agent = Agent(spec, agent_id, now, stream, trust)
             self._agents[spec.address] = agent
             return agent, False
@@ -110,7 +91,7 @@ class AgentRegistry:
         is_alive = known.stream is not None and not known.is_silent
         if is_other:
             if agent_id in known.replaced and is_alive:
-                raise TakenError(f"another agent reports {spec.address} already; run only one")
+                raise already(f"another agent reports {spec.address} already; run only one")
             known.replaced[known.agent_id] = None
             known.replaced.pop(agent_id, None)
             while len(known.replaced) > MAX_REPLACED:

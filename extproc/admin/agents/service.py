@@ -9,23 +9,18 @@ import asyncio
 import itertools
 import logging
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final
 
 import grpc
 
-from extproc.admin.agents.decode import MessageError, read_hello, read_observation
+from extproc.admin.agents.decode import read_hello, read_observation
 from extproc.admin.agents.dependencies import AgentsDependencies, AgentsOptions
 from extproc.admin.agents.liveness import AgentLiveness
-from extproc.admin.agents.registry import (
-    AgentRegistry,
-    CrowdedError,
-    ForbiddenError,
-    NamedError,
-    TakenError,
-)
-from extproc.admin.agents.stream import AgentStream, Context
-from extproc.admin.agents.stream_clock import TimesError
+from extproc.admin.agents.registry import AgentRegistry
+from extproc.admin.agents.stream import AgentStream
 from extproc.admin.auth.peer import peer_host
+from extproc.admin.call_errors import CallError, Context, already, forbidden, invalid
 from extproc.admin.handlers import handlers_of
 from extproc.core.address import Address
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
@@ -33,7 +28,6 @@ from extproc.pb.coxswain.v1 import agent_pb2 as pb
 DESCRIPTOR: Final = pb.DESCRIPTOR.services_by_name["Agents"]
 SERVICE: Final[str] = DESCRIPTOR.full_name
 
-WRITE_S: Final = 1.0
 GATHER_S: Final = 0.02
 """New agents are taken into the fleet together: after a restart all of them come at once."""
 
@@ -94,60 +88,28 @@ class AgentsService:
         if self._is_closed:
             stream.close(grpc.StatusCode.UNAVAILABLE, "the picker is shutting down; reconnect")
         self._liveness.watch()
-        reader = asyncio.create_task(self._read(stream, messages))
-        writer = asyncio.create_task(stream.write(context, self._dependencies.clock))
-        try:
-            await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
-            for task in (reader, writer):
-                if task.done():
-                    task.result()
-        except (MessageError, TimesError) as error:
-            log.warning("an agent was rejected: %s", error)
-            stream.close(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except ForbiddenError as error:
-            log.warning("an agent was rejected: %s", error)
-            stream.close(grpc.StatusCode.PERMISSION_DENIED, str(error))
-        except NamedError as error:
-            log.warning("an agent was rejected: %s", error)
-            stream.close(grpc.StatusCode.ALREADY_EXISTS, str(error))
-        except TakenError as error:
-            stream.close(grpc.StatusCode.ALREADY_EXISTS, str(error))
-        except CrowdedError as error:
-            stream.close(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
-        finally:
-            self._forget(stream)
-            reader.cancel()
-            # A write that is cut off may take the stream's status with it, so it gets a moment.
-            stream.is_over = True
-            stream.due.set()
-            await asyncio.wait((writer,), timeout=WRITE_S)
-            writer.cancel()
-            await asyncio.gather(reader, writer, return_exceptions=True)
-        if stream.end is not None:
-            await context.abort(*stream.end)
+        await stream.run(
+            context,
+            stream.read(messages, partial(self._take, stream), "AgentMessage; see agent.proto"),
+            stream.write(context, self._dependencies.clock),
+            partial(self._forget, stream),
+            log,
+            "an agent",
+        )
 
-    async def _read(
-        self, stream: AgentStream, messages: AsyncIterator[pb.AgentMessage | None]
-    ) -> None:
-        async for message in messages:
-            if message is None:
-                raise MessageError("not a valid AgentMessage; see agent.proto")
-            if stream.end is not None:
-                return
-            self._take(stream, message, self._dependencies.clock())
-
-    def _take(self, stream: AgentStream, message: pb.AgentMessage, now: float) -> None:
+    def _take(self, stream: AgentStream, message: pb.AgentMessage) -> None:
+        now = self._dependencies.clock()
         was_wrong = stream.clock.is_wrong
         written_after = stream.clock.written_after(message.echo, message.held_s, now)
         kind = message.WhichOneof("content")
         agent = stream.agent
         if kind == "hello":
             if agent is not None:
-                raise MessageError("hello: only the first message of a stream may be hello")
+                raise invalid("hello: only the first message of a stream may be hello")
             self._attach(stream, message.hello, now)
             return
         if agent is None:
-            raise MessageError("the first message of a stream must be hello")
+            raise invalid("the first message of a stream must be hello")
         if stream.clock.is_wrong and not was_wrong:
             log.warning(
                 "the clock of the agent of %s runs fast; check that machine's clock", agent.address
@@ -174,11 +136,17 @@ class AgentsService:
     def _attach(self, stream: AgentStream, hello: pb.Hello, now: float) -> None:
         spec, trust = read_hello(hello)
         if rejection := self._dependencies.address_rejection(spec.address, stream.peer):
-            raise ForbiddenError(f"hello.address: {rejection}")
+            raise forbidden(f"hello.address: {rejection}")
         self._check_unnamed(spec.address)
         before = self.registry.get(spec.address)
         old = None if before is None else before.stream
-        agent, has_replaced = self.registry.attach(spec, hello.agent_id, stream.number, now, trust)
+        try:
+            agent, has_replaced = self.registry.attach(
+                spec, hello.agent_id, stream.number, now, trust
+            )
+        except CallError as error:  # it tries again and again, which needs no line in the log
+            stream.close(error.code, error.text)
+            return
         stream.agent = agent
         if has_replaced:
             log.warning(
@@ -196,9 +164,9 @@ class AgentsService:
             self._gathering = loop.call_later(GATHER_S, self._publish)
 
     def _check_unnamed(self, address: Address) -> None:
-        """Raise `NamedError` if another source has the address."""
+        """Raise `CallError` if another source has the address."""
         if others := self._dependencies.others_naming(address):
-            raise NamedError(
+            raise already(
                 f"{address} is also in {', '.join(others)}: remove it there, or stop the agent"
             )
 

@@ -1,21 +1,17 @@
 """One agent's stream: the messages to send, and its end."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
-
-import grpc
 
 from extproc.admin.agents.registry import Agent
 from extproc.admin.agents.stream_clock import StreamClock
+from extproc.admin.attached_stream import AttachedStream
+from extproc.admin.call_errors import Context
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 
 @dataclass(slots=True, eq=False)
-class AgentStream:
+class AgentStream(AttachedStream):
     """`peer` is its agent's IP address; `sent_at` is when we last said something; at first, as
     `began_at`, when it began."""
 
@@ -29,9 +25,6 @@ class AgentStream:
     scrape_now: bool = False
     is_drained: bool = False
     is_number_due: bool = True
-    is_over: bool = False
-    end: tuple[grpc.StatusCode, str] | None = None
-    due: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.sent_at = self.began_at
@@ -41,16 +34,10 @@ class AgentStream:
         self.is_number_due = True
         self.due.set()
 
-    def close(self, code: grpc.StatusCode, text: str) -> None:
-        """End it from our side."""
-        if self.end is None:
-            self.end = (code, text)
-            self.due.set()
-
     async def write(self, context: Context, clock: Callable[[], float]) -> None:
         """Send due messages, until the stream has ended."""
         number = 0
-        while self.end is None and not self.is_over:
+        while not self.has_ended:
             if self.is_number_due:
                 number += 1
                 message = pb.PickerMessage(

@@ -30,13 +30,11 @@ not used.
 import math
 from typing import Final
 
+from extproc.admin.call_errors import invalid
+
 DRIFT: Final = 0.001
 MAX_AGE_S: Final = 3600.0
 MAX_NUMBERS: Final = 1000
-
-
-class TimesError(ValueError):
-    """Invalid times; `str(error)` says which."""
 
 
 class StreamClock:
@@ -60,12 +58,12 @@ class StreamClock:
     def written_after(self, echo: int, held_s: float, now: float) -> float:
         """The earliest moment at which a message that arrived now can have been written.
 
-        Raises `TimesError` when it echoes what was not sent, or goes back behind an echo.
+        Raises `CallError` when it echoes what was not sent, or goes back behind an echo.
         """
         _check_age(held_s, "held_s")
         sent_at = self._sent.get(echo)
         if sent_at is None:
-            raise TimesError("echo: this number was not sent on this stream, or too long ago")
+            raise invalid("echo: this number was not sent on this stream, or too long ago")
         if echo > self._echoed:
             self._echoed = echo
             for number in [number for number in self._sent if number < echo]:
@@ -78,11 +76,11 @@ class StreamClock:
     def date(
         self, written_after: float, now: float, began_ago_s: float, answered_ago_s: float
     ) -> tuple[float, float]:
-        """`began_at` and `answered_at` of a scrape; raises `TimesError` for impossible ages."""
+        """`began_at` and `answered_at` of a scrape; raises `CallError` for impossible ages."""
         _check_age(began_ago_s, "began_ago_s")
         _check_age(answered_ago_s, "answered_ago_s")
         if answered_ago_s > began_ago_s:
-            raise TimesError("answered_ago_s: it must not be before began_ago_s")
+            raise invalid("answered_ago_s: it must not be before began_ago_s")
         began_at = max(written_after - began_ago_s * (1 + DRIFT), self._began_at)
         self._began_at = began_at
         return began_at, max(began_at, now - answered_ago_s * (1 - DRIFT))
@@ -90,4 +88,4 @@ class StreamClock:
 
 def _check_age(seconds: float, field: str) -> None:
     if not (math.isfinite(seconds) and 0 <= seconds <= MAX_AGE_S):
-        raise TimesError(f"{field}: 0 to {MAX_AGE_S:g} seconds")
+        raise invalid(f"{field}: 0 to {MAX_AGE_S:g} seconds")

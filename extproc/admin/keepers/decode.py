@@ -3,8 +3,9 @@
 import math
 from typing import Final
 
-from extproc.admin.agents.decode import MAX_ID_CHARS, MessageError
+from extproc.admin.agents.decode import MAX_ID_CHARS
 from extproc.admin.arguments import MAX_NAME_CHARS, NAME
+from extproc.admin.call_errors import invalid
 from extproc.core.address import Address, AddressError
 from extproc.core.observation import MAX_SLOTS
 from extproc.core.placement.machine import KeptMachine, KeptModel, KeptState, KeptStatus
@@ -29,26 +30,26 @@ STATES: Final = {
 
 
 def read_hello(hello: pb.KeeperHello) -> KeptMachine:
-    """The machine of a keeper, its models unloaded; raises `MessageError`."""
+    """The machine of a keeper, its models unloaded; raises `CallError`."""
     if len(hello.machine) > MAX_NAME_CHARS or NAME.fullmatch(hello.machine) is None:
-        raise MessageError(
+        raise invalid(
             "hello.machine: letters, digits, '.', '-' and '_' are allowed, and a letter or digit "
             "at each end"
         )
     if not 0 < len(hello.keeper_id) <= MAX_ID_CHARS:
-        raise MessageError(f"hello.keeper_id: 1 to {MAX_ID_CHARS} characters")
+        raise invalid(f"hello.keeper_id: 1 to {MAX_ID_CHARS} characters")
     if hello.memory_mb > MAX_MB:
-        raise MessageError(f"hello.memory_mb: at most {MAX_MB}")
+        raise invalid(f"hello.memory_mb: at most {MAX_MB}")
     if not 0 < len(hello.models) <= MAX_MODELS:
-        raise MessageError(f"hello.models: 1 to {MAX_MODELS}")
+        raise invalid(f"hello.models: 1 to {MAX_MODELS}")
     models: dict[str, KeptModel] = {}
     for message in hello.models:
         model = _read_model(message)
         if models.setdefault(model.name, model) is not model:
-            raise MessageError("hello.models: two models have one name")
+            raise invalid("hello.models: two models have one name")
     names = set(models)
     if any(not model.exclusive_with <= names for model in models.values()):
-        raise MessageError("hello.models.exclusive_with: no such model")
+        raise invalid("hello.models.exclusive_with: no such model")
     return KeptMachine(
         name=hello.machine,
         memory_mb=hello.memory_mb,
@@ -61,17 +62,17 @@ def read_hello(hello: pb.KeeperHello) -> KeptMachine:
 def _read_model(message: pb.KeptModel) -> KeptModel:
     _check_name(message.name, "hello.models.name")
     if len(message.aliases) > MAX_ALIASES:
-        raise MessageError(f"hello.models.aliases: at most {MAX_ALIASES}")
+        raise invalid(f"hello.models.aliases: at most {MAX_ALIASES}")
     for alias in message.aliases:
         _check_name(alias, "hello.models.aliases")
     if not 0 < message.slots <= MAX_SLOTS:
-        raise MessageError(f"hello.models.slots: 1 to {MAX_SLOTS}")
+        raise invalid(f"hello.models.slots: 1 to {MAX_SLOTS}")
     if message.memory_mb > MAX_MB:
-        raise MessageError(f"hello.models.memory_mb: at most {MAX_MB}")
+        raise invalid(f"hello.models.memory_mb: at most {MAX_MB}")
     try:
         address = Address.parse(message.address[:MAX_NAME_CHARS])
     except AddressError as error:
-        raise MessageError(f"hello.models.address: {error}") from None
+        raise invalid(f"hello.models.address: {error}") from None
     return KeptModel(
         name=message.name,
         address=address,
@@ -86,12 +87,12 @@ def _read_model(message: pb.KeptModel) -> KeptModel:
 
 
 def read_status(status: pb.KeeperStatus, machine: KeptMachine, now: float) -> dict[str, KeptStatus]:
-    """The states of the models of `machine`; raises `MessageError` for an unknown model."""
+    """The states of the models of `machine`; raises `CallError` for an unknown model."""
     found: dict[str, KeptStatus] = {}
     for one in status.models:
         state = STATES.get(one.state)
         if one.name not in machine.models or state is None:
-            raise MessageError("status.models: an unknown model or state")
+            raise invalid("status.models: an unknown model or state")
         age_s = _seconds(min(one.state_age_s, MAX_SECONDS), "status.models.state_age_s")
         load_s = _seconds(one.load_s, "status.models.load_s") if one.HasField("load_s") else None
         found[one.name] = KeptStatus(
@@ -107,10 +108,10 @@ def read_status(status: pb.KeeperStatus, machine: KeptMachine, now: float) -> di
 
 def _check_name(name: str, field: str) -> None:
     if not 0 < len(name) <= MAX_NAME_CHARS or not name.isprintable():
-        raise MessageError(f"{field}: 1 to {MAX_NAME_CHARS} printable characters")
+        raise invalid(f"{field}: 1 to {MAX_NAME_CHARS} printable characters")
 
 
 def _seconds(value: float, field: str) -> float:
     if not math.isfinite(value) or not 0 <= value <= MAX_SECONDS:
-        raise MessageError(f"{field}: 0 to {MAX_SECONDS:g} seconds")
+        raise invalid(f"{field}: 0 to {MAX_SECONDS:g} seconds")
     return value

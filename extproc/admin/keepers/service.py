@@ -11,11 +11,13 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 import grpc
 
-from extproc.admin.agents.decode import MessageError
+from extproc.admin.attached_stream import AttachedStream
+from extproc.admin.call_errors import Context, invalid
 from extproc.admin.handlers import handlers_of
 from extproc.admin.keepers.decode import read_hello, read_status
 from extproc.admin.keepers.log_stream import LogStream
@@ -31,11 +33,8 @@ MAX_LOGS: Final = 32
 SIGN_OF_LIFE_S: Final = 2.0
 SILENT_S: Final = 8.0
 FORGET_S: Final = 300.0
-WRITE_S: Final = 1.0
 
 log = logging.getLogger("coxswain.keepers")
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class NoKeeperError(RuntimeError):
@@ -53,7 +52,7 @@ class KeepersDependencies:
 
 
 @dataclass(slots=True, eq=False)
-class _Stream:
+class _Stream(AttachedStream):
     """One keeper's stream."""
 
     heard_at: float
@@ -66,14 +65,7 @@ class _Stream:
     logs: dict[int, LogStream] = field(default_factory=dict)
     replacements: list[pb.ReplaceRequest] = field(default_factory=list)
     replacing: dict[int, asyncio.Future[pb.ReplaceResult]] = field(default_factory=dict)
-    due: asyncio.Event = field(default_factory=asyncio.Event)
-    end: tuple[grpc.StatusCode, str] | None = None
     is_wanted_due: bool = False
-
-    def close(self, code: grpc.StatusCode, text: str) -> None:
-        if self.end is None:
-            self.end = (code, text)
-            self.due.set()
 
 
 class KeepersService:
@@ -178,47 +170,26 @@ class KeepersService:
         self._all.add(stream)
         if self._is_closed:
             stream.close(grpc.StatusCode.UNAVAILABLE, "the picker is shutting down; reconnect")
-        reader = asyncio.create_task(self._read(stream, messages))
-        writer = asyncio.create_task(self._write(stream, context))
-        try:
-            await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
-            for task in (reader, writer):
-                if task.done():
-                    task.result()
-        except MessageError as error:
-            log.warning("a keeper was rejected: %s", error)
-            stream.close(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        finally:
-            self._detach(stream)
-            reader.cancel()
-            stream.close(grpc.StatusCode.OK, "")
-            await asyncio.wait((writer,), timeout=WRITE_S)
-            writer.cancel()
-            await asyncio.gather(reader, writer, return_exceptions=True)
-        if stream.end is not None and stream.end[0] is not grpc.StatusCode.OK:
-            await context.abort(*stream.end)
-
-    async def _read(
-        self, stream: _Stream, messages: AsyncIterator[pb.KeeperMessage | None]
-    ) -> None:
-        async for message in messages:
-            if message is None:
-                raise MessageError("not a valid KeeperMessage; see keeper.proto")
-            if stream.end is not None:
-                return
-            stream.heard_at = self._clock()
-            self._take(stream, message)
+        await stream.run(
+            context,
+            stream.read(messages, partial(self._take, stream), "KeeperMessage; see keeper.proto"),
+            self._write(stream, context),
+            partial(self._detach, stream),
+            log,
+            "a keeper",
+        )
 
     def _take(self, stream: _Stream, message: pb.KeeperMessage) -> None:
+        stream.heard_at = self._clock()
         kind = message.WhichOneof("content")
         if kind == "hello":
             if stream.machine is not None:
-                raise MessageError("hello: only the first message of a stream may be hello")
+                raise invalid("hello: only the first message of a stream may be hello")
             self._attach(stream, message.hello)
             return
         machine = stream.machine
         if machine is None:
-            raise MessageError("the first message of a stream must be hello")
+            raise invalid("the first message of a stream must be hello")
         if kind == "status":
             machine.statuses.update(read_status(message.status, machine, self._clock()))
             machine.has_reported = True
@@ -279,7 +250,7 @@ class KeepersService:
             self._dependencies.forgotten(machine)
 
     async def _write(self, stream: _Stream, context: Context) -> None:
-        while stream.end is None:
+        while not stream.has_ended:
             stream.due.clear()
             command = pb.KeeperCommand(
                 logs=stream.opened, ended_logs=stream.ended, replacements=stream.replacements

@@ -5,10 +5,8 @@ import asyncio
 from google.protobuf.message import DecodeError
 
 from extproc.admin.agents import AgentsDependencies, AgentsService
-from extproc.admin.agents.decode import MessageError
-from extproc.admin.agents.registry import AttachError
 from extproc.admin.agents.stream import AgentStream
-from extproc.admin.agents.stream_clock import TimesError
+from extproc.admin.call_errors import CallError
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 from rigs.fuzz.reader import Reader
 from tests.fakes.small_fleet import SmallFleet
@@ -39,7 +37,7 @@ class Attempt:
             self._service._streams[stream.number] = stream
             stream.clock.sent(1, self._now)
         if reader.flag():
-            self._service._take(streams[0], HELLO, self._now)
+            self._service._take(streams[0], HELLO)
             self._service._publish()
         while reader:
             stream = reader.choice(streams)
@@ -51,8 +49,8 @@ class Attempt:
             except DecodeError:
                 continue
             try:
-                self._service._take(stream, message, self._now)
-            except (MessageError, TimesError, AttachError) as error:
+                self._service._take(stream, message)
+            except CallError as error:
                 assert str(error)
                 streams.remove(stream)
                 self._service._forget(stream)

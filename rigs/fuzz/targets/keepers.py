@@ -4,7 +4,7 @@ import asyncio
 
 from google.protobuf.message import DecodeError
 
-from extproc.admin.agents.decode import MessageError
+from extproc.admin.call_errors import CallError
 from extproc.admin.keepers.service import KeepersDependencies, KeepersService, _Stream
 from extproc.app.placement import Placement
 from extproc.core.placement.swaps import PlacementOptions
@@ -44,7 +44,7 @@ class Attempt:
                 continue
             try:
                 self._service._take(stream, message)
-            except MessageError as error:
+            except CallError as error:
                 assert str(error)
                 str(error).encode()
                 self._end(stream, streams)

@@ -8,11 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from extproc.admin.agents.decode import (
-    MessageError,
-    read_hello,
-    read_observation,
-)
+from extproc.admin.agents.decode import read_hello, read_observation
+from extproc.admin.call_errors import CallError
 from extproc.core.address import Address
 from extproc.core.observation import (
     MAX_ENTRIES,
@@ -125,7 +122,7 @@ def test_ages_are_reported_not_times() -> None:
     ],
 )
 def test_a_hello_that_no_agent_says_is_rejected(hello: pb.Hello) -> None:
-    with pytest.raises(MessageError):
+    with pytest.raises(CallError):
         read_hello(hello)
 
 
@@ -148,7 +145,7 @@ def test_a_key_that_an_agent_offers_is_its_servers_alone() -> None:
 
 @pytest.mark.parametrize("key", ["two words", "sk-1\r\nx-admin: yes", "caf\u00e9", "s" * 5000])
 def test_a_key_that_no_header_carries_is_rejected_and_not_reported(key: str) -> None:
-    with pytest.raises(MessageError, match=r"hello\.api_key") as caught:
+    with pytest.raises(CallError, match=r"hello\.api_key") as caught:
         read_hello(pb.Hello(address=str(HERE), agent_id="a", api_key=key))
     assert key not in str(caught.value)
 
@@ -193,7 +190,7 @@ def test_two_servers_share_a_profile_where_they_share_cas(tmp_path: Path) -> Non
 )
 def test_tls_that_cannot_be_is_rejected(tls: dict[str, str]) -> None:
     """CAs that are none would be everybody."""
-    with pytest.raises(MessageError, match=r"hello\.tls"):
+    with pytest.raises(CallError, match=r"hello\.tls"):
         read_hello(hello(**tls))
 
 
@@ -221,7 +218,7 @@ def test_tls_that_cannot_be_is_rejected(tls: dict[str, str]) -> None:
     ],
 )
 def test_an_impossible_observation_is_rejected(observation: pb.Observation) -> None:
-    with pytest.raises(MessageError):
+    with pytest.raises(CallError):
         read_observation(observation, HERE, 1.0, 1.0)
 
 

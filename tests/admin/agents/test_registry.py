@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from extproc.admin.agents import registry as registry_module
-from extproc.admin.agents.registry import AgentRegistry, CrowdedError, TakenError
+from extproc.admin.agents.registry import AgentRegistry
+from extproc.admin.call_errors import CallError
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
 
@@ -57,7 +58,7 @@ def test_of_two_agents_the_newer_one_reports_and_the_other_cannot_push_it_out(
     registry.attach(HERE, "old", 1, 0.0)
     agent, has_replaced = registry.attach(HERE, "new", 2, 1.0)
     assert has_replaced
-    with pytest.raises(TakenError):
+    with pytest.raises(CallError, match="another agent reports"):
         registry.attach(HERE, "old", 3, 1.5)
     registry.expire(5.0)
     agent, has_replaced = registry.attach(HERE, "old", 4, 5.0)
@@ -107,5 +108,5 @@ def test_there_is_a_bound(registry: AgentRegistry, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(registry_module, "MAX_AGENTS", 1)
     registry.attach(HERE, "a", 1, 0.0)
     registry.attach(HERE, "b", 2, 0.0)
-    with pytest.raises(CrowdedError):
+    with pytest.raises(CallError, match="which is the limit"):
         registry.attach(EndpointSpec(address=Address("10.0.0.2", 1)), "c", 3, 0.0)

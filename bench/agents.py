@@ -18,7 +18,7 @@ from extproc.demo.port import LOOPBACK, free_ports
 from extproc.demo.process import Children
 from extproc.pb.coxswain.v1 import admin_pb2, agent_pb2
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
-from scraper.agent.link import Callbacks, Link, LinkError
+from scraper.agent.link import Link, LinkError
 
 AGENTS = 500
 SETTLING_S = 5.0
@@ -72,11 +72,7 @@ async def measure(say: Callable[[str], None]) -> Section:
 async def _agent(number: int, port: int) -> None:
     address = Address(f"10.1.{number // 250}.{number % 250 + 1}", 8080)
     hello = agent_pb2.Hello(address=str(address), agent_id=str(number))
-    link = Link(
-        hello,
-        Callbacks(scrape_now=lambda: link.report(_scrape()), set_priority=_ignore),
-        time.monotonic,
-    )
+    link = Link(hello, lambda: link.report(_scrape()), _ignore, time.monotonic)
     link.report(_scrape())
     pushing = asyncio.create_task(_push(link))
     options = (("grpc.use_local_subchannel_pool", 1),)

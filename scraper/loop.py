@@ -4,6 +4,7 @@ import asyncio
 import random as random_numbers
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from extproc.core.address import Address
@@ -130,7 +131,9 @@ class Scraper:
                 watch.is_requested.clear()
                 observation = await self._scrape(probe, address, issue_log)
                 issue_log.record(observation)
-                self._emit(observation, issue_log)
+                # A bug of a callback must not stop the scrapes.
+                with suppress(Exception), issue_log.watch("the observation callback"):
+                    self._sink(observation)
                 priority = self._priority_of(address, issue_log)
                 delay_s = schedule.next_delay_s(self._clock(), observation, priority)
                 await self._pause(watch, delay_s)
@@ -143,9 +146,9 @@ class Scraper:
         priority = self._priority_of(address, issue_log)
         began_at = self._clock()
         try:
-            observation = await probe.scrape(priority)
+            with issue_log.watch("the scrape"):
+                return await probe.scrape(priority)
         except Exception as error:  # noqa: BLE001 - a bug must not affect other endpoints
-            issue_log.crash("the scrape", error)
             return Observation(
                 address=address,
                 began_at=began_at,
@@ -153,32 +156,16 @@ class Scraper:
                 status=ScrapeStatus.FAILED,
                 issues=(issues.internal_error(type(error).__name__),),
             )
-        issue_log.recover("the scrape")
-        return observation
-
-    def _emit(self, observation: Observation, issue_log: IssueLog) -> None:
-        try:
-            self._sink(observation)
-        except Exception as error:  # noqa: BLE001 - the caller's bug must not stop the scrapes
-            issue_log.crash("the observation callback", error)
-        else:
-            issue_log.recover("the observation callback")
 
     def _priority_of(self, address: Address, issue_log: IssueLog) -> ScrapePriority:
-        try:
-            priority = self._priority(address)
-        except Exception as error:  # noqa: BLE001 - the caller's bug must not stop the scrapes
-            issue_log.crash("the scrape-priority callback", error)
-            return ScrapePriority.IDLE
-        issue_log.recover("the scrape-priority callback")
-        return priority
+        with suppress(Exception), issue_log.watch("the scrape-priority callback"):
+            return self._priority(address)
+        return ScrapePriority.IDLE
 
     async def _pause(self, watch: _Watch, delay_s: float) -> None:
         """Wait for the next scrape or for `scrape_now`; at least the minimum gap."""
         gap_s = min(self._options.scrape_gap_s, delay_s)
         await asyncio.sleep(gap_s)
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(delay_s - gap_s):
                 await watch.is_requested.wait()
-        except TimeoutError:
-            pass

@@ -17,7 +17,7 @@ from extproc.core.observation import Observation, ScrapeStatus
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 from scraper.agent.advertise import Advertise, AdvertiseError
 from scraper.agent.backoff import LONGEST_S, Backoff
-from scraper.agent.link import Callbacks, Link, LinkError, Metadata
+from scraper.agent.link import Link, LinkError, Metadata
 from scraper.llama.client import never_blocked
 from scraper.loop import Scraper
 from scraper.options import ScraperOptions
@@ -137,8 +137,8 @@ class Agent:
             self._link.leave()
 
     def scrape_now(self) -> None:
-        """Scrape the server now: something happened to it."""
-        self._scrape_now()
+        """Scrape the server now: something happened to it, or the picker wants it."""
+        self._scraper.scrape_now(self.target.address)
 
     def _on_observation(self, observation: Observation) -> None:
         if self._edit is not None:
@@ -201,8 +201,7 @@ class Agent:
             kept_models=self.options.kept_models,
         )
         channel = self._connect()
-        callbacks = Callbacks(scrape_now=self._scrape_now, set_priority=self._set_priority)
-        self._link = link = Link(hello, callbacks, self._clock)
+        self._link = link = Link(hello, self.scrape_now, self._set_priority, self._clock)
         assert self._newest is not None, "an agent attaches after its first scrape"
         link.report(self._newest)
         try:
@@ -216,9 +215,6 @@ class Agent:
         if not self.options.advertise.is_tls:
             return None
         return pb.Tls(server_name=self.options.server_name, ca_pem=self.options.ca_pem)
-
-    def _scrape_now(self) -> None:
-        self._scraper.scrape_now(self.target.address)
 
     def _set_priority(self, priority: ScrapePriority) -> None:
         """Handle a message of the picker, with the scrape priority."""

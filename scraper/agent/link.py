@@ -7,7 +7,7 @@ scrapes; a message each second. Every message says how old it is, which
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from contextlib import suppress
 
 import grpc
 
@@ -46,20 +46,20 @@ REJECTIONS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Callbacks:
-    """Callbacks for the picker's requests; both are called from the event loop."""
-
-    scrape_now: Callable[[], None]
-    set_priority: Callable[[ScrapePriority], None]
-
-
 class Link:
     """One stream. `run` it once; `report` and `leave` may be called before or during it."""
 
-    def __init__(self, hello: pb.Hello, callbacks: Callbacks, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        hello: pb.Hello,
+        scrape_now: Callable[[], None],
+        set_priority: Callable[[ScrapePriority], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """`scrape_now` and `set_priority` are the picker's requests, called from the event loop."""
         self._hello = hello
-        self._callbacks = callbacks
+        self._scrape_now = scrape_now
+        self._set_priority = set_priority
         self._clock = clock
         self._newest: Observation | None = None
         self._is_leaving = False
@@ -142,9 +142,9 @@ class Link:
             self._welcomed.set()
             scrape_priority = SCRAPE_PRIORITIES.get(message.scrape_priority)
             if scrape_priority is not None:
-                self._callbacks.set_priority(scrape_priority)
+                self._set_priority(scrape_priority)
             if message.scrape_now:
-                self._callbacks.scrape_now()
+                self._scrape_now()
             if message.is_drained:
                 self._is_drained = True
                 return
@@ -165,11 +165,9 @@ class Link:
             now = self._clock()  # one moment for all ages of a message, or none of them bounds
             observation = None if newest is None else observation_message(newest, now)
             await call.write(self._message(now, observation=observation))
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(LEAVING_HEARTBEAT_S if has_left else HEARTBEAT_S):
                     await self._due.wait()
-            except TimeoutError:
-                pass
 
     def _message(
         self,

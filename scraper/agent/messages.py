@@ -1,14 +1,8 @@
 """Observations as messages of `agent.proto`. Pure."""
 
-from extproc.core.observation import (
-    AdapterReading,
-    EndedTask,
-    Issue,
-    ModelReading,
-    Observation,
-    ScrapeStatus,
-    SlotReading,
-)
+from dataclasses import asdict
+
+from extproc.core.observation import ModelReading, Observation, ScrapeStatus
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 from scraper.schedule import ScrapePriority
 
@@ -35,16 +29,20 @@ def observation_message(observation: Observation, now: float) -> pb.Observation:
         slots=observation.slots,
         busy_slots=observation.busy_slots,
         models=[_model(model) for model in observation.models],
-        issues=[_issue(issue) for issue in observation.issues],
+        issues=[pb.Observation.Issue(**asdict(issue)) for issue in observation.issues],
         instance=observation.instance,
-        busy=[_slot(slot) for slot in observation.slot_readings],
-        ended=[_ended(task) for task in observation.ended_tasks],
+        busy=[
+            pb.Observation.Slot(**(asdict(slot) | {"task_id": max(0, slot.task_id)}))
+            for slot in observation.slot_readings
+        ],
+        ended=[pb.Observation.EndedTask(**asdict(task)) for task in observation.ended_tasks],
         context_tokens=observation.context_tokens,
         awaits_adapters=observation.awaits_adapters,
     )
     if observation.adapters is not None:
         message.adapters.SetInParent()
-        message.adapters.adapters.extend(map(_adapter, observation.adapters))
+        for adapter in observation.adapters:
+            message.adapters.adapters.add(**asdict(adapter))
     return message
 
 
@@ -57,29 +55,3 @@ def _model(model: ModelReading) -> pb.Observation.Model:
         slots=model.slots,
         busy_slots=model.busy_slots,
     )
-
-
-def _issue(issue: Issue) -> pb.Observation.Issue:
-    return pb.Observation.Issue(code=issue.code, message=issue.message, remedy=issue.remedy)
-
-
-def _slot(slot: SlotReading) -> pb.Observation.Slot:
-    return pb.Observation.Slot(
-        task_id=max(0, slot.task_id),
-        prompt_tokens=slot.prompt_tokens,
-        cached_tokens=slot.cached_tokens,
-        processed_tokens=slot.processed_tokens,
-        decoded_tokens=slot.decoded_tokens,
-        remaining_tokens=slot.remaining_tokens,
-        model=slot.model,
-    )
-
-
-def _ended(task: EndedTask) -> pb.Observation.EndedTask:
-    return pb.Observation.EndedTask(
-        task_id=task.task_id, held_tokens=task.held_tokens, model=task.model
-    )
-
-
-def _adapter(adapter: AdapterReading) -> pb.Observation.Adapter:
-    return pb.Observation.Adapter(id=adapter.id, name=adapter.name)

@@ -48,39 +48,24 @@ def garbled(answer: Answer, error: ParseError) -> Failure:
     )
 
 
-async def request_slots(client: LlamaClient) -> SlotCounts | Answer | Failure:
-    """GET /slots of a plain server; a response other than 200 is returned as it is."""
-    answer = await client.ask("/slots")
-    if isinstance(answer, Failure) or answer.status != 200:
-        return answer
-    try:
-        reading = parse_slots(answer.body)
-    except ParseError as error:
-        return garbled(answer, error)
-    return SlotCounts(
-        began_at=answer.began_at,
-        answered_at=answer.answered_at,
-        slots=reading.slots,
-        busy_slots=reading.busy_slots,
-        newest_task=reading.newest_task,
-        is_first_on_connection=answer.is_first_on_connection,
-        by_model=None,
-        busy=reading.busy,
-        ended=reading.ended,
-        context_tokens=reading.context_tokens,
-    )
-
-
-async def request_slots_of_models(
-    client: LlamaClient, models: tuple[str, ...]
+async def request_slots(
+    client: LlamaClient, models: tuple[str, ...] | None = None
 ) -> SlotCounts | Answer | Failure:
-    """GET /slots of each of a router's `models` (at least one), one after the other.
+    """GET /slots of a plain server, or of each of a router's `models` (at least one), one after the
+    other.
 
-    If none of them is loaded any more, returns the last error response.
-
-    `autoload=false` keeps the router from loading a model that was unloaded meanwhile (it then
-    responds with 400).
+    An error response is returned as it is, but models that are not loaded any more are left out. If
+    none is loaded, returns the last response.
     """
+    if models is None:
+        paths = {"": "/slots"}
+    else:
+        # `autoload=false` keeps the router from loading a model that was unloaded meanwhile; it
+        # then responds with 400.
+        paths = {
+            model: f"/slots?model={quote(model, safe='')}&autoload=false"
+            for model in models[:MAX_REQUESTED_MODELS]
+        }
     by_model: dict[str, tuple[int, int]] = {}
     busy: list[SlotReading] = []
     ended: list[EndedTask] = []
@@ -89,8 +74,9 @@ async def request_slots_of_models(
     answered_at = 0.0
     is_first = False
     rejection: Answer | None = None
-    for model in models[:MAX_REQUESTED_MODELS]:
-        answer = await client.ask(f"/slots?model={quote(model, safe='')}&autoload=false")
+    newest_task: int | None = None
+    for model, path in paths.items():
+        answer = await client.ask(path)
         if isinstance(answer, Answer) and answer.status in NOT_LOADED:
             rejection = answer
             continue
@@ -101,6 +87,7 @@ async def request_slots_of_models(
         except ParseError as error:
             return garbled(answer, error)
         by_model[model] = (reading.slots, reading.busy_slots)
+        newest_task = reading.newest_task
         busy += [replace(one, model=model) for one in reading.busy[: MAX_ENTRIES - len(busy)]]
         ended += [replace(one, model=model) for one in reading.ended[: MAX_ENTRIES - len(ended)]]
         if reading.context_tokens is not None:
@@ -124,9 +111,9 @@ async def request_slots_of_models(
         answered_at=answered_at,
         slots=slots,
         busy_slots=sum(busy for _, busy in by_model.values()),
-        newest_task=None,
+        newest_task=newest_task if models is None else None,  # each model numbers its own tasks
         is_first_on_connection=is_first,
-        by_model=by_model,
+        by_model=None if models is None else by_model,
         busy=tuple(busy),
         ended=tuple(ended),
         context_tokens=context_tokens,

@@ -53,7 +53,6 @@ from scraper.llama.slots_request import (
     SlotCounts,
     garbled,
     request_slots,
-    request_slots_of_models,
 )
 from scraper.options import ScraperOptions
 from scraper.probe import issues
@@ -337,7 +336,7 @@ class EndpointProbe:
         asked = self._router.models_to_request(self._clock(), priority)
         if not asked:
             return self._report.observe(answer, ScrapeStatus.READY)
-        self._open(request_slots_of_models(self._client, asked))
+        self._open(request_slots(self._client, asked))
         return await self._await_slots()
 
     def set_leaving(self, models: frozenset[str]) -> None:

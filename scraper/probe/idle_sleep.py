@@ -35,6 +35,13 @@ class SleepBehaviour(Enum):
     STAYS_AWAKE = "stays awake"
 
 
+_DECLARED = {
+    None: SleepBehaviour.UNKNOWN,
+    True: SleepBehaviour.SLEEPS,
+    False: SleepBehaviour.STAYS_AWAKE,
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SleepTrial:
     """How an undeclared server is given the chance to fall asleep, in seconds."""
@@ -58,23 +65,10 @@ class IdleSleepTracker:
         self._declared = declared
         self.start_process()
 
-    @property
-    def behaviour(self) -> SleepBehaviour:
-        return self._behaviour
-
-    @property
-    def is_asleep(self) -> bool:
-        return self._is_asleep
-
     def start_process(self) -> None:
         """Forget the previous process, because another one serves the address now."""
-        if self._declared is None:
-            self._behaviour = SleepBehaviour.UNKNOWN
-        else:
-            self._behaviour = (
-                SleepBehaviour.SLEEPS if self._declared else SleepBehaviour.STAYS_AWAKE
-            )
-        self._is_asleep = False
+        self.behaviour = _DECLARED[self._declared]
+        self.is_asleep = False
         self._is_at_work = True  # nothing is known, so the first scrape must request /slots
         self._has_woken = False
         self._seen_awake_at: float | None = None
@@ -85,13 +79,13 @@ class IdleSleepTracker:
     def on_props(self, is_asleep: bool | None) -> None:
         """Apply a response to /props; None is a build without sleep."""
         if is_asleep is None:
-            self._behaviour = SleepBehaviour.STAYS_AWAKE
+            self.behaviour = SleepBehaviour.STAYS_AWAKE
         elif is_asleep:
-            self._behaviour = SleepBehaviour.SLEEPS
-        elif self._is_asleep:
+            self.behaviour = SleepBehaviour.SLEEPS
+        elif self.is_asleep:
             self._is_at_work = self._has_woken = True  # a request woke it: count its slots
             self._seen_awake_at = None
-        self._is_asleep = is_asleep is True
+        self.is_asleep = is_asleep is True
 
     def on_slots(self, asked_at: float, busy_slots: int) -> None:
         """Apply a response to a request of /slots at `asked_at`, which restarted the idle timer."""
@@ -106,9 +100,9 @@ class IdleSleepTracker:
 
     def needs_props(self, now: float, priority: ScrapePriority) -> bool:
         """Whether /props must show that the server is awake before a request for /slots."""
-        if self._behaviour is SleepBehaviour.STAYS_AWAKE:
+        if self.behaviour is SleepBehaviour.STAYS_AWAKE:
             return False
-        if self._behaviour is SleepBehaviour.UNKNOWN and priority is ScrapePriority.STEADY:
+        if self.behaviour is SleepBehaviour.UNKNOWN and priority is ScrapePriority.STEADY:
             return False  # our own requests keep it awake, or are waking it already
         if priority is ScrapePriority.IDLE and not self._is_at_work:
             return True
@@ -117,16 +111,16 @@ class IdleSleepTracker:
 
     def may_request_slots(self, now: float, priority: ScrapePriority) -> bool:
         """Whether to request /slots now. Call it once per scrape, after /props if that was due."""
-        if self._behaviour is SleepBehaviour.STAYS_AWAKE:
+        if self.behaviour is SleepBehaviour.STAYS_AWAKE:
             return True
-        if self._is_asleep:
+        if self.is_asleep:
             return False
         if priority is not ScrapePriority.IDLE:
             self._worked_at = now
             return True
         if self._is_at_work:
             return True
-        return self._behaviour is SleepBehaviour.UNKNOWN and self._trial_allows(now)
+        return self.behaviour is SleepBehaviour.UNKNOWN and self._trial_allows(now)
 
     def _trial_allows(self, now: float) -> bool:
         if self._worked_at is None or now - self._worked_at < self._trial.linger_s:
@@ -134,6 +128,6 @@ class IdleSleepTracker:
         if self._asked_at is not None and now - self._asked_at < self._pause_s:
             return False
         if self._pause_s >= self._trial.trial_s:
-            self._behaviour = SleepBehaviour.STAYS_AWAKE
+            self.behaviour = SleepBehaviour.STAYS_AWAKE
         self._pause_s = min(2 * self._pause_s, self._trial.trial_s)
         return True

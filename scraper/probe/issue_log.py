@@ -5,7 +5,8 @@ scrapes without it.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from extproc.core.observation import Issue, Observation, ScrapeStatus
 
@@ -44,14 +45,18 @@ class IssueLog:
                 del self._clear_scrapes[code]
                 logger.info("endpoint %s: %s is over", self._name(), code)
 
-    def crash(self, what: str, error: Exception) -> None:
-        """`what`, code of ours, raised: one line with its traceback until it recovers."""
-        if what not in self._crashed:
-            self._crashed.add(what)
-            logger.error("endpoint %s: %s failed", self._name(), what, exc_info=error)
-
-    def recover(self, what: str) -> None:
-        """`what` works again. No cost if it had not failed."""
-        if what in self._crashed:
-            self._crashed.discard(what)
-            logger.info("endpoint %s: %s works again", self._name(), what)
+    @contextmanager
+    def watch(self, what: str) -> Iterator[None]:
+        """Log an exception of `what`, code of ours: one line with its traceback until it works
+        again."""
+        try:
+            yield
+        except Exception as error:
+            if what not in self._crashed:
+                self._crashed.add(what)
+                logger.error("endpoint %s: %s failed", self._name(), what, exc_info=error)
+            raise
+        else:
+            if what in self._crashed:
+                self._crashed.discard(what)
+                logger.info("endpoint %s: %s works again", self._name(), what)

@@ -18,7 +18,7 @@ from extproc.pb.coxswain.v1.agent_pb2_grpc import (
     add_AgentsServicer_to_server,
 )
 from scraper.agent import link
-from scraper.agent.link import Callbacks, Link, LinkError
+from scraper.agent.link import Link, LinkError
 
 SOON_S = 0.05
 HOUR_S = 3600.0
@@ -70,8 +70,8 @@ def let_pass(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 
 
 def fresh() -> Link:
-    callbacks = Callbacks(scrape_now=lambda: None, set_priority=lambda _: None)
-    return Link(pb.Hello(address="10.0.0.1:8080", agent_id="a"), callbacks, time.monotonic)
+    hello = pb.Hello(address="10.0.0.1:8080", agent_id="a")
+    return Link(hello, lambda: None, lambda _: None, time.monotonic)
 
 
 @pytest.mark.parametrize("words", [0, 1])

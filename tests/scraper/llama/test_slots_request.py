@@ -13,7 +13,6 @@ from scraper.llama.slots_request import (
     MAX_REQUESTED_MODELS,
     SlotCounts,
     request_slots,
-    request_slots_of_models,
 )
 from scraper.target import EndpointTarget
 from tests.fakes.llama_server import FakeLlamaServer, Reply
@@ -72,7 +71,7 @@ async def test_a_garbled_response_is_a_failure_with_its_times(
 ) -> None:
     """What a router's child says is judged alike, and the message quotes nothing of it."""
     fake.replies["/slots"] = Reply(body=body)
-    for told in (await request_slots(client), await request_slots_of_models(client, ("a",))):
+    for told in (await request_slots(client), await request_slots(client, ("a",))):
         assert isinstance(told, Failure) and told.kind is FailureKind.UNUSABLE
         assert told.began_at <= told.answered_at
 
@@ -83,7 +82,7 @@ async def test_the_models_of_a_router_are_asked_by_name_and_summed(
     """Their times enclose all of the questions; no model is loaded by one."""
     fake.router_models = {"a/b c": "loaded", "d": "loaded"}
     fake.model_slots = {"d": slots(True, context_tokens=8192)}
-    told = counted(await request_slots_of_models(client, ("a/b c", "d")))
+    told = counted(await request_slots(client, ("a/b c", "d")))
     assert told.by_model == {"a/b c": (3, 2), "d": (1, 1)}
     assert (told.slots, told.busy_slots, told.context_tokens) == (4, 3, 8192)
     assert [one.model for one in told.busy] == ["a/b c", "a/b c", "d"]
@@ -96,7 +95,7 @@ async def test_a_model_that_was_unloaded_meanwhile_is_left_out(
     fake: FakeLlamaServer, client: LlamaClient
 ) -> None:
     fake.router_models = {"a": "unloaded", "b": "loaded"}
-    told = counted(await request_slots_of_models(client, ("a", "b")))
+    told = counted(await request_slots(client, ("a", "b")))
     assert told.by_model == {"b": (3, 2)}
 
 
@@ -104,7 +103,7 @@ async def test_where_no_model_is_loaded_any_more_the_last_rejection_is_returned(
     fake: FakeLlamaServer, client: LlamaClient
 ) -> None:
     fake.router_models = {"a": "unloaded", "b": "sleeping"}
-    told = await request_slots_of_models(client, ("a", "b"))
+    told = await request_slots(client, ("a", "b"))
     assert isinstance(told, Answer) and told.status == 400
 
 
@@ -114,9 +113,9 @@ async def test_a_broken_model_spoils_the_whole_count(
     """Half a sum would show busy slots as free."""
     fake.router_models = {"a": "loaded", "b": "loaded"}
     fake.model_slots = {"b": b"row"}
-    assert isinstance(await request_slots_of_models(client, ("a", "b")), Failure)
+    assert isinstance(await request_slots(client, ("a", "b")), Failure)
     fake.replies["/slots"] = Reply.of({}, 500)
-    told = await request_slots_of_models(client, ("a", "b"))
+    told = await request_slots(client, ("a", "b"))
     assert isinstance(told, Answer) and told.status == 500
 
 
@@ -126,8 +125,8 @@ async def test_a_sum_that_no_server_can_have_is_a_failure(
     """Each model's own count is possible: the core would reject the sum as a misread."""
     monkeypatch.setattr("scraper.llama.slots_request.MAX_SLOTS", 5)
     fake.router_models = {"a": "loaded", "b": "loaded"}
-    assert counted(await request_slots_of_models(client, ("a",))).slots == 3
-    told = await request_slots_of_models(client, ("a", "b"))
+    assert counted(await request_slots(client, ("a",))).slots == 3
+    told = await request_slots(client, ("a", "b"))
     assert isinstance(told, Failure) and "more than 5 slots" in told.message
 
 
@@ -135,6 +134,6 @@ async def test_only_so_many_models_are_asked(fake: FakeLlamaServer, client: Llam
     """A router may list thousands; a scrape has an end."""
     names = tuple(f"m{number}" for number in range(MAX_REQUESTED_MODELS + 5))
     fake.router_models = dict.fromkeys(names, "loaded")
-    told = counted(await request_slots_of_models(client, names))
+    told = counted(await request_slots(client, names))
     assert told.by_model is not None and len(told.by_model) == MAX_REQUESTED_MODELS
     assert fake.count("/slots") == MAX_REQUESTED_MODELS

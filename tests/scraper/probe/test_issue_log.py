@@ -53,9 +53,11 @@ def test_a_crash_is_reported_once_with_its_traceback(
     issue_log: IssueLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(5):
-        issue_log.crash("the scrape", ZeroDivisionError())
-    issue_log.recover("the scrape")
-    issue_log.recover("the scrape")
+        with pytest.raises(ZeroDivisionError), issue_log.watch("the scrape"):
+            raise ZeroDivisionError
+    for _ in range(2):
+        with issue_log.watch("the scrape"):
+            pass
     first, last = caplog.records
     assert first.levelname == "ERROR" and first.exc_info is not None
     assert last.getMessage() == "endpoint 127.0.0.1:8080: the scrape works again"

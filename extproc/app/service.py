@@ -60,7 +60,6 @@ from extproc.stream.dry_run import dry_run
 from extproc.stream.envoy.access_log import AccessLog
 from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.servicer import PROCESS, ExternalProcessor
-from extproc.stream.upload_watchdog import UploadWatchdog
 from extproc.telemetry import Telemetry, TelemetrySources
 from extproc.transport import ServiceTable
 from extproc.transport.health import Health
@@ -128,10 +127,7 @@ class Service:
             self._limits,
         )
         self._access_log = AccessLog(
-            self._registry,
-            self._scrape_now,
-            UploadWatchdog(self._registry, time.monotonic),
-            self._bypasses.add,
+            self._registry, self._scrape_now, self._bypasses.add, time.monotonic
         )
         self.discovery = EndpointDiscovery(
             self.dispatcher.fleet.membership,

@@ -1,5 +1,5 @@
 """Envoy's reports of cut-off exchanges, which the end of an ext_proc stream does not show, and of
-requests that bypassed the picker, which have no stream.
+requests that bypassed the picker, which have no stream; and of bodies that are still coming.
 
 Envoy ends every stream alike. Its access log, filtered to exchanges with a response flag,
 sends one small message for each that its client left or whose server died, before it ends
@@ -10,27 +10,27 @@ then only a scrape shows what the server does.
 A request that bypassed the picker has a server and no exchange: the picker writes the exchange
 into each answer that sends a request anywhere, so a report that comes late, or belongs to a picker
 that is gone, is never taken for one.
-"""
 
-from __future__ import annotations
+Most of a long body never passes the picker: Envoy sends it straight to the server. So Envoy
+reports, several times within `envoy.request_body_grace_s`, how much came of each request that got
+its server before it was whole and has no answer yet. `UploadPace` decides whether the request may
+keep its slot.
+"""
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 
 from extproc.core.address import Address, AddressError
-from extproc.core.scheduler.exchange_registry import ExchangeRegistry
+from extproc.core.scheduler.exchange_registry import ExchangeRegistry, KnownExchange
 from extproc.pb import access_log_pb2
 from extproc.pb import access_log_service_pb2 as pb
 from extproc.stream.envoy.codec import DESTINATION, EXCHANGE, LB_NAMESPACE, SERVED
-from extproc.stream.upload_watchdog import UploadWatchdog
 from extproc.transport import Call, ServiceTable
 from extproc.transport.status import INVALID_ARGUMENT, OK
-
-if TYPE_CHECKING:
-    from google.protobuf.duration_pb2 import Duration
 
 STREAM_ACCESS_LOGS: Final = "/envoy.service.accesslog.v3.AccessLogService/StreamAccessLogs"
 NO_MESSAGE: Final = "not a valid StreamAccessLogsMessage"
@@ -53,22 +53,23 @@ def _seconds(duration: Duration) -> float:
 
 
 class AccessLog:
-    """Marks running exchanges as cut off. `on_late` gets the server of an exchange that has already
-    ended, `on_bypass` the duration in seconds of a request that bypassed the picker; reports about
-    continuing exchanges go to `uploads`.
+    """Marks running exchanges as cut off, and ends those whose body stalls or is too slow.
+
+    `on_late` gets the server of an exchange that has already ended, `on_bypass` the duration in
+    seconds of a request that bypassed the picker. Belongs to one event loop.
     """
 
     def __init__(
         self,
         registry: ExchangeRegistry,
         on_late: Callable[[Address], None],
-        uploads: UploadWatchdog,
         on_bypass: Callable[[float], None],
+        clock: Callable[[], float],
     ) -> None:
         self._registry = registry
         self._on_late = on_late
         self._on_bypass = on_bypass
-        self._uploads = uploads
+        self._clock = clock
 
     def add_to(self, table: ServiceTable) -> None:
         """Serve the access log service."""
@@ -77,22 +78,36 @@ class AccessLog:
     def take_in(self, message: pb.StreamAccessLogsMessage) -> None:
         """Handle one message; entries of other filters or pickers are ignored."""
         for entry in message.http_logs.log_entry:
-            if entry.common_properties.intermediate_log_entry:
-                self._uploads.take_in(entry)
-                continue
-            namespaces = entry.common_properties.metadata.filter_metadata
+            common = entry.common_properties
+            namespaces = common.metadata.filter_metadata
             if LB_NAMESPACE not in namespaces:
                 continue
             fields = namespaces[LB_NAMESPACE].fields
             exchange = self._registry.get(fields[EXCHANGE].string_value)
+            if common.intermediate_log_entry:
+                if exchange is not None:
+                    self._check_upload(exchange, entry)
+                continue
             if exchange is not None:
-                exchange.break_off(is_servers_fault=_is_servers_fault(entry.common_properties))
+                exchange.break_off(is_servers_fault=_is_servers_fault(common))
                 continue
             served = fields[SERVED].string_value
             if served and not fields[EXCHANGE].string_value:
-                self._on_bypass(_seconds(entry.common_properties.duration))
+                self._on_bypass(_seconds(common.duration))
             else:
                 self._scrape_late(served or fields[DESTINATION].string_value.partition(",")[0])
+
+    def _check_upload(
+        self, exchange: KnownExchange, entry: access_log_pb2.HTTPAccessLogEntry
+    ) -> None:
+        now = self._clock()
+        why = exchange.upload_reported(
+            entry.request.request_body_bytes,
+            now,
+            is_whole=entry.common_properties.HasField("time_to_last_rx_byte"),
+        )
+        if why is not None:
+            exchange.end_upload(why, now)
 
     def _scrape_late(self, text: str) -> None:
         try:

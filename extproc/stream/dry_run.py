@@ -8,7 +8,7 @@ from extproc.core.scheduler.explain import DryRunRequest, Explanation, explain, 
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy import codec
 from extproc.stream.exchange import ExchangeOptions
-from extproc.stream.model_list import OURS, model_list
+from extproc.stream.model_list import OURS, fleet_models
 from extproc.stream.request.translate import NOT_READ, understand
 
 
@@ -30,9 +30,8 @@ def dry_run(
     if kind is None:
         if options.paths.is_closed(head.method, head.path):
             return Explanation(candidates=(), reason=Reason.BLOCKED_PATH, takes_slot=False)
-        if options.paths.asks_for_models(head.method, head.path) and _knows_models(
-            dispatcher, options
-        ):
+        asks_for_models = options.paths.asks_for_models(head.method, head.path)
+        if asks_for_models and fleet_models(dispatcher, options.started_at) is not None:
             return Explanation(candidates=(), takes_slot=False, resolved={"answered_by": OURS})
         return explain_passing(dispatcher)
     raw = inquiry.body if options.reading.wants_body(head) else b""
@@ -56,14 +55,6 @@ def dry_run(
         return explanation
     # The request is routed without the missing information, so report the problem.
     return replace(explanation, resolved={**explanation.resolved, "body": f"it {body.problem}"})
-
-
-def _knows_models(dispatcher: Dispatcher, options: ExchangeOptions) -> bool:
-    """Whether the picker itself answers the request for the list of models."""
-    fleet = (endpoint for endpoint in dispatcher.fleet if not endpoint.is_removed)
-    return bool(dispatcher.resolver.names.loadable) or (
-        model_list(fleet, dispatcher.options.resolver.splits, options.started_at) is not None
-    )
 
 
 def _refused(problem: str) -> Explanation:

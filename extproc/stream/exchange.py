@@ -319,7 +319,7 @@ class Exchange:
         endpoint = self._endpoint()
         return ExchangeSnapshot(
             exchange_id=self.id,
-            request_id=head.id if head is not None else "",
+            request_id=head.id,
             state=state_at(self.stage, is_answered=self._response is not None),
             endpoint=endpoint,
             endpoint_name=self._name_of(endpoint),
@@ -365,7 +365,7 @@ class Exchange:
         usage = NO_USAGE if self._tail is _NO_TAIL else self._tail.usage()
         return ExchangeRecord(
             exchange_id=self.id,
-            request_id=head.id if head is not None else "",
+            request_id=head.id,
             outcome=outcome,
             reason=self._reason,
             endpoint=endpoint,
@@ -377,16 +377,16 @@ class Exchange:
             began_at=self._began_at,
             decided_at=self._decided_at,
             pick_s=self._pick_s,
-            path=head.path if head is not None else "",
-            method=head.method if head is not None else "",
+            path=head.path,
+            method=head.method,
             model=(request.model or "") if request is not None else "",
             criticality=objective.criticality.label if objective is not None else "",
-            trace_parent=self._trace_parent or (head.trace_parent if head is not None else ""),
+            trace_parent=self._trace_parent or head.trace_parent,
             endpoint_name=endpoint_name,
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,
             cached_tokens=usage.cached_tokens,
-            client=head.client if head is not None else "",
+            client=head.client,
             objective=objective.name if objective is not None else "",
             opened_at=self._slot.opened_at,
             slot_s=self._slot.slot_s(now),
@@ -518,7 +518,7 @@ class Exchange:
     def _limited_request(self) -> LimitedRequest | None:
         """The request as the limits of its client see it, if it has any."""
         limits, head = self._options.limits, self._reader.head
-        if head is None or limits.limit_of(head.client) is None:
+        if limits.limit_of(head.client) is None:
             return None
         return LimitedRequest(limits, head.client, self.id)
 
@@ -535,7 +535,6 @@ class Exchange:
         is_restricted: bool = False,
     ) -> None:
         head = self._reader.head
-        assert head is not None
         self.ticket = None
         body_mode = self._reader.body_mode
         addresses = self._addresses = body_mode.nameable(addresses)

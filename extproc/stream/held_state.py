@@ -30,16 +30,8 @@ def place_of(state: HeldState) -> Place:
 
 def lease_of(state: HeldState) -> HeldLease:
     """The lease in a `LEASED` state."""
-    _, address, weight_slots, asked_slots, model, opened_at, waited_s, fallbacks = state
-    return HeldLease(
-        address=Address.parse(address),
-        weight_slots=weight_slots,
-        asked_slots=asked_slots,
-        model=model,
-        opened_at=opened_at,
-        waited_s=waited_s,
-        fallbacks=tuple(map(Address.parse, fallbacks)),
-    )
+    _, address, *plain, fallbacks = state
+    return HeldLease._make((Address.parse(address), *plain, tuple(map(Address.parse, fallbacks))))
 
 
 def _plain(held: HeldLease) -> tuple[Any, ...]:

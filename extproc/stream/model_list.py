@@ -4,11 +4,28 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
+from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.observation import ModelReading
+from extproc.core.scheduler.dispatcher import Dispatcher
 
 SERVERS: Final = "llamacpp"
 OURS: Final = "coxswain"
+
+
+def fleet_models(
+    dispatcher: Dispatcher, created_at: int, allowed: frozenset[Address] | None = None
+) -> bytes | None:
+    """The `model_list` of the fleet, or of its endpoints that are `allowed`."""
+    endpoints = (
+        endpoint
+        for endpoint in dispatcher.fleet
+        if not endpoint.is_removed and (allowed is None or endpoint.address in allowed)
+    )
+    names = dispatcher.options.resolver.splits
+    machines = dispatcher.resolver.names.loadable.values() if allowed is None else ()
+    loadable = (reading for readings in machines for reading in readings.values())
+    return model_list(endpoints, names, created_at, loadable)
 
 
 def model_list(

@@ -328,10 +328,10 @@ async def untaken(shell: Shell) -> None:
     for number in range(3, 5):
         await shell.open(ask(number))
     await shell.open(ask(5))
-    for stream, lacks in zip(list(shell.registry)[2:], ("ticket", "head"), strict=False):
+    for stream, lacks in zip(list(shell.registry)[2:], ("ticket", "request"), strict=False):
         assert isinstance(stream, running_stream.RunningStream)
-        if lacks == "head":
-            stream.exchange._reader.head = None
+        if lacks == "request":
+            stream.exchange._reader.request = None
         elif stream.ticket is not None:
             shell.pending.leave(stream.ticket)
     for ended in (running, other):

@@ -68,7 +68,7 @@ async def test_a_settlement_that_cannot_be_told() -> None:
     line = Line()
     stream, ticket = line.stream()
     line.pending.enter(stream, ticket)
-    stream.exchange._reader.head = None  # what the answer is made of
+    stream.exchange._reader.request = None  # what the answer is made of
     line.fleet.finish(line.lease)
     assert stream.lease is not None
     await asyncio.sleep(0)

@@ -132,7 +132,7 @@ async def test_a_settlement_that_cannot_be_told_ends_the_stream(
 ) -> None:
     """With the error, and what the exchange owned is given back."""
     waiting = Waiting()
-    waiting.stream.exchange._reader.head = None  # what the destination is made of
+    waiting.stream.exchange._reader.request = None  # what the destination is made of
     waiting.serve()
     await asyncio.sleep(0)
     assert waiting.hand.status == (13, "the endpoint picker failed")

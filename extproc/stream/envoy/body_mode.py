@@ -28,11 +28,11 @@ class BodyMode:
     """The state of one request; `body` is the received part of the body before the decision."""
 
     __slots__ = (
-        "_can_ask",
         "_has_body",
         "_kind",
         "_upload",
         "body",
+        "can_bring_body",
         "is_whole",
         "lacks_config",
         "must_be_answered",
@@ -40,7 +40,8 @@ class BodyMode:
 
     def __init__(self) -> None:
         self._kind = "request_headers"
-        self._can_ask = False
+        self.can_bring_body = False
+        """Whether a body follows that can be read before the decision."""
         self._has_body = False
         self._upload: DuplexBody | None = None
         self.body = b""
@@ -58,17 +59,12 @@ class BodyMode:
         self._has_body = not message.request_headers.end_of_stream
         if not self._has_body:
             return
-        self._can_ask = mode in codec.READABLE_MODES
+        self.can_bring_body = mode in codec.READABLE_MODES
         if mode == codec.FULL_DUPLEX:
             self._upload = DuplexBody("request_body")
         elif mode == codec.STREAMED and _is_sent_early(message):
-            self._can_ask = True
+            self.can_bring_body = True
             self._upload = EarlyBody()
-
-    @property
-    def can_bring_body(self) -> bool:
-        """Whether a body follows that can be read before the decision."""
-        return self._can_ask
 
     @property
     def has_all(self) -> bool:

@@ -25,7 +25,7 @@ from extproc.core.scheduler.fleet_capacity import fleet_health
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy import codec
 from extproc.stream.envoy.body_mode import BodyMode
-from extproc.stream.model_list import model_list
+from extproc.stream.model_list import fleet_models
 from extproc.stream.options import ExchangeOptions
 from extproc.stream.request.body import RequestBody
 from extproc.stream.request.lora import append_overrides
@@ -104,7 +104,7 @@ class RequestReader:
         self._options = options
         self._kind: Kind | None = None
         self._hint: Hint | None = None
-        self.head: codec.RequestHead | None = None
+        self.head = codec.NO_HEAD
         self.body_mode = BodyMode()
         self.request: Request | None = None
 
@@ -142,7 +142,7 @@ class RequestReader:
 
     def _unauthorized(self) -> InvalidRequest | None:
         """The rejection of a request without a client's key, where it needs one."""
-        is_open = self._options.keys is None or (self.head is not None and self.head.client)
+        is_open = self._options.keys is None or self.head.client
         return None if is_open else InvalidRequest(Reason.INVALID_API_KEY)
 
     def resume(self, message: pb.ProcessingRequest, model: str | None) -> Request:
@@ -165,7 +165,6 @@ class RequestReader:
 
     def bring_body(self) -> list[pb.ProcessingResponse]:
         """The reply that requests the body."""
-        assert self.head is not None
         announced_bytes = self.head.body_bytes
         is_short = (
             announced_bytes is not None and announced_bytes <= self._options.reading.short_bytes
@@ -185,7 +184,7 @@ class RequestReader:
     @property
     def announced(self) -> Request | None:
         """A request that takes slots, by its headers alone; None for others."""
-        if self.head is None or self._kind is None:
+        if self._kind is None:
             return None
         return Request(
             id=self.head.id, timeout_s=0.0, kind=self._kind, objective=self.head.objective
@@ -222,7 +221,7 @@ class RequestReader:
 
     def _read(self) -> ReadResult:
         head, body_mode, reading = self.head, self.body_mode, self._options.reading
-        assert head is not None and self._kind is not None
+        assert self._kind is not None
         if not (head.has_json and reading.reads_bodies):
             return self._needs_slot(NOT_READ)
         body = reading.read(self._kind, body_mode.body, is_whole=body_mode.is_whole)
@@ -232,7 +231,7 @@ class RequestReader:
 
     def _needs_slot(self, body: RequestBody) -> NeedsSlot | InvalidRequest:
         head, kind = self.head, self._kind
-        assert head is not None and kind is not None
+        assert kind is not None
         allowed = self._allowed()
         self._hint = None  # a long body must not be kept while its request is queued
         if allowed is not None and not allowed:
@@ -280,16 +279,7 @@ class RequestReader:
         return PassThrough(addresses)
 
     def _models(self) -> LocalReply | None:
-        allowed = self._allowed()
-        endpoints = (
-            endpoint
-            for endpoint in self._dispatcher.fleet
-            if not endpoint.is_removed and (allowed is None or endpoint.address in allowed)
-        )
-        names = self._dispatcher.options.resolver.splits
-        machines = self._dispatcher.resolver.names.loadable.values() if allowed is None else ()
-        loadable = (reading for readings in machines for reading in readings.values())
-        found = model_list(endpoints, names, self._options.started_at, loadable)
+        found = fleet_models(self._dispatcher, self._options.started_at, self._allowed())
         return None if found is None else LocalReply(found)
 
     def _allowed(self) -> frozenset[Address] | None:

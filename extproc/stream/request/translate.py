@@ -6,7 +6,6 @@ from typing import Final
 
 from extproc.core.address import Address
 from extproc.core.constraints import NO_NUMBERS
-from extproc.core.fleet.model_names import ModelNames
 from extproc.core.fleet.resolver import RequestResolver
 from extproc.core.prompt_blocks import CHARS_PER_TOKEN, chain
 from extproc.core.request import Kind, Request
@@ -103,48 +102,10 @@ def understand(
     if problem is not None:
         return problem
     asked_s = head.queue_timeout_s
-    request = request_of(
-        head,
-        body,
-        kind=kind,
-        model=model,
-        adapter=adapter,
-        timeout_s=longest_s if asked_s is None else min(asked_s, longest_s),
-        allowed=allowed,
-        names=resolver.names,
-        fingerprint=fingerprint_of(raw, head),
-        is_verbatim=not (is_whole and is_object(raw)),  # no key can be appended to it
-        kept_bytes=kept_bytes,
-        is_uploading=not is_whole,
-        is_partial=is_partial,
-    )
-    return UNSAYABLE if resolver.needs_impossible_rewrite(request) else request
-
-
-def request_of(
-    head: RequestHead,
-    body: RequestBody,
-    *,
-    kind: Kind,
-    model: str | None,
-    adapter: str | None,
-    timeout_s: float,
-    allowed: frozenset[Address] | None,
-    names: ModelNames,
-    is_verbatim: bool = False,
-    kept_bytes: int = 0,
-    is_uploading: bool = False,
-    fingerprint: int = 0,
-    is_partial: bool = False,
-) -> Request:
-    """The request. The names are those that the body's and the head's stand for; `timeout_s`
-    and `allowed` are what is granted, whatever was requested; `names` knows which models' names
-    are one. `is_verbatim` says that its body
-    has to go out as it is, `is_uploading` that more of it is to come."""
     numbers = body.adapter_numbers or NO_NUMBERS
-    return Request(
+    request = Request(
         id=head.id,
-        timeout_s=timeout_s,
+        timeout_s=longest_s if asked_s is None else min(asked_s, longest_s),
         weight_slots=body.weight_slots,
         kind=kind,
         model=model,
@@ -154,21 +115,22 @@ def request_of(
         tenant=head.tenant,
         fairness_id=head.fairness_id,
         session_id=head.session_id,
-        prompt_blocks=chain(names.cache_key_seed(model, adapter, numbers), body.text)
+        prompt_blocks=chain(resolver.names.cache_key_seed(model, adapter, numbers), body.text)
         if body.text
         else (),
         prompt_tokens=_prompt_tokens(head, body),
         max_tokens=body.max_tokens,
         allowed=allowed,
         ttft_s=head.ttft_s,
-        is_verbatim=is_verbatim,
+        is_verbatim=not (is_whole and is_object(raw)),  # no key can be appended to it
         body_bytes=kept_bytes,
-        is_uploading=is_uploading,
+        is_uploading=not is_whole,
         traits=_traits(head.path, body.has_grammar, body.has_tools, body.has_media),
-        fingerprint=fingerprint,
+        fingerprint=fingerprint_of(raw, head),
         is_partial=is_partial,
         prompt_chars=0 if body.has_media or body.has_tools else len(body.text),
     )
+    return UNSAYABLE if resolver.needs_impossible_rewrite(request) else request
 
 
 @lru_cache(maxsize=256)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -13,7 +14,7 @@ from extproc.core.prompt_blocks import BLOCK_CHARS, CHARS_PER_TOKEN
 from extproc.core.request import UNKNOWN_PROMPT_TOKENS, Kind, Request
 from extproc.stream.envoy.codec import RequestHead
 from extproc.stream.request.body import RequestBody
-from extproc.stream.request.translate import NOT_READ, ReadingOptions, fingerprint_of, request_of
+from extproc.stream.request.translate import NOT_READ, ReadingOptions, fingerprint_of, understand
 
 HEAD = RequestHead(method="POST", path="/completion", id="r", has_body=True, has_json=True)
 PROMPT = "row " * 1000
@@ -26,16 +27,18 @@ def asked(
     model: str | None = None,
     adapter: str | None = None,
 ) -> Request:
-    return request_of(
-        head,
-        body,
+    request = understand(
+        head._replace(adapter=adapter),
+        replace(body, model=model),
+        b"{}",
         kind=Kind.GENERATION,
-        timeout_s=1.0,
+        is_whole=True,
         allowed=None,
-        names=RequestResolver(Fleet(), ResolverOptions(), Random(1)).names,
-        model=model,
-        adapter=adapter,
+        longest_s=1.0,
+        resolver=RequestResolver(Fleet(), ResolverOptions(), Random(1)),
     )
+    assert isinstance(request, Request)
+    return request
 
 
 def read(

@@ -1,6 +1,7 @@
 """Translates between ext_proc messages and values; knows all header names and status codes."""
 
 from extproc.stream.envoy.codec.headers import (
+    NO_HEAD,
     BadRequestError,
     RequestHead,
     ResponseHead,

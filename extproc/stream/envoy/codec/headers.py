@@ -74,6 +74,8 @@ class RequestHead(NamedTuple):
         return self.tenant[len(_CLIENT) :] if self.tenant.startswith(_CLIENT) else ""
 
 
+NO_HEAD: Final = RequestHead(method="", path="", id="")
+"""Before the headers have come."""
 _CLIENT: Final = "client-"
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from extproc.transport.call import ServiceTable
-from extproc.transport.deadline import timeout_s
 from extproc.transport.header_writer import NOT_GRPC, NOT_GRPC_TRAILERS, OPENING, trailers
 from extproc.transport.http2.connection import Connection
 from extproc.transport.http2.events import DataReceived, Event, HalfClosed, StreamOpened
@@ -19,6 +18,8 @@ GRPC: Final = b"application/grpc"
 NOT_GRPC_TEXT: Final = b"This port speaks gRPC.\n"
 MAX_SHOWN_PATH: Final = 100
 OPENINGS_KEPT: Final = 64
+TIMEOUT_UNITS_S: Final = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+MAX_TIMEOUT_DIGITS: Final = 8
 
 log = logging.getLogger("coxswain.transport")
 
@@ -157,3 +158,11 @@ class GrpcConnection:
                 self._openings.clear()
             found = self._openings[headers] = Opening(headers, self._table)
         return found
+
+
+def timeout_s(value: bytes) -> float:
+    """The value of `grpc-timeout` in seconds (gRPC over HTTP/2, "Timeout"). Raises `ValueError`."""
+    digits, unit = value[:-1], value[-1:].decode("latin-1")
+    if not digits.isdigit() or len(digits) > MAX_TIMEOUT_DIGITS or unit not in TIMEOUT_UNITS_S:
+        raise ValueError("an invalid grpc-timeout")
+    return int(digits) * TIMEOUT_UNITS_S[unit]

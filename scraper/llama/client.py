@@ -133,24 +133,21 @@ class LlamaClient:
         timeout that passed while this process was blocked is no answer: the question is repeated.
         """
         is_reused = bool(self._streams)
-        outcome = await self._ask_once(path)
+        request = self._prepare(path)
+        outcome = await self._send(request, path)
         if is_reused and isinstance(outcome, Failure) and outcome.kind is FailureKind.BROKEN:
-            outcome = await self._ask_once(path)
+            outcome = await self._send(request, path)
         while self._is_own_fault(outcome):
-            outcome = await self._ask_once(path)
+            outcome = await self._send(request, path)
         return outcome
 
     async def post(self, path: str, content: bytes) -> Answer | Failure:
         """POST JSON to `path`, once. Never raises for anything the server or the network does."""
-        request = self._request("POST", path, content)
-        return await self._send(request, path)
+        return await self._send(self._request("POST", path, content), path)
 
     def _is_own_fault(self, outcome: Answer | Failure) -> bool:
         is_timeout = isinstance(outcome, Failure) and outcome.is_timeout
         return is_timeout and self._lost_s(outcome.began_at) > LOST_S
-
-    async def _ask_once(self, path: str) -> Answer | Failure:
-        return await self._send(self._prepare(path), path)
 
     async def _send(self, request: httpx.Request, path: str) -> Answer | Failure:
         method = request.method
@@ -166,8 +163,8 @@ class LlamaClient:
                     await response.aclose()
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             is_timeout = isinstance(error, httpx.ConnectTimeout)
-            kind = _connect_failure_kind(error)
-            return self._failure(kind, _connect_message(error), began_at, is_timeout=is_timeout)
+            kind, message = _connect_failure(error)
+            return self._failure(kind, message, began_at, is_timeout=is_timeout)
         except (httpx.TimeoutException, TimeoutError):
             message = f"{method} {_shown(path)} was not answered within {read_s:g} s"
             return self._failure(FailureKind.TIMED_OUT, message, began_at, is_timeout=True)
@@ -249,17 +246,14 @@ async def _read(response: httpx.Response) -> bytes | None:
     return b"".join(chunks)
 
 
-def _connect_failure_kind(error: Exception) -> FailureKind:
-    return FailureKind.UNUSABLE if _tls_error(error) else FailureKind.UNREACHABLE
-
-
-def _connect_message(error: Exception) -> str:
-    if isinstance(error, httpx.ConnectTimeout):
-        return "connecting timed out"
+def _connect_failure(error: Exception) -> tuple[FailureKind, str]:
     tls_error = _tls_error(error)
+    kind = FailureKind.UNREACHABLE if tls_error is None else FailureKind.UNUSABLE
+    if isinstance(error, httpx.ConnectTimeout):
+        return kind, "connecting timed out"
     if tls_error is not None:
-        return f"the TLS handshake failed: {tls_error.reason or type(tls_error).__name__}"
-    return "the connection was refused, or the host is unreachable"
+        return kind, f"the TLS handshake failed: {tls_error.reason or type(tls_error).__name__}"
+    return kind, "the connection was refused, or the host is unreachable"
 
 
 def _tls_error(error: BaseException) -> ssl.SSLError | None:

@@ -9,8 +9,6 @@ none in time, or cut off     | failed
 no connection                | unreachable
 """
 
-from typing import assert_never
-
 from extproc.core.observation import Issue, Observation, ScrapeStatus
 from scraper.llama.client import Answer, Failure, FailureKind
 from scraper.llama.router import RouterModels
@@ -18,6 +16,13 @@ from scraper.llama.slots_request import SlotCounts
 from scraper.probe import issues
 from scraper.probe.server_identity import ServerIdentity
 from scraper.target import EndpointTarget
+
+_FAILURES = {
+    FailureKind.UNREACHABLE: (ScrapeStatus.UNREACHABLE, issues.unreachable),
+    FailureKind.TIMED_OUT: (ScrapeStatus.FAILED, issues.no_answer),
+    FailureKind.BROKEN: (ScrapeStatus.FAILED, issues.no_answer),
+    FailureKind.UNUSABLE: (ScrapeStatus.FAILED, issues.bad_answer),
+}
 
 
 class Report:
@@ -67,20 +72,8 @@ class Report:
                 return self.observe(answer, ScrapeStatus.LOADING)
             message = f"GET {path} was answered with status {answer.status}"
             return self.observe(answer, ScrapeStatus.FAILED, also=issues.bad_answer(message))
-        match answer.kind:
-            case FailureKind.UNREACHABLE:
-                unreachable = issues.unreachable(answer.message)
-                return self.observe(answer, ScrapeStatus.UNREACHABLE, also=unreachable)
-            case FailureKind.TIMED_OUT | FailureKind.BROKEN:
-                return self.observe(
-                    answer, ScrapeStatus.FAILED, also=issues.no_answer(answer.message)
-                )
-            case FailureKind.UNUSABLE:
-                return self.observe(
-                    answer, ScrapeStatus.FAILED, also=issues.bad_answer(answer.message)
-                )
-            case _:
-                assert_never(answer.kind)
+        status, issue = _FAILURES[answer.kind]
+        return self.observe(answer, status, also=issue(answer.message))
 
     def _issues(self, reported_slots: int | None, also: Issue | None) -> list[Issue]:
         found = [issue for issue in (self._identity.hidden, also) if issue is not None]

@@ -35,20 +35,19 @@ class Guard(grpc.aio.ServerInterceptor):
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
         """Answer UNAUTHENTICATED unless the call's token fits its service."""
         service = handler_call_details.method.rpartition("/")[0].lstrip("/")
-        tokens = self._tokens_for(service)
-        if tokens:
+        token = self._token_for(service)
+        if token is not None:
             shown = _shown(handler_call_details)
-            if not any(token.matches(shown) for token in tokens):
+            if not token.matches(shown):
                 return _rejecting(MISSING if not shown else WRONG.format(service=service))
         return await continuation(handler_call_details)
 
-    def _tokens_for(self, service: str) -> list[Token]:
-        """The tokens that allow a call; none are needed if empty. Reflection and all services
-        except the agents' and keepers' need the operators' token."""
+    def _token_for(self, service: str) -> Token | None:
+        """The token that allows a call; None if none is needed. Reflection and all services except
+        the agents' and keepers' need the operators' token."""
         if service == HEALTH:
-            return []
-        wanted = self._agents if service in AGENTS else self._admin
-        return [] if wanted is None else [wanted]
+            return None
+        return self._agents if service in AGENTS else self._admin
 
 
 def _shown(details: grpc.HandlerCallDetails) -> str:

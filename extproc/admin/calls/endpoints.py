@@ -132,24 +132,22 @@ class EndpointCalls(AdminCalls):
     async def Activate(  # noqa: N802
         self, request: pb.ActivateRequest, _: Context
     ) -> pb.ActivateResponse:
-        address = self._intend(request.address, Intent.ACTIVE)
-        return pb.ActivateResponse(endpoint=self._message(address))
+        return pb.ActivateResponse(endpoint=self._intend(request.address, Intent.ACTIVE))
 
     @courteous
     async def Disable(  # noqa: N802
         self, request: pb.DisableRequest, _: Context
     ) -> pb.DisableResponse:
-        address = self._intend(request.address, Intent.DISABLED)
-        return pb.DisableResponse(endpoint=self._message(address))
+        return pb.DisableResponse(endpoint=self._intend(request.address, Intent.DISABLED))
 
-    def _intend(self, text: str, intent: Intent) -> Address:
+    def _intend(self, text: str, intent: Intent) -> pb.Endpoint:
         endpoint = arguments.find_endpoint(self._dispatcher.fleet, text)
         if endpoint.is_removed:
             raise not_now(f"{endpoint.address} left the fleet; add it again with AddEndpoint")
         self._dispatcher.set_intent(endpoint.address, intent, self._dependencies.clock())
         name = self._dispatcher.fleet.full_name_of(endpoint.address)
         log.info("an operator set %s to %s", name, intent.value)
-        return endpoint.address
+        return self._message(endpoint.address)
 
     def _message(self, address: Address) -> pb.Endpoint:
         endpoint = self._dispatcher.fleet.get(address)

@@ -5,7 +5,6 @@ from typing import Final
 
 from extproc.admin.call_errors import Context, courteous, invalid
 from extproc.admin.dependencies import AdminCalls
-from extproc.core.address import Address
 from extproc.core.scheduler.explain import DryRunRequest, Explanation
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
@@ -43,7 +42,9 @@ class ExplainCalls(AdminCalls):
             decision=_decision(explanation),
             reason=explanation.reason.value if explanation.reason is not None else "",
             chosen=str(explanation.chosen) if explanation.chosen is not None else "",
-            chosen_name=self._name_of(explanation.chosen),
+            chosen_name=""
+            if explanation.chosen is None
+            else self._dispatcher.fleet.name_of(explanation.chosen),
             queue_position=explanation.position,
             expected_s=explanation.expected_s,
             resolved=explanation.resolved,
@@ -58,9 +59,6 @@ class ExplainCalls(AdminCalls):
                 scores=[pb.ExplainResponse.Score(**asdict(each)) for each in candidate.scores],
             )
         return message
-
-    def _name_of(self, address: Address | None) -> str:
-        return "" if address is None else self._dispatcher.fleet.name_of(address)
 
 
 def _decision(explanation: Explanation) -> pb.ExplainResponse.Decision:

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from extproc.transport.call import ServiceTable
+from extproc.transport.grpc_call import GrpcCall
 from extproc.transport.header_writer import NOT_GRPC, NOT_GRPC_TRAILERS, OPENING, trailers
 from extproc.transport.http2.connection import Connection
 from extproc.transport.http2.events import DataReceived, Event, HalfClosed, StreamOpened
 from extproc.transport.http2.request_headers import RequestHeaders
 from extproc.transport.http2.stream import Stream
-from extproc.transport.http2_call import Http2Call
 from extproc.transport.limits import TransportLimits
 from extproc.transport.status import INTERNAL, OK, UNIMPLEMENTED
 
@@ -76,10 +76,10 @@ class GrpcConnection:
         self.soon = soon
         self.held_bytes = 0
         """What all calls keep of messages that are incomplete or wait."""
-        self.stalled: dict[int, Http2Call] = {}
+        self.stalled: dict[int, GrpcCall] = {}
         """Calls that are not read while their client does not take what was sent."""
         self._table = table
-        self._calls: dict[int, Http2Call] = {}
+        self._calls: dict[int, GrpcCall] = {}
         self._openings: dict[RequestHeaders, Opening] = {}
 
     def __len__(self) -> int:
@@ -141,7 +141,7 @@ class GrpcConnection:
             log.warning("a call was rejected: %s", opening.text)
             stream.send_trailers(OPENING + trailers(opening.status, opening.text))
             return
-        call = self._calls[stream.stream_id] = Http2Call(self, stream, headers)
+        call = self._calls[stream.stream_id] = GrpcCall(self, stream, headers)
         try:
             call.begin(serve(call))
         except Exception:

@@ -30,13 +30,10 @@ class Http2Server:
         limits: TransportLimits | None = None,
         tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
-        self._table = table
-        self._clock = clock
-        self._limits = limits or TransportLimits()
         self._tls = tls
         self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
-        self._connections: Connections | None = None
+        self._connections = Connections(table, limits or TransportLimits(), clock)
 
     def bind(self, host: str, port: int) -> int:
         """Listen on all addresses of `host`; returns the port. Raises `OSError`."""
@@ -70,18 +67,16 @@ class Http2Server:
     @property
     def connections(self) -> int:
         """The number of open connections."""
-        return 0 if self._connections is None else len(self._connections.open)
+        return len(self._connections.open)
 
     def leave(self) -> None:
         """Ask every client to open its next calls elsewhere; running ones go on."""
-        if self._connections is not None:
-            for each in list(self._connections.open):
-                each.leave()
+        for each in list(self._connections.open):
+            each.leave()
 
     async def start(self) -> None:
         """Accept connections."""
         loop = asyncio.get_running_loop()
-        self._connections = Connections(self._table, self._limits, loop, self._clock)
         context = self._context()
         while self._sockets:
             listening = self._sockets.pop()
@@ -99,28 +94,21 @@ class Http2Server:
         for server in self._servers:
             server.close()
         self._close_sockets()
-        connections = self._connections
-        if connections is None:
-            return
-        for each in list(connections.open):
-            each.leave()
-        await self._until_closed(connections, grace_s)
-        for each in list(connections.open):
+        self.leave()
+        await self._until_closed(grace_s)
+        for each in list(self._connections.open):
             each.abort()
-        await self._until_closed(connections, CLOSE_S)
+        await self._until_closed(CLOSE_S)
 
-    @staticmethod
-    async def _until_closed(connections: Connections, timeout_s: float) -> None:
-        changed = asyncio.Event()
-        connections.on_change = changed.set
+    async def _until_closed(self, timeout_s: float) -> None:
+        connections = self._connections
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while connections.open:
-                    await changed.wait()
-                    changed.clear()
+                    connections.one_ended.clear()
+                    await connections.one_ended.wait()
 
     def _accept(self) -> asyncio.Protocol:
-        assert self._connections is not None
         return cast("asyncio.Protocol", Http2Protocol(self._connections))
 
     def _context(self) -> ssl.SSLContext | None:

@@ -22,17 +22,15 @@ class Connections:
         self,
         table: ServiceTable,
         limits: TransportLimits,
-        loop: asyncio.AbstractEventLoop,
         clock: Callable[[], float],
     ) -> None:
         """`clock` returns seconds; it need not be the loop's."""
         self.table = table
         self.limits = limits
-        self.loop = loop
         self.clock = clock
         self.open: set[Http2Protocol] = set()
-        self.on_change: Callable[[], None] | None = None
-        """Called when a connection ends."""
+        self.one_ended = asyncio.Event()
+        """Set when a connection ends."""
         self._is_reading = False
         self._deferred: list[Callable[[], None]] = []
 
@@ -41,7 +39,7 @@ class Connections:
         if self._is_reading:
             self._deferred.append(function)
         else:
-            self.loop.call_soon(function)
+            asyncio.get_running_loop().call_soon(function)
 
     def begin_read(self) -> None:
         self._is_reading = True
@@ -58,17 +56,13 @@ class Connections:
             except Exception:
                 log.exception("a deferred step of a call failed")
 
-    def changed(self) -> None:
-        if self.on_change is not None:
-            self.on_change()
-
 
 class Http2Protocol:
     """What asyncio calls. All output of one read leaves in one write."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
-        self._loop = connections.loop
+        self._loop = asyncio.get_running_loop()
         self._clock = connections.clock
         now = connections.clock()
         self._grpc = GrpcConnection(
@@ -133,7 +127,7 @@ class Http2Protocol:
             self._timer.cancel()
         self._connections.open.discard(self)
         self._grpc.lost()
-        self._connections.changed()
+        self._connections.one_ended.set()
 
     def pause_writing(self) -> None:
         """The peer does not read: what it asks for meanwhile would pile up here."""

@@ -68,10 +68,7 @@ class Client:
             return Passer(call)
 
         Passer.first = None
-        loop = asyncio.get_running_loop()
-        self.connections = Connections(
-            {"/test/Echo": serve}, TransportLimits(), loop, time.monotonic
-        )
+        self.connections = Connections({"/test/Echo": serve}, TransportLimits(), time.monotonic)
         self.transport = Written()
         self.protocol = Http2Protocol(self.connections)
         self.protocol.connection_made(cast("Any", self.transport))

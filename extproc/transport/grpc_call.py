@@ -30,7 +30,7 @@ TOO_MUCH: Final = "the picker holds too many bytes of incomplete or waiting mess
 log = logging.getLogger("coxswain.transport")
 
 
-class Http2Call:
+class GrpcCall:
     """One call. See `Call`."""
 
     __slots__ = (

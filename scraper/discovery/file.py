@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from extproc.security.file_signature import Changes, read_signature
 from scraper.discovery.discovered_endpoint import EndpointEntry, EndpointEntryError
-from scraper.discovery.file_signature import Changes, read_signature
 
 INTERVAL_S = 0.25
 MAX_BYTES = 1024 * 1024

@@ -6,6 +6,7 @@ import hmac
 import logging
 from pathlib import Path
 
+from extproc.security.file_signature import read_signature
 from extproc.security.secret_file import SecretFileError, is_header_value, read_secret
 
 log = logging.getLogger("coxswain.admin")
@@ -21,7 +22,7 @@ class Token:
     def __init__(self, secret: str, file: Path | None = None) -> None:
         self._secret = _checked(secret, "the token")
         self._file = file
-        self._mark = _mark(file)
+        self._signature = None if file is None else read_signature(file)
 
     @classmethod
     def from_file(cls, file: Path) -> Token:
@@ -38,10 +39,9 @@ class Token:
 
     def _refresh(self) -> None:
         """Load a changed file; if it is unusable, the previous token stays."""
-        mark = _mark(self._file)
-        if self._file is None or mark == self._mark:
+        if self._file is None or (found := read_signature(self._file)) == self._signature:
             return
-        self._mark = mark
+        self._signature = found
         try:
             self._secret = _checked(_read(self._file), str(self._file))
         except TokenError as error:
@@ -63,14 +63,3 @@ def _checked(secret: str, source: str) -> bytes:
             f"{source} is empty, or contains characters that are not allowed in a header"
         )
     return secret.encode()
-
-
-def _mark(file: Path | None) -> tuple[int, int, int] | None:
-    """The attributes of the file that change with it."""
-    if file is None:
-        return None
-    try:
-        stat = file.stat()
-    except OSError:
-        return None
-    return (stat.st_mtime_ns, stat.st_size, stat.st_ino)

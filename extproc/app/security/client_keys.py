@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from extproc.security.file_signature import Changes, FileSignature, read_signature
 from extproc.security.known_keys import KnownKeys
 from extproc.settings import Settings, SettingsError
 from extproc.settings.client_keys import read_client_keys
-from scraper.discovery.file_signature import Changes, FileSignature, read_signature
 
 INTERVAL_S: Final = 0.4
 """A change counts when the file looks the same twice, so it is used within a second."""

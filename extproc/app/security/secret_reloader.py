@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Set
 from pathlib import Path
 
-from scraper.discovery.file_signature import Changes, FileSignature, read_signature
+from extproc.security.file_signature import Changes, FileSignature, read_signature
 
 INTERVAL_S = 1.0
 

@@ -1,10 +1,10 @@
-"""Claims about scraper/discovery/file_signature.py."""
+"""Claims about extproc/security/file_signature.py."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from scraper.discovery.file_signature import Changes, read_signature
+from extproc.security.file_signature import Changes, read_signature
 
 
 def test_a_change_is_reported_when_its_signature_is_the_same_twice_and_only_once() -> None:

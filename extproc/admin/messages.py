@@ -3,7 +3,8 @@
 from dataclasses import asdict
 from typing import Final
 
-from extproc.core.fleet.endpoint import Endpoint, Health, Intent
+from extproc.core.fleet.endpoint import Endpoint, Intent
+from extproc.core.fleet.health import Health
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeSnapshot, ExchangeState
 from extproc.core.scheduler.forecast import QueuePosition

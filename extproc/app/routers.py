@@ -14,7 +14,8 @@ from typing import Final
 
 from extproc.app.placement import Placement
 from extproc.core.address import Address
-from extproc.core.fleet.endpoint import Health, Intent
+from extproc.core.fleet.endpoint import Intent
+from extproc.core.fleet.health import Health
 from extproc.core.observation import Observation, ScrapeStatus
 from extproc.core.placement.machine import KeptMachine, KeptStatus
 from extproc.core.placement.router_machine import RouterCall, RouterMachine, RouterUse

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from extproc.core.address import Address
 from extproc.core.exchange_record import ExchangeRecord, Outcome
-from extproc.core.fleet.endpoint import Health
+from extproc.core.fleet.health import Health
 from extproc.core.observation import Observation
 from extproc.core.processes import Processes
 from extproc.core.scheduler.dispatcher import Dispatcher

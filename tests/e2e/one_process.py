@@ -15,7 +15,8 @@ import httpx
 from extproc.app.envoy import envoy_options
 from extproc.app.service import Service
 from extproc.core.address import Address
-from extproc.core.fleet.endpoint import SERVING, Endpoint
+from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.fleet.health import SERVING
 from extproc.demo.envoy_binary import find_envoy
 from extproc.demo.port import free_port
 from extproc.envoy_config.documents import bootstrap

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from extproc.core.fleet.endpoint import Health
+from extproc.core.fleet.health import Health
 from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions
 from extproc.envoy_config.snippet import snippet

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extproc.core.address import Address
-from extproc.core.fleet.endpoint import Health
+from extproc.core.fleet.health import Health
 from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked, Queued, Settlement

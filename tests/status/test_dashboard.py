@@ -18,7 +18,8 @@ from bench.listening import listen
 from extproc.app.placement import Placement
 from extproc.core.address import Address
 from extproc.core.exchange_record import Outcome
-from extproc.core.fleet.endpoint import EndpointSpec, Health
+from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.fleet.health import Health
 from extproc.core.observation import ModelReading
 from extproc.core.placement.swaps import PlacementOptions
 from extproc.core.processes import ClusterMember, ClusterReport

@@ -6,7 +6,8 @@ import json
 from random import Random
 
 from extproc.core.address import Address
-from extproc.core.fleet.endpoint import EndpointSpec, Health, Intent
+from extproc.core.fleet.endpoint import EndpointSpec, Intent
+from extproc.core.fleet.health import Health
 from extproc.core.fleet.membership import ConnectedEnvoy
 from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
 from extproc.core.queue.flow_order import Discipline, QueueOrder

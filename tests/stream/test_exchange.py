@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extproc.core.exchange_record import ExchangeRecord, Outcome
-from extproc.core.fleet.endpoint import EndpointSpec, Health
+from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.fleet.health import Health
 from extproc.core.prediction.latency import DEFAULT_ESTIMATE
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason

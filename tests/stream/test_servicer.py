@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from extproc.core.exchange_record import Outcome
-from extproc.core.fleet.endpoint import Health
+from extproc.core.fleet.health import Health
 from extproc.core.rejection import Reason
 from extproc.pb import external_processor_pb2 as pb
 from tests.fakes import envoy_messages as envoy

@@ -1,29 +1,17 @@
 """One llama-server: its specification, what was observed of it, and the operator's intent.
 
-Health, as scrapes show it: loading <-> ready <-> degraded <-> asleep; any -> down; down -> any by
-one good scrape. `Endpoint.observe` makes the transitions. Intent: active, draining, disabled. A new
-endpoint is loading and active.
+`Endpoint.observe` makes the transitions of its health (`health.py`). Intent: active, draining,
+disabled. A new endpoint is loading and active.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, assert_never
+from typing import assert_never
 
 from extproc.core.address import Address
+from extproc.core.fleet.health import SERVING, Health
 from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus, is_router
-
-
-class Health(Enum):
-    LOADING = "loading"
-    READY = "ready"
-    DEGRADED = "degraded"
-    DOWN = "down"
-    ASLEEP = "asleep"
-
-
-SERVING: Final = (Health.READY, Health.DEGRADED, Health.ASLEEP)
-"""An endpoint in one of these states responds to requests."""
 
 
 class Intent(Enum):

@@ -15,20 +15,17 @@ an endpoint reports an adapter of that name: servers that join later do not dela
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import IntEnum
-from itertools import accumulate
-from random import Random
 
 from extproc.core.address import Address
 from extproc.core.fleet.aliases import MAX_REMEMBERED, ModelIndex
 from extproc.core.fleet.catalog import FleetCatalog
-from extproc.core.fleet.endpoint import Endpoint, Health, Intent
+from extproc.core.fleet.endpoint import Endpoint, Intent
+from extproc.core.fleet.health import Health
 from extproc.core.fleet.membership import Fleet
+from extproc.core.fleet.splits import Splits
 from extproc.core.observation import ModelReading
 from extproc.core.prompt_blocks import Seed, reseeded
 from extproc.core.request import Request
-
-Splits = Mapping[str, Mapping[str, float]]
-"""By the name that clients use: the models it stands for, with their weights."""
 
 
 class Unreported(IntEnum):
@@ -214,20 +211,3 @@ class ModelNames:
         """The seed of a prompt chain for that model with those adapters."""
         name = None if model is None else self.catalog.canonical_name(model)
         return (name, adapter, *sorted(numbers))
-
-
-def resolve_model(name: str | None, splits: Splits, random: Random) -> str | None:
-    """The model that a name stands for: itself, its alias' target, or one by weighted chance."""
-    if name is None:
-        return None
-    targets = splits.get(name)
-    if not targets:
-        return name
-    if len(targets) == 1:
-        return next(iter(targets))
-    sums = list(accumulate(targets.values()))
-    point = random.random() * sums[-1]
-    for target, upto in zip(targets, sums, strict=True):
-        if point < upto:
-            return target
-    return name

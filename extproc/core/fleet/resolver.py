@@ -17,7 +17,8 @@ from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.fleet.membership import Fleet
-from extproc.core.fleet.model_names import ModelNames, Splits, resolve_model
+from extproc.core.fleet.model_names import ModelNames
+from extproc.core.fleet.splits import Splits, resolve_model
 from extproc.core.objective import Objective, Objectives
 from extproc.core.observation import ModelReading
 from extproc.core.prompt_blocks import reseeded

@@ -15,7 +15,6 @@ Among the constraint queues that the endpoint can serve, the ticket with the sma
     the slots that it needs, its reservation is not exclusive.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from extproc.core.address import Address
@@ -23,6 +22,7 @@ from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.fleet.membership import Fleet
 from extproc.core.objective import Criticality
+from extproc.core.queue.aging import Aging
 from extproc.core.queue.constraint_queue import ConstraintQueue, PriorityKey
 from extproc.core.queue.request_queue import RequestQueue
 from extproc.core.queue.slo_attainment import SloAttainment
@@ -32,16 +32,6 @@ from extproc.core.slots.endpoint_slots import EndpointSlots, can_fit
 from extproc.core.slots.ledger import Ledger
 from extproc.core.slots.model_loading import ModelLoadTracker
 from extproc.core.slots.model_pools import available_pool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Aging:
-    """Keeps requests of every criticality from starvation: every `every`-th slot that an endpoint
-    assigns to the queue goes to the request that arrived first, once that has waited for `after_s`
-    seconds. `every` must be at least 2."""
-
-    every: int = 10
-    after_s: float = 5.0
 
 
 class NextTicket(NamedTuple):

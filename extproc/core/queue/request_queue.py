@@ -19,7 +19,8 @@ from extproc.core.queue.fair_queueing import FairQueueing
 from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.queue.ticket import UNKNOWN_SIZE, ExpectedSize, Ticket, TicketIds
 from extproc.core.request import UNCONSTRAINED_REQUEST, Request, ResolvedRequest
-from extproc.core.slots.endpoint_slots import EndpointSlots, Reservation
+from extproc.core.slots.endpoint_slots import EndpointSlots
+from extproc.core.slots.reservation import Reservation
 
 FEW_QUEUES = 8
 """Up to this number, checking every constraint queue is faster than using the index."""

@@ -6,7 +6,8 @@ from random import Random
 
 from extproc.core.address import Address
 from extproc.core.fleet.eligibility import why_not
-from extproc.core.fleet.endpoint import SERVING, Endpoint, Intent
+from extproc.core.fleet.endpoint import Endpoint, Intent
+from extproc.core.fleet.health import SERVING
 from extproc.core.rejection import Reason
 from extproc.core.request import UNCONSTRAINED_REQUEST, Request, ResolvedRequest
 from extproc.core.scheduler.dispatcher import Dispatcher

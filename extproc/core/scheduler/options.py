@@ -5,7 +5,7 @@ from enum import Enum
 
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.outliers.outlier_detection import OutlierOptions
-from extproc.core.queue.discipline import Aging
+from extproc.core.queue.aging import Aging
 from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.scaling.wanted import ScaleOptions
 from extproc.core.slots.ledger import DrainingCaps

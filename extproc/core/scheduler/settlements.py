@@ -2,7 +2,8 @@
 
 from extproc.core.address import Address
 from extproc.core.constraints import UNCONSTRAINED, Constraints
-from extproc.core.fleet.endpoint import Endpoint, Health
+from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.fleet.health import Health
 from extproc.core.queue.drain_rate import MAX_RETRY_S, MIN_RETRY_S
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason, Rejected

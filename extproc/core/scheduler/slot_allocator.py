@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from extproc.core.address import Address
 from extproc.core.constraints import UNRESOLVED
 from extproc.core.fleet.eligibility import is_eligible
-from extproc.core.fleet.endpoint import Endpoint, Health
+from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.fleet.health import Health
 from extproc.core.fleet.resolver import ModelChange
 from extproc.core.queue.discipline import QueueDiscipline
 from extproc.core.queue.ticket import UNKNOWN_SIZE, ExpectedSize, Ticket

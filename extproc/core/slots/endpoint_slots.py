@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from extproc.core.objective import Criticality
 from extproc.core.observation import Observation
 from extproc.core.slots.draining_evidence import DrainingEvidence
 from extproc.core.slots.lease import Lease
+
+if TYPE_CHECKING:
+    from extproc.core.slots.reservation import Reservation
 
 CLOSED_MEMORY_S = 60.0
 """Closings older than this are forgotten even without a scrape: no scrape takes that long."""
@@ -240,32 +242,6 @@ class EndpointSlots:
             self._unexplained = self.foreign_slots = self.foreign_slots + lease.weight_slots
         if lease.model_pool in self.model_pools:
             self.model_pools[lease.model_pool].write_off(lease)
-
-
-class Reservation:
-    """The free slots of `pool` are reserved for a queued request until they suffice."""
-
-    __slots__ = ("criticality", "is_exclusive", "pool", "ticket_id", "weight_slots")
-
-    def __init__(
-        self, pool: EndpointSlots, ticket_id: int, criticality: Criticality, weight_slots: int
-    ) -> None:
-        self.pool = pool
-        self.ticket_id = ticket_id
-        self.criticality = criticality
-        self.weight_slots = weight_slots
-        self.is_exclusive = False
-        """Whether not even a request of higher criticality may use the slots."""
-
-    def can_be_met(self) -> bool:
-        """Whether there will be enough slots once our own leases have ended."""
-        return self.pool.can_ever_fit(self.weight_slots)
-
-    def may_be_bypassed(self, criticality: Criticality, weight_slots: int) -> bool:
-        """Whether a request of that criticality and weight may use the slots."""
-        if criticality >= self.criticality or (self.is_exclusive and self.can_be_met()):
-            return False
-        return can_fit(weight_slots, self.pool.free_slots, self.pool.slots)
 
 
 class _Closed(NamedTuple):

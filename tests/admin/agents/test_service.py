@@ -14,7 +14,8 @@ from extproc.admin.agents import AgentsOptions, liveness, service
 from extproc.admin.auth.guard import Guard
 from extproc.admin.auth.tokens import Token
 from extproc.core.address import Address
-from extproc.core.fleet.endpoint import EndpointSpec, Health
+from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.fleet.health import Health
 from extproc.core.observation import ScrapeStatus
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked

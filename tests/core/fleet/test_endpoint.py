@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from extproc.core.address import Address
-from extproc.core.fleet.endpoint import SERVING, Endpoint, EndpointSpec, Health, Intent
+from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Intent
+from extproc.core.fleet.health import Health
 from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
 from extproc.status.status_json import status_json
 from tests.fakes.small_fleet import SmallFleet
@@ -147,62 +146,3 @@ def test_a_closed_model_gets_no_requests(endpoint: Endpoint) -> None:
     assert endpoint.is_router
     see(endpoint, ScrapeStatus.READY, models=(closed,))
     assert (endpoint.models, endpoint.models_by_name, endpoint.is_router) == ((), {}, True)
-
-
-HERE = Address("10.0.0.1", 8080)
-FAILURES_TO_DOWN = 3
-SLOW = Issue(code="slow-slots", message="slow", remedy="wait")
-
-statuses = st.sampled_from(ScrapeStatus)
-
-
-def scraped(*statuses: ScrapeStatus) -> Endpoint:
-    """An endpoint after these scrapes."""
-    seen = Endpoint(EndpointSpec(address=HERE))
-    for status in statuses:
-        observe(seen, status)
-    return seen
-
-
-def observe(seen: Endpoint, status: ScrapeStatus, *issues: Issue) -> None:
-    seen.observe(
-        Observation(address=HERE, began_at=0.0, answered_at=0.1, status=status, issues=issues),
-        FAILURES_TO_DOWN,
-    )
-
-
-@given(st.lists(statuses, max_size=8))
-def test_one_good_scrape_makes_any_endpoint_ready(before: list[ScrapeStatus]) -> None:
-    """Whatever was seen before, and however long it was down."""
-    assert scraped(*before, ScrapeStatus.READY).health is Health.READY
-
-
-@given(st.lists(statuses, max_size=8))
-def test_an_unreachable_server_is_down_at_once(before: list[ScrapeStatus]) -> None:
-    assert scraped(*before, ScrapeStatus.UNREACHABLE).health is Health.DOWN
-
-
-@pytest.mark.parametrize(
-    ("status", "health"),
-    [(ScrapeStatus.LOADING, Health.LOADING), (ScrapeStatus.ASLEEP, Health.ASLEEP)],
-)
-def test_a_loading_and_a_sleeping_server_are_seen_as_such(
-    status: ScrapeStatus, health: Health
-) -> None:
-    assert scraped(ScrapeStatus.READY, status).health is health
-
-
-def test_an_endpoint_is_down_after_several_failures_in_a_row() -> None:
-    """One good scrape in between starts the count again."""
-    almost = [ScrapeStatus.FAILED] * (FAILURES_TO_DOWN - 1)
-    seen = scraped(ScrapeStatus.READY, *almost, ScrapeStatus.READY, *almost)
-    assert seen.is_serving
-    observe(seen, ScrapeStatus.FAILED)
-    assert seen.health is Health.DOWN
-
-
-@given(st.lists(statuses, min_size=1, max_size=8))
-def test_only_serving_endpoints_are_usable(seen: list[ScrapeStatus]) -> None:
-    """A loading server and one that is down respond to no request."""
-    server = scraped(*seen)
-    assert server.is_usable is (server.health in SERVING)

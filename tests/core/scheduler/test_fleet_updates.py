@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.fleet.endpoint import ASSUMED_SLOTS, EndpointSpec, Health, Intent
+from extproc.core.fleet.endpoint import ASSUMED_SLOTS, EndpointSpec, Intent
+from extproc.core.fleet.health import Health
 from extproc.core.observation import Issue, ScrapeStatus
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.scheduler.decision import Picked

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.fleet.endpoint import Health, Intent
+from extproc.core.fleet.endpoint import Intent
+from extproc.core.fleet.health import Health
 from extproc.core.observation import ScrapeStatus
 from extproc.core.scheduler.introspection import SlotCounts
 from tests.fakes.small_fleet import SmallFleet

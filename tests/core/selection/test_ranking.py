@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extproc.core.address import Address
-from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Health, Intent
+from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Intent
+from extproc.core.fleet.health import Health
 from extproc.core.selection.ranking import Ranking
 from extproc.core.slots.endpoint_slots import EndpointSlots, can_fit
 

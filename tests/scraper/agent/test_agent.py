@@ -16,7 +16,7 @@ from extproc.admin.agents import AgentsOptions
 from extproc.admin.auth.guard import Guard
 from extproc.admin.auth.tokens import Token
 from extproc.core.address import Address
-from extproc.core.fleet.endpoint import Health
+from extproc.core.fleet.health import Health
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked
 from extproc.core.slots.lease import LeaseEnd

@@ -6,55 +6,23 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from importlib import import_module
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from bench import (
-    agents,
-    bodies,
-    cluster,
-    envoy_share,
-    exchanges,
-    held,
-    live_swaps,
-    load,
-    picks,
-    real_sizes,
-    scoring,
-    scraping,
-    simulation,
-    size_costs,
-    stalls,
-    telemetry,
-    waits,
-    watching,
-)
-from bench.result import VERDICTS, Section, table
+from bench import load, simulation
+from bench.result import VERDICTS, Measure, Section, table
 from extproc.core.scheduler import dispatcher
 from extproc.demo.process import ChildError
 
-BENCHMARKS: dict[str, Callable[[Callable[[str], None]], Awaitable[Section]]] = {
-    "agents": agents.measure,
-    "exchanges": exchanges.measure,
-    "bodies": bodies.measure,
-    "cluster": cluster.measure,
-    "envoy": envoy_share.measure,
-    "held": held.measure,
-    "live-swaps": live_swaps.measure,
-    "picks": picks.measure,
-    "real-sizes": real_sizes.measure,
-    "scoring": scoring.measure,
-    "scraping": scraping.measure,
-    "size-costs": size_costs.measure,
-    "stalls": stalls.measure,
-    "telemetry": telemetry.measure,
-    "waits": waits.measure,
-    "watching": watching.measure,
-    **simulation.BENCHMARKS,
-}
+NAMES = (
+    *("agents", "exchanges", "bodies", "cluster", "envoy", "held", "live-swaps", "picks"),
+    *("real-sizes", "scoring", "scraping", "size-costs", "stalls", "telemetry", "waits"),
+    *("watching", *simulation.BENCHMARKS),
+)
+"""In the order in which they run. Those that are no simulations are modules of this package."""
 
 
 def main() -> int:
@@ -63,7 +31,7 @@ def main() -> int:
         "only",
         nargs="*",
         metavar="NAME",
-        help=f"of {', '.join(BENCHMARKS)}; simulation: all of those",
+        help=f"of {', '.join(NAMES)}; simulation: all of those",
     )
     parser.add_argument("--write", type=Path, metavar="FILE", help="keep the tables as Markdown")
     parser.add_argument(
@@ -75,7 +43,7 @@ def main() -> int:
     if "simulation" in given.only:
         given.only += simulation.BENCHMARKS
         given.only.remove("simulation")
-    unknown = set(given.only) - BENCHMARKS.keys()
+    unknown = set(given.only).difference(NAMES)
     if unknown:
         parser.error(f"no benchmark is called {', '.join(sorted(unknown))}")
     if given.quick and given.write is not None:
@@ -83,12 +51,11 @@ def main() -> int:
     load.PACE = 0.25 if given.quick else 1.0
     console = Console(stderr=True)
     sections = []
-    for name, measure in BENCHMARKS.items():
-        if given.only and name not in given.only:
-            continue
+    chosen = {name: _benchmark(name) for name in NAMES if not given.only or name in given.only}
+    for name, measure in chosen.items():
         with console.status(name) as status:
             try:
-                sections.append(asyncio.run(_run(measure, status.update)))
+                sections.append(asyncio.run(measure(status.update)))
             except ChildError as error:
                 print(f"{name}: {error}\n{error.tail}", file=sys.stderr)
                 return 2
@@ -98,10 +65,11 @@ def main() -> int:
     return any(row.is_met is False for section in sections for row in section.rows)
 
 
-async def _run(
-    measure: Callable[[Callable[[str], None]], Awaitable[Section]], say: Callable[[str], None]
-) -> Section:
-    return await measure(say)
+def _benchmark(name: str) -> Measure:
+    if name in simulation.BENCHMARKS:
+        return simulation.BENCHMARKS[name]
+    measure: Measure = import_module(f"bench.{name.replace('-', '_')}").measure
+    return measure
 
 
 def _print(section: Section) -> None:

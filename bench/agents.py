@@ -2,20 +2,16 @@
 
 import asyncio
 import random
-import tempfile
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import grpc
 
-from bench import rig
-from bench.process import cpu_seconds, resident_bytes
-from bench.result import Row, Section, at_most
+from bench.process import cpu_share, resident_bytes
+from bench.result import Row, Say, Section, at_most
+from bench.rig import Rig
 from extproc.core.address import Address
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus, SlotReading
 from extproc.demo.port import LOOPBACK, free_ports
-from extproc.demo.process import Children
 from extproc.pb.coxswain.v1 import admin_pb2, agent_pb2
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from scraper.agent.link import Link, LinkError
@@ -28,29 +24,24 @@ PERIOD_S = 0.98
 HERE = Address("127.0.0.1", 1)
 
 
-async def measure(say: Callable[[str], None]) -> Section:
+async def measure(say: Say) -> Section:
     """The picker's processor time while nothing but the agents' looks arrive."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        async with Children(folder) as children:
-            admin = free_ports(1)[0]
-            quiet = {"log": {"level": "warning"}}
-            picker, _ = await rig.start_picker(children, folder, [], quiet, admin)
-            say(f"agents: {AGENTS} streams, {SECONDS:g} s")
-            began = time.monotonic()
-            tasks = [asyncio.create_task(_agent(number, admin)) for number in range(AGENTS)]
-            try:
-                ready_s = await _until_ready(admin, began)
-                await asyncio.sleep(SETTLING_S)
-                before, began = cpu_seconds(picker.pid), time.monotonic()
-                await asyncio.sleep(SECONDS)
-                share = (cpu_seconds(picker.pid) - before) / (time.monotonic() - began)
-                memory = resident_bytes(picker.pid)
-                down = await _ready(admin)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+    async with Rig() as rig:
+        [admin] = free_ports(1)
+        picker, _ = await rig.start_picker([], admin=admin)
+        say(f"agents: {AGENTS} streams, {SECONDS:g} s")
+        began = time.monotonic()
+        tasks = [asyncio.create_task(_agent(number, admin)) for number in range(AGENTS)]
+        try:
+            ready_s = await _until_ready(admin, began)
+            await asyncio.sleep(SETTLING_S)
+            share = await cpu_share(picker.pid, SECONDS)
+            memory = resident_bytes(picker.pid)
+            down = await _ready(admin)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
     return Section(
         title="Agents",
         method=f"{AGENTS} connections, each with one observation a second (4 slots, 2 of "
@@ -72,7 +63,7 @@ async def measure(say: Callable[[str], None]) -> Section:
 async def _agent(number: int, port: int) -> None:
     address = Address(f"10.1.{number // 250}.{number % 250 + 1}", 8080)
     hello = agent_pb2.Hello(address=str(address), agent_id=str(number))
-    link = Link(hello, lambda: link.report(_scrape()), _ignore, time.monotonic)
+    link = Link(hello, lambda: link.report(_scrape()), lambda _: None, time.monotonic)
     link.report(_scrape())
     pushing = asyncio.create_task(_push(link))
     options = (("grpc.use_local_subchannel_pool", 1),)
@@ -116,10 +107,6 @@ def _scrape() -> Observation:
         ),
         context_tokens=8192,
     )
-
-
-def _ignore(_: object) -> None:
-    pass
 
 
 async def _until_ready(port: int, began: float) -> float:

@@ -6,26 +6,23 @@ import os
 import re
 import shutil
 import signal
-import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Final
 
 import httpx
 
-from bench import load, rig
+from bench import load
 from bench.core_at_load import FRONTS, SLOTS, measure_core
-from bench.process import cpu_seconds
-from bench.result import Row, Section, at_least, at_most, none_of
+from bench.result import Row, Say, Section, at_least, at_most, none_of
+from bench.rig import QUIET, Rig, until_listening
+from bench.rounds import CONNECTIONS, Contender, failed, take_turns
 from extproc.demo.port import LOOPBACK, free_ports
-from extproc.demo.process import Child, Children
+from extproc.demo.process import Child
 
 ROUNDS = 15
 ROUND_S = 1.5
-CONNECTIONS = 32
 LOSSES = 5
 """How often a core is lost in each way."""
 LOSS_S = 4.0
@@ -36,25 +33,19 @@ ENGINE_S = 10.0
 READY_S = 60.0
 MEMBERS: Final = 10
 """The size of the cluster that the bound of the engine's operations is for."""
-QUIET = {"log": {"level": "warning"}, "routing": {"read_body": "never"}}
+SETTINGS = {**QUIET, "routing": {"read_body": "never"}}
 WAYS = {"killed": signal.SIGKILL, "frozen": signal.SIGSTOP, "ended": signal.SIGTERM}
 BOUNDS_S = {"killed": 0.3, "frozen": 1.2, "ended": 0.1}
 ENGINE = shutil.which("valkey-server") or shutil.which("redis-server")
 
 
 @dataclass(kw_only=True)
-class Form:
-    """A picker with its Envoy, and what was measured of it. `fronts` is 0 for one process."""
+class Form(Contender):
+    """A picker with its Envoy. `fronts` is 0 for one process."""
 
-    name: str
     fronts: int
     picker: Child
-    port: int
     pages: int
-    busy: list[load.Load] = field(default_factory=list)
-    calm: list[load.Load] = field(default_factory=list)
-    core_us: list[float] = field(default_factory=list)
-    front_us: list[float] = field(default_factory=list)
 
     async def roles(self) -> dict[int, str]:
         """Its processes that serve, when all are there."""
@@ -80,27 +71,22 @@ class Form:
         return next(pid for pid, role in (await self.roles()).items() if role == "core")
 
 
-async def measure(say: Callable[[str], None]) -> Section:
+async def measure(say: Say) -> Section:
     """One process, one front and two, each before an Envoy of its own, in turn."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        async with Children(folder) as children:
-            server = (await rig.start_stand_ins(children, folder, 1, SLOTS))[0]
-            forms = [
-                await _start(children, folder, server, label, fronts)
-                for label, fronts in (("one process", 0), ("1 front", 1), ("2 fronts", 2))
-            ]
-            for number in range(ROUNDS):
-                for form in forms:
-                    say(f"cluster: round {number + 1} of {ROUNDS}, {form.name}")
-                    await _round(form)
-            pauses, failures = await _losses(forms[2], say)
-            busy = await measure_core(folder, server, say)
-            engine = [] if ENGINE is None else [await _engine(folder, server, ENGINE, say)]
+    async with Rig() as rig:
+        (server,) = await rig.start_stand_ins(1, SLOTS)
+        forms = [
+            await _start(rig, server, label, fronts)
+            for label, fronts in (("one process", 0), ("1 front", 1), ("2 fronts", 2))
+        ]
+        await take_turns("cluster", forms, ROUNDS, ROUND_S, say, has_calm=True)
+        pauses, failures = await _losses(forms[2], say)
+        busy = await measure_core(rig.folder, server, say)
+        engine = [] if ENGINE is None else [await _engine(server, ENGINE, say)]
     one, *fronts = forms
     shown = [row for form in forms for row in _rows(form, one)]
-    core_us = median(us for form in fronts for us in form.core_us)
-    failures += sum(run.failures for form in forms for run in (*form.busy, *form.calm))
+    core_us = median(us for form in fronts for us in form.used_us["core"])
+    failures += failed(forms)
     return Section(
         title="Fronts and a cluster",
         method=f"{CONNECTIONS} connections for the rate, one for the latency; medians of {ROUNDS} "
@@ -123,44 +109,31 @@ async def measure(say: Callable[[str], None]) -> Section:
     )
 
 
-async def _start(children: Children, folder: Path, server: int, name: str, fronts: int) -> Form:
+async def _start(rig: Rig, server: int, name: str, fronts: int) -> Form:
     [pages] = free_ports(1)
-    settings = {**QUIET, "fronts": fronts}
-    picker, port = await rig.start_picker(children, folder, [server], settings, http=pages)
-    _, envoy = await rig.start_envoy_process(
-        children, folder, port, has_fronts=bool(fronts), message_timeout_s=60.0 if fronts else 1.0
+    picker, port = await rig.start_picker([server], {**SETTINGS, "fronts": fronts}, http=pages)
+    _, envoy = await rig.start_envoy(
+        port, has_fronts=bool(fronts), message_timeout_s=60.0 if fronts else 1.0
     )
     form = Form(name=name, fronts=fronts, picker=picker, port=envoy, pages=pages)
-    await form.roles()
-    await load.run(envoy, CONNECTIONS, 1.0)
+    for pid, role in (await form.roles()).items():
+        form.parts.setdefault(role, []).append(pid)
     return form
 
 
-async def _round(form: Form) -> None:
-    roles = await form.roles()
-    before = {pid: cpu_seconds(pid) for pid in roles}
-    run = await load.run(form.port, CONNECTIONS, ROUND_S)
-    used_us = {pid: 1e6 * (cpu_seconds(pid) - before[pid]) / run.requests for pid in roles}
-    form.busy.append(run)
-    form.core_us.append(sum(us for pid, us in used_us.items() if roles[pid] == "core"))
-    form.front_us.append(sum(us for pid, us in used_us.items() if roles[pid] == "front"))
-    form.calm.append(await load.run(form.port, 1, ROUND_S))
-
-
 def _rows(form: Form, one: Form) -> list[Row]:
-    rate = f"{median(run.rate for run in form.busy):.0f}"
-    rows = [Row(what=f"exchanges/s, {form.name}", value=rate)]
+    rows = [Row(what=f"exchanges/s, {form.name}", value=f"{form.rate:.0f}")]
     if form is one:
-        used = f"{median(form.core_us):.0f} us"
+        used = f"{form.cost_us('core'):.0f} us"
         return [*rows, Row(what="CPU time per exchange, one process", value=used)]
-    pairs = list(zip(form.busy, one.busy, strict=True))
-    ratio = median(ours.rate / theirs.rate for ours, theirs in pairs)
+    ratio = form.rate_to(one)
     has_cores = (os.cpu_count() or 1) >= form.fronts + 3  # Envoy and the load need some, too
     what = f"rate, {form.name} to one process"
-    front = median(ours / theirs for ours, theirs in zip(form.front_us, one.core_us, strict=True))
-    added_ms = median(
-        ours.p50_ms - theirs.p50_ms for ours, theirs in zip(form.calm, one.calm, strict=True)
+    front = median(
+        ours / theirs
+        for ours, theirs in zip(form.used_us["front"], one.used_us["core"], strict=True)
     )
+    added_ms = form.added_ms(one, lambda run: run.p50_ms)
     return [
         *rows,
         at_least(what, ratio, 0.8 * form.fronts)
@@ -171,16 +144,15 @@ def _rows(form: Form, one: Form) -> list[Row]:
     ]
 
 
-async def _losses(form: Form, say: Callable[[str], None]) -> tuple[dict[str, list[float]], int]:
+async def _losses(form: Form, say: Say) -> tuple[dict[str, list[float]], int]:
     """The longest waits in seconds, by how the core is lost; and failed requests."""
     pauses: dict[str, list[float]] = {way: [] for way in WAYS}
     failures = 0
-    body = load.chat_body(0)
     for number in range(LOSSES):
         for way, how in WAYS.items():
             say(f"cluster: core {way}, {number + 1} of {LOSSES}")
             core = await form.core()
-            calls = asyncio.create_task(load.generate(form.port, CALLERS, LOSS_S, body, PAUSE_S))
+            calls = asyncio.create_task(load.generate(form.port, CALLERS, LOSS_S, pause_s=PAUSE_S))
             await asyncio.sleep(LOSS_S / 4)
             os.kill(core, how)
             run = await calls
@@ -189,13 +161,13 @@ async def _losses(form: Form, say: Callable[[str], None]) -> tuple[dict[str, lis
     return pauses, failures
 
 
-async def _engine(folder: Path, server: int, program: str, say: Callable[[str], None]) -> Row:
+async def _engine(server: int, program: str, say: Say) -> Row:
     """The operations of a leader and nine that stand by: from those of one member and of two."""
-    async with Children(folder) as children:
+    async with Rig() as rig:
         [port] = free_ports(1)
         quiet = ("--save", "", "--appendonly", "no")
-        engine = await children.start("engine", [program, "--port", str(port), *quiet])
-        await rig.until_listening(engine, port)
+        engine = await rig.start("engine", [program, "--port", str(port), *quiet])
+        await until_listening(engine, port)
         rates: list[float] = []
         for name in ("a", "b"):
             say(f"cluster: the engine's operations, {len(rates) + 1} members")
@@ -206,8 +178,8 @@ async def _engine(folder: Path, server: int, program: str, say: Callable[[str], 
                 "member": name,
                 "advertise": f"{LOOPBACK}:{members}",
             }
-            settings = {**QUIET, "fronts": 2, "cluster": cluster}
-            picker, _ = await rig.start_picker(children, folder, [server], settings, http=pages)
+            settings = {**SETTINGS, "fronts": 2, "cluster": cluster}
+            picker, _ = await rig.start_picker([server], settings, http=pages)
             async with _client(pages) as client:
                 await picker.wait_ready(partial(_is_ready, client), timeout_s=READY_S)
             before = await _operations(port)

@@ -12,7 +12,6 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -23,7 +22,7 @@ import yaml
 from google.protobuf.struct_pb2 import Struct
 
 from bench.process import cpu_seconds
-from bench.result import Row, at_least, at_most, none_of
+from bench.result import Row, Say, at_least, at_most, none_of
 from extproc.app.processes.control import Message
 from extproc.app.processes.member import Member, Role
 from extproc.core.held_state import LEASED
@@ -213,7 +212,7 @@ class Cores:
                 await self.changed.wait()
 
 
-async def measure_core(folder: Path, server: int, say: Callable[[str], None]) -> list[Row]:
+async def measure_core(folder: Path, server: int, say: Say) -> list[Row]:
     """Keep a core busy. `server` is the port of a stand-in with `SLOTS` slots."""
     cores = Cores()
     links: list[Link] = []

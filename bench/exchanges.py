@@ -1,107 +1,73 @@
 """Exchanges per second and added latency, beside a picker that does nothing."""
 
 import shutil
-import tempfile
-from collections.abc import Callable
-from pathlib import Path
-from statistics import median
 
-from bench import load, rig
-from bench.process import cpu_seconds
-from bench.result import Row, Section, at_least, at_most, none_of
-from extproc.demo.process import Children
+from bench.result import Row, Say, Section, at_least, at_most, none_of
+from bench.rig import QUIET, Rig, remove_picker_filter
+from bench.rounds import CONNECTIONS, Contender, failed, take_turns
 
 ROUNDS = 15
 ROUND_S = 1.5
-"""Short ones: only what ran within seconds of each other can be compared."""
-CONNECTIONS = 32
 AIO, GO = "grpc.aio no-op", "Go no-op"
 OURS = "Coxswain"
 
 
-async def measure(say: Callable[[str], None]) -> Section:
+async def measure(say: Say) -> Section:
     """Alternate between Envoys before the same server: without a picker, with the floors, and with
     ours."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        async with Children(folder) as children:
-            pids, ports = await _start(children, folder, say)
-            for port in ports.values():
-                await load.run(port, CONNECTIONS, 1.0)
-            busy: dict[str, list[load.Load]] = {name: [] for name in ports}
-            calm: dict[str, list[load.Load]] = {name: [] for name in ports}
-            used_us: dict[str, list[float]] = {name: [] for name in pids}
-            for number in range(ROUNDS):
-                for picker, port in ports.items():
-                    say(f"exchanges: round {number + 1} of {ROUNDS}, {picker}")
-                    before = {name: cpu_seconds(pid) for name, pid in pids.items()}
-                    run = await load.run(port, CONNECTIONS, ROUND_S)
-                    busy[picker].append(run)
-                    if picker in pids:
-                        used_s = cpu_seconds(pids[picker]) - before[picker]
-                        used_us[picker].append(1e6 * used_s / run.requests)
-                    calm[picker].append(await load.run(port, 1, ROUND_S))
-    failures = sum(one.failures for runs in busy.values() for one in runs)
-    rate = {name: median(one.rate for one in runs) for name, runs in busy.items()}
-    added = {name: _added(calm, name, lambda one: one.p50_ms) for name in pids}
-    tail = {name: _added(calm, name, lambda one: one.p99_ms) for name in pids}
-
-    def share(of: str) -> float:
-        return median(
-            ours.rate / other.rate for ours, other in zip(busy[OURS], busy[of], strict=True)
-        )
-
-    go = [at_least("rate, Coxswain to the Go no-op", share(GO), 1.0)] if GO in pids else []
+    async with Rig() as rig:
+        plain, *pickers = contenders = await _start(rig, say)
+        await take_turns("exchanges", contenders, ROUNDS, ROUND_S, say, has_calm=True)
+    floor, ours, *go = pickers
+    used_us = {one.name: one.cost_us("picker") for one in pickers}
+    added_ms = {one.name: one.added_ms(plain, lambda run: run.p50_ms) for one in pickers}
+    tail_ms = {one.name: one.added_ms(plain, lambda run: run.p99_ms) for one in pickers}
     return Section(
         title="Exchanges",
         method=f"{CONNECTIONS} connections for the rate, one for the latency; medians of {ROUNDS} "
         f"rounds of {ROUND_S:g} s for each picker in turn, through Envoy with one worker; added "
         "latency is relative to the same Envoy without a picker; no bodies are read",
         rows=(
-            *(Row(what=f"exchanges/s, {name}", value=f"{rate[name]:.0f}") for name in pids),
-            at_least("rate, Coxswain to the grpc.aio no-op", share(AIO), 1.0),
-            *go,
+            *(Row(what=f"exchanges/s, {one.name}", value=f"{one.rate:.0f}") for one in pickers),
+            at_least("rate, Coxswain to the grpc.aio no-op", ours.rate_to(floor), 1.0),
+            *(at_least("rate, Coxswain to the Go no-op", ours.rate_to(one), 1.0) for one in go),
             *(
-                Row(what=f"CPU time per exchange, {name}", value=f"{median(of):.0f} us")
-                for name, of in used_us.items()
+                Row(what=f"CPU time per exchange, {name}", value=f"{us:.0f} us")
+                for name, us in used_us.items()
                 if name != OURS
             ),
-            at_most(f"CPU time per exchange, {OURS}", median(used_us[OURS]), 110, " us"),
-            *(Row(what=f"added median, {name}", value=f"{added[name]:.2f} ms") for name in pids),
-            at_most("added median, Coxswain to the grpc.aio no-op", added[OURS] / added[AIO], 1.0),
-            *(Row(what=f"added p99, {name}", value=f"{tail[name]:.2f} ms") for name in pids),
-            none_of("failed requests", failures),
+            at_most(f"CPU time per exchange, {OURS}", used_us[OURS], 110, " us"),
+            *(
+                Row(what=f"added median, {name}", value=f"{ms:.2f} ms")
+                for name, ms in added_ms.items()
+            ),
+            at_most(
+                "added median, Coxswain to the grpc.aio no-op", added_ms[OURS] / added_ms[AIO], 1.0
+            ),
+            *(Row(what=f"added p99, {name}", value=f"{ms:.2f} ms") for name, ms in tail_ms.items()),
+            none_of("failed requests", failed(contenders)),
         ),
     )
 
 
-async def _start(
-    children: Children, folder: Path, say: Callable[[str], None]
-) -> tuple[dict[str, int], dict[str, int]]:
-    """The process of each picker, and the port of the Envoy before each and before none."""
-    server = (await rig.start_stand_ins(children, folder, 1, 256))[0]
-    floor, noop, discovery = await rig.start_noop_picker(children, server)
-    pids = {AIO: floor.pid}
-    ports = {
-        "none": await rig.start_envoy(children, folder, discovery, asks_picker=False),
-        AIO: await rig.start_envoy(children, folder, discovery, processor_port=noop),
-    }
-    settings = {"log": {"level": "warning"}, "routing": {"read_body": "never"}}
-    picker, port = await rig.start_picker(children, folder, [server], settings)
-    pids[OURS] = picker.pid
-    ports[OURS] = await rig.start_envoy(children, folder, port)
+async def _start(rig: Rig, say: Say) -> list[Contender]:
+    """An Envoy before each picker; the first of them asks none."""
+    (server,) = await rig.start_stand_ins(1, 256)
+    floor, noop, discovery = await rig.start_noop_picker(server)
+    plain = await rig.start_envoy(discovery, edit=remove_picker_filter)
+    before_floor = await rig.start_envoy(discovery, processor_port=noop)
+    picker = await rig.start_picker([server], {**QUIET, "routing": {"read_body": "never"}})
+    before_ours = await rig.start_envoy(picker.port)
+    contenders = [
+        Contender(name="none", port=plain.port),
+        Contender(name=AIO, port=before_floor.port, parts={"picker": [floor.pid]}),
+        Contender(name=OURS, port=before_ours.port, parts={"picker": [picker.child.pid]}),
+    ]
     if shutil.which("go") is None:
         say("exchanges: there is no Go here, so the Go no-op is left out")
     else:
         say("exchanges: building the Go no-op")
-        go, port = await rig.start_go_picker(children, folder, server)
-        pids[GO] = go.pid
-        ports[GO] = await rig.start_envoy(children, folder, discovery, processor_port=port)
-    return pids, ports
-
-
-def _added(
-    runs: dict[str, list[load.Load]], picker: str, of: Callable[[load.Load], float]
-) -> float:
-    """Milliseconds that a picker adds to that number: the median of what it added by round."""
-    return median(of(one) - of(none) for one, none in zip(runs[picker], runs["none"], strict=True))
+        go = await rig.start_go_picker(server)
+        envoy = await rig.start_envoy(discovery, processor_port=go.port)
+        contenders.append(Contender(name=GO, port=envoy.port, parts={"picker": [go.child.pid]}))
+    return contenders

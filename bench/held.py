@@ -3,21 +3,20 @@ whether all others are served."""
 
 import asyncio
 import os
-import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from ctypes.util import find_library
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
 import grpc
 
-from bench import load, rig
+from bench import load
 from bench.process import resident_bytes
-from bench.result import Row, Section, at_most
+from bench.result import Row, Say, Section, at_most
+from bench.rig import QUIET, Rig
 from extproc.demo.port import LOOPBACK, free_ports
-from extproc.demo.process import Child, Children
+from extproc.demo.process import Child
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1 import admin_pb2_grpc as pb_grpc
 
@@ -34,25 +33,21 @@ JEMALLOC = {
     "MALLOC_CONF": "narenas:1,background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0",
 }
 """The environment of the image."""
-LINE = {"queue": {"max_requests": REQUESTS + 1000, "timeout_s": 600}, "log": {"level": "warning"}}
+LINE = {**QUIET, "queue": {"max_requests": REQUESTS + 1000, "timeout_s": 600}}
 
 
-async def measure(say: Callable[[str], None]) -> Section:
+async def measure(say: Say) -> Section:
     """Hold them all for want of an endpoint, then start one; with jemalloc again, where that is
     installed. Before it, the same without us, and on a connection of which nothing was answered
     yet."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        async with Children(folder) as children:
-            floor, grpc_port, _ = await rig.start_noop_picker(
-                children, free_ports(1)[0], holds=True
-            )
-            floor_bytes = await _hold_in_vain(children, folder, floor, grpc_port, EARLIER, say)
-        async with Children(folder) as children:
-            fresh, grpc_port = await rig.start_picker(children, folder, free_ports(1), LINE)
-            fresh_bytes = await _hold_in_vain(children, folder, fresh, grpc_port, 0, say)
-        ours = await _serve_all(folder, None, say)
-        lean = await _serve_all(folder, JEMALLOC, say) if find_library("jemalloc") else None
+    async with Rig() as rig:
+        floor, grpc_port, _ = await rig.start_noop_picker(free_ports(1)[0], holds=True)
+        floor_bytes = await _hold_in_vain(rig, floor, grpc_port, EARLIER, say)
+    async with Rig() as rig:
+        fresh, grpc_port = await rig.start_picker(free_ports(1), LINE)
+        fresh_bytes = await _hold_in_vain(rig, fresh, grpc_port, 0, say)
+    ours = await _serve_all(None, say)
+    lean = await _serve_all(JEMALLOC, say) if find_library("jemalloc") else None
     rows = [
         at_most("memory per queued request", ours.held_bytes / 1024, 3, " KB"),
         at_most("of it not given back when all are served", ours.left_bytes / 1024, 1, " KB"),
@@ -82,7 +77,7 @@ async def measure(say: Callable[[str], None]) -> Section:
             ),
             Row(
                 what="time until a client that left is out of the queue",
-                value=_ms(median(ours.delays_s)),
+                value=f"{1000 * median(ours.delays_s):.2f} ms",
             ),
             at_most("the same, the slowest", 1000 * max(ours.delays_s), 100, " ms"),
             Row(
@@ -106,24 +101,20 @@ class Served:
     asked: int
 
 
-async def _serve_all(
-    folder: Path, environment: Mapping[str, str] | None, say: Callable[[str], None]
-) -> Served:
+async def _serve_all(environment: Mapping[str, str] | None, say: Say) -> Served:
     """Hold them all for want of an endpoint, let some leave, and start one for the others."""
     if environment is not None:
         environment = {**os.environ, **environment}
-    async with Children(folder) as children:
+    async with Rig() as rig:
         port, admin = free_ports(2)
-        picker, grpc_port = await rig.start_picker(
-            children, folder, [port], LINE, admin, environment=environment
-        )
-        envoy = await rig.start_envoy(children, folder, grpc_port)
+        picker, grpc_port = await rig.start_picker([port], LINE, admin, environment=environment)
+        _, envoy = await rig.start_envoy(grpc_port)
         empty = resident_bytes(picker.pid)
         tasks, held_bytes = await _hold(picker.pid, envoy, EARLIER, say)
         say(f"held: {LEAVERS} clients leave")
         delays_s = await _leave([tasks.pop() for _ in range(LEAVERS)], admin)
         say("held: starting the server")
-        await rig.start_stand_ins_on(children, folder, [port], 64)
+        await rig.start_stand_ins([port], 64)
         answers = await asyncio.gather(*tasks)
         await asyncio.sleep(SETTLE_S)
         left_bytes = (resident_bytes(picker.pid) - empty) / REQUESTS
@@ -136,16 +127,9 @@ async def _serve_all(
     )
 
 
-async def _hold_in_vain(
-    children: Children,
-    folder: Path,
-    picker: Child,
-    grpc_port: int,
-    earlier: int,
-    say: Callable[[str], None],
-) -> float:
+async def _hold_in_vain(rig: Rig, picker: Child, grpc_port: int, earlier: int, say: Say) -> float:
     """By how many bytes each made a picker larger, all of whose clients leave then."""
-    envoy = await rig.start_envoy(children, folder, grpc_port)
+    _, envoy = await rig.start_envoy(grpc_port)
     tasks, size = await _hold(picker.pid, envoy, earlier, say)
     for task in tasks:
         task.cancel()
@@ -154,7 +138,7 @@ async def _hold_in_vain(
 
 
 async def _hold(
-    pid: int, envoy: int, earlier: int, say: Callable[[str], None]
+    pid: int, envoy: int, earlier: int, say: Say
 ) -> tuple[list[asyncio.Task[bytes]], float]:
     """Send them all, after others that are answered at once; returns them and by how many bytes
     each made the process larger."""
@@ -187,10 +171,6 @@ async def _leave(tasks: list[asyncio.Task[bytes]], admin: int) -> list[float]:
                 pass
             delays_s.append(time.perf_counter() - began)
     return delays_s
-
-
-def _ms(seconds: float) -> str:
-    return f"{1000 * seconds:.2f} ms"
 
 
 async def _ask(port: int) -> bytes:

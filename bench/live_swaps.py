@@ -21,7 +21,7 @@ import grpc
 import httpx
 
 from bench import load
-from bench.result import Row, Section, at_most
+from bench.result import Row, Say, Section, at_most
 from extproc.demo.port import free_ports
 from extproc.demo.process import Children, until
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
@@ -120,7 +120,7 @@ def trace(seconds: float) -> list[Job]:
     return jobs
 
 
-async def measure(say: Callable[[str], None]) -> Section:
+async def measure(say: Say) -> Section:
     """The trace, the wait of a second model, and an unload during an answer."""
     rows: list[Row] = []
     for make in (with_keeper, over_router, router_alone):
@@ -138,7 +138,7 @@ async def measure(say: Callable[[str], None]) -> Section:
     )
 
 
-async def _measure(way: Way, say: Callable[[str], None]) -> list[Row]:
+async def _measure(way: Way, say: Say) -> list[Row]:
     is_ours = way.name != ROUTER
     say(f"live swaps, {way.name}: the trace")
     counting = asyncio.create_task(way.count_loads())

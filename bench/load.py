@@ -1,15 +1,16 @@
 """The load: closed loops over keep-alive connections, run in a process of its own.
 
-`python -m bench.load --port P --connections N --seconds S` prints one JSON line with the
+`python -m bench.load` takes the arguments of `generate` as JSON, and prints one JSON line with the
 latencies' percentiles in milliseconds and the rate. Bounded in time and in connections.
 """
 
-import argparse
 import asyncio
 import json
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+
+from bench.process import call
 
 PATH = "/v1/chat/completions"
 PACE = 1.0
@@ -29,9 +30,10 @@ class Load:
 
 
 async def generate(
-    port: int, connections: int, seconds: float, body: bytes, pause_s: float = 0.0
+    port: int, connections: int, seconds: float, body_bytes: int = 0, pause_s: float = 0.0
 ) -> Load:
     """Send requests for `seconds`, one at a time on each connection, with a pause after each."""
+    body = chat_body(body_bytes)
     request = head(PATH, body) + body
     latencies: list[float] = []
     failures = 0
@@ -69,16 +71,14 @@ async def run(port: int, connections: int, seconds: float, body_bytes: int = 0) 
 
     It takes `PACE` times as long.
     """
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.load", "--port", str(port)),
-        *("--connections", str(connections), "--seconds", str(PACE * seconds)),
-        *("--body-bytes", str(body_bytes)),
-        stdout=asyncio.subprocess.PIPE,
+    found = await call(
+        "bench.load",
+        port=port,
+        connections=connections,
+        seconds=PACE * seconds,
+        body_bytes=body_bytes,
     )
-    output, _ = await process.communicate()
-    if process.returncode:
-        raise RuntimeError("the load generator failed")
-    return Load(**json.loads(output))
+    return Load(**found)
 
 
 def head(path: str, body: bytes) -> bytes:
@@ -105,17 +105,5 @@ def chat_body(size: int) -> bytes:
     return json.dumps({"model": "tiny", "messages": [message], "max_tokens": 8}).encode()
 
 
-def _main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--connections", type=int, default=32)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--body-bytes", type=int, default=0)
-    given = parser.parse_args()
-    body = chat_body(given.body_bytes)
-    load = asyncio.run(generate(given.port, given.connections, given.seconds, body))
-    print(json.dumps({name: getattr(load, name) for name in Load.__slots__}))
-
-
 if __name__ == "__main__":
-    _main()
+    print(json.dumps(asdict(asyncio.run(generate(**json.loads(sys.argv[1]))))))

@@ -3,11 +3,10 @@
 import gc
 import math
 import time
-from collections.abc import Callable
 from random import Random
 
 from bench.listening import listen
-from bench.result import Row, Section, at_most
+from bench.result import Row, Say, Section, at_most
 from bench.silent_fleet import Ear, fill
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked
@@ -20,7 +19,7 @@ SAMPLES = 5_000
 SLOTS = (1, 2, 4, 8)
 
 
-async def measure(say: Callable[[str], None]) -> Section:
+async def measure(say: Say) -> Section:
     """Medians of many single calls, at each size of the fleet."""
     picks: dict[int, float] = {}
     hand_overs: dict[int, float] = {}

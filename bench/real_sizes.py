@@ -8,24 +8,20 @@ that is disturbed changes the load of none.
 
 import asyncio
 import json
-import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from random import Random
 from statistics import fmean, median
 
 import httpx
 
-from bench import load, rig
-from bench.result import Row, Section, at_most
+from bench import load
+from bench.result import Row, Say, Section, at_most
+from bench.rig import QUIET, Rig
 from extproc.core.queue.flow_order import Discipline
-from extproc.demo.llama_server import find_llama_server
-from extproc.demo.model import ModelShape, write_model
-from extproc.demo.port import LOOPBACK, free_ports
-from extproc.demo.process import Children
+from extproc.demo.model import ModelShape
+from extproc.demo.port import LOOPBACK
 
 SERVERS, SLOTS = 2, 2
 CONTEXT_TOKENS = 4096
@@ -53,41 +49,23 @@ class Taken:
     is_short: bool
 
 
-async def measure(say: Callable[[str], None]) -> Section:
+async def measure(say: Say) -> Section:
     """Each round sends the same requests in both orders, one after the other."""
-    binary = find_llama_server()
-    if binary is None:
-        raise RuntimeError("there is no llama-server: `make llama` builds one")
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_model(folder / "model.gguf", SHAPE)
-        async with Children(folder) as children:
-            ports = free_ports(SERVERS)
-            for port in ports:
-                child = await children.start(
-                    f"llama-{port}",
-                    [
-                        *(binary, "-m", folder / "model.gguf", "--host", LOOPBACK),
-                        *("--port", str(port), "-t", "1", "--no-webui"),
-                        *("-np", str(SLOTS), "-c", str(CONTEXT_TOKENS * SLOTS)),
-                    ],
-                )
-                await rig.until_listening(child, port)
-            envoys = {}
-            for discipline in Discipline:
-                settings = {
-                    "log": {"level": "warning"},
-                    "queue": {"discipline": discipline.value},
-                }
-                _, picker = await rig.start_picker(children, folder, ports, settings)
-                envoys[discipline] = await rig.start_envoy(children, folder, picker)
-                say(f"real sizes: learning, {discipline.value}")
-                await converse(envoys[discipline], SEED, WARM_UP)
-            found: dict[Discipline, list[list[Taken]]] = {each: [] for each in Discipline}
-            for number in range(max(1, round(ROUNDS * load.PACE))):
-                for discipline, port in envoys.items():
-                    say(f"real sizes: round {number + 1} of {ROUNDS}, {discipline.value}")
-                    found[discipline].append(await converse(port, SEED + 1 + number, EACH))
+    async with Rig() as rig:
+        size = ("-np", str(SLOTS), "-c", str(CONTEXT_TOKENS * SLOTS))
+        ports = [await rig.start_llama_server(SHAPE, *size) for _ in range(SERVERS)]
+        envoys = {}
+        for discipline in Discipline:
+            settings = {**QUIET, "queue": {"discipline": discipline.value}}
+            _, picker = await rig.start_picker(ports, settings)
+            _, envoys[discipline] = await rig.start_envoy(picker)
+            say(f"real sizes: learning, {discipline.value}")
+            await converse(envoys[discipline], SEED, WARM_UP)
+        found: dict[Discipline, list[list[Taken]]] = {each: [] for each in Discipline}
+        for number in range(max(1, round(ROUNDS * load.PACE))):
+            for discipline, port in envoys.items():
+                say(f"real sizes: round {number + 1} of {ROUNDS}, {discipline.value}")
+                found[discipline].append(await converse(port, SEED + 1 + number, EACH))
     first_come, by_size = found[Discipline.FIRST_COME], found[Discipline.SHORTEST_EXPECTED]
     return Section(
         title="Short answers first, over real servers",
@@ -96,12 +74,12 @@ async def measure(say: Callable[[str], None]) -> Section:
         f"words, the others {LONG[0]} to {LONG[1]}; medians of {len(by_size)} rounds of each order "
         f"in turn",
         rows=(
-            _row("first token, first_come", first_come, is_short=None),
-            _row("first token, shortest_expected", by_size, is_short=None),
+            _row("first token, first_come", first_come),
+            _row("first token, shortest_expected", by_size),
             at_most(
                 "first token, mean, to first_come's",
                 median(
-                    mean(mine, None) / mean(theirs, None)
+                    mean(mine) / mean(theirs)
                     for mine, theirs in zip(by_size, first_come, strict=True)
                 ),
                 0.75,
@@ -114,12 +92,12 @@ async def measure(say: Callable[[str], None]) -> Section:
     )
 
 
-def mean(taken: list[Taken], is_short: bool | None) -> float:
+def mean(taken: list[Taken], is_short: bool | None = None) -> float:
     """The mean seconds to the first token, of all or of one kind."""
     return fmean(one.first_token_s for one in taken if is_short in (None, one.is_short))
 
 
-def _row(what: str, rounds: list[list[Taken]], *, is_short: bool | None) -> Row:
+def _row(what: str, rounds: list[list[Taken]], *, is_short: bool | None = None) -> Row:
     return Row(what=what, value=f"{median(mean(one, is_short) for one in rounds):.2f} s")
 
 

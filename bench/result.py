@@ -1,7 +1,8 @@
 """What a benchmark found: one row of the table, with the target where there is one."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 VERDICTS = {None: "", True: "met", False: "MISSED"}
 
@@ -25,6 +26,11 @@ class Section:
     rows: tuple[Row, ...]
 
 
+Say = Callable[[str], None]
+"""Shows what a benchmark does now."""
+Measure = Callable[[Say], Coroutine[Any, Any, Section]]
+
+
 def table(rows: Iterable[Row]) -> list[str]:
     """The lines of a table in Markdown."""
     return [
@@ -34,9 +40,10 @@ def table(rows: Iterable[Row]) -> list[str]:
     ]
 
 
-def at_least(what: str, ratio: float, bound: float) -> Row:
-    """A ratio that should not be smaller than `bound`."""
-    return Row(what=what, value=f"{ratio:.2f}", target=f">= {bound:g}", is_met=ratio >= bound)
+def at_least(what: str, number: float, bound: float, digits: int = 2) -> Row:
+    """A number that should not be smaller than `bound`."""
+    value = f"{number:.{digits}f}"
+    return Row(what=what, value=value, target=f">= {bound:g}", is_met=number >= bound)
 
 
 def at_most(what: str, number: float, bound: float, unit: str = "") -> Row:

@@ -3,11 +3,10 @@
 import gc
 import time
 import tracemalloc
-from collections.abc import Callable
 from random import Random
 
 from bench.listening import listen
-from bench.result import Row, Section, at_most
+from bench.result import Row, Say, Section, at_most
 from bench.silent_fleet import Ear, fill
 from extproc.core.address import Address
 from extproc.core.observation import ModelReading
@@ -24,7 +23,7 @@ PROMPTS = 1_000
 PROMPT_BLOCKS = 250
 
 
-async def measure(say: Callable[[str], None]) -> Section:
+async def measure(say: Say) -> Section:
     """Medians of the processor time of single picks, at each size of the fleet."""
     rows: list[Row] = []
     for size in FLEETS:

@@ -1,15 +1,10 @@
 """The cost of scraping a hundred idle endpoints."""
 
 import asyncio
-import tempfile
-import time
-from collections.abc import Callable
-from pathlib import Path
 
-from bench import rig
-from bench.process import cpu_seconds
-from bench.result import Section, at_most
-from extproc.demo.process import Children
+from bench.process import cpu_share
+from bench.result import Say, Section, at_most
+from bench.rig import Rig
 
 ENDPOINTS = 100
 SETTLING_S = 35.0
@@ -17,20 +12,14 @@ SETTLING_S = 35.0
 SECONDS = 20.0
 
 
-async def measure(say: Callable[[str], None]) -> Section:
+async def measure(say: Say) -> Section:
     """The picker's processor time while nothing but its own looks happens."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        async with Children(folder) as children:
-            ports = await rig.start_stand_ins(children, folder, ENDPOINTS, 4)
-            picker, _ = await rig.start_picker(children, folder, ports)
-            say(f"scraping: {ENDPOINTS} endpoints settle for {SETTLING_S:g} s")
-            await asyncio.sleep(SETTLING_S)
-            say(f"scraping: {ENDPOINTS} idle endpoints for {SECONDS:g} s")
-            before, began = cpu_seconds(picker.pid), time.monotonic()
-            await asyncio.sleep(SECONDS)
-            used = cpu_seconds(picker.pid) - before
-            share = used / (time.monotonic() - began)
+    async with Rig() as rig:
+        picker, _ = await rig.start_picker(await rig.start_stand_ins(ENDPOINTS, 4), {})
+        say(f"scraping: {ENDPOINTS} endpoints settle for {SETTLING_S:g} s")
+        await asyncio.sleep(SETTLING_S)
+        say(f"scraping: {ENDPOINTS} idle endpoints for {SECONDS:g} s")
+        share = await cpu_share(picker.pid, SECONDS)
     return Section(
         title="Scraping",
         method=f"{ENDPOINTS} idle endpoints of 4 slots at the slow interval, {SECONDS:g} s after "

@@ -2,13 +2,12 @@
 
 import gc
 import time
-from collections.abc import Callable
 from itertools import count
 from random import Random
 from statistics import fmean, median
 
 from bench.listening import listen
-from bench.result import Section, at_most
+from bench.result import Say, Section, at_most
 from bench.silent_fleet import Ear, fill
 from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.core.request import Request
@@ -28,7 +27,7 @@ Costs = tuple[float, float]
 """Processor time of a request that is picked at once, and of one that is queued, microseconds."""
 
 
-async def measure(say: Callable[[str], None]) -> Section:
+async def measure(say: Say) -> Section:
     """Each round measures both orders, one after the other, and each second one begins with the
     other: the memory that the first one leaves slows the next."""
     ratios: list[tuple[float, float]] = []

@@ -6,22 +6,18 @@ beside it get a token for each batch.
 """
 
 import asyncio
-import tempfile
 import time
-from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from random import Random
 from statistics import median
 
 import httpx
 
-from bench import load, rig
-from bench.result import Row, Section
-from extproc.demo.llama_server import find_llama_server
-from extproc.demo.model import ModelShape, write_model
-from extproc.demo.port import LOOPBACK, free_ports
-from extproc.demo.process import Children
+from bench import load
+from bench.result import Row, Say, Section
+from bench.rig import READY_S, Rig
+from extproc.demo.model import ModelShape
+from extproc.demo.port import LOOPBACK
 
 SHAPE = ModelShape(embedding=256, layers=8)
 SIZES = ((2048, 512), (2048, 64), (512, 512), (128, 128))
@@ -33,29 +29,15 @@ ROUNDS = 5
 WORDS_ONE_OF = ("stroke", "catch", "drive", "finish")
 
 
-async def measure(say: Callable[[str], None]) -> Section:
+async def measure(say: Say) -> Section:
     """A fresh server for each size of batches."""
-    binary = find_llama_server()
-    if binary is None:
-        raise RuntimeError("there is no llama-server: `make llama` builds one")
     rows = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_model(folder / "model.gguf", SHAPE)
-        for batch, step in SIZES:
-            say(f"stalls: -b {batch} -ub {step}")
-            async with Children(folder) as children:
-                port = free_ports(1)[0]
-                child = await children.start(
-                    f"llama-{batch}-{step}",
-                    [
-                        *(binary, "-m", folder / "model.gguf", "--host", LOOPBACK),
-                        *("--port", str(port), "-t", "1", "--no-webui", "-np", "2"),
-                        *("-c", str(2 * CONTEXT_TOKENS), "-b", str(batch), "-ub", str(step)),
-                    ],
-                )
-                await rig.until_listening(child, port)
-                rows += await _rows(port, f"-b {batch} -ub {step}")
+    for batch, step in SIZES:
+        name = f"-b {batch} -ub {step}"
+        say(f"stalls: {name}")
+        async with Rig() as rig:
+            size = ("-np", "2", "-c", str(2 * CONTEXT_TOKENS), *name.split())
+            rows += await _rows(await rig.start_llama_server(SHAPE, *size), name)
     return Section(
         title="Stalls",
         method=f"one llama-server of two slots; an answer streams while a prompt of {WORDS:,} "
@@ -95,7 +77,7 @@ async def _rows(port: int, name: str) -> list[Row]:
     async with httpx.AsyncClient(
         base_url=f"http://{LOOPBACK}:{port}", timeout=300.0, trust_env=False
     ) as client:
-        async with asyncio.timeout(rig.READY_S):
+        async with asyncio.timeout(READY_S):
             while (await client.get("/health")).is_error:  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0.1)
         answer = Answer(client)

@@ -1,29 +1,26 @@
 """How long requests wait over real Envoy: under load beside a perfect queue, and on an idle fleet.
 
-`python -m bench.waits --port P --rate R --seconds S --times 20,40` sends one request after another
+`python -m bench.waits` takes the arguments of `_send_all` as JSON, sends one request after another
 at random times and prints a JSON line with what each took. Bounded in time.
 The event loop's own clock has whole milliseconds.
 """
 
-import argparse
 import asyncio
 import heapq
 import json
 import random
 import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 
 import uvloop
 
-from bench import load, rig
-from bench.result import Row, Section, at_most
-from extproc.demo.port import free_ports
-from extproc.demo.process import Children
+from bench import load
+from bench.process import call
+from bench.result import Row, Say, Section, at_most
+from bench.rig import Rig, remove_picker_filter
 
 SLOTS = (1, 2, 4)
 """An uneven fleet."""
@@ -39,42 +36,38 @@ Sent = tuple[float, float, float]
 """When a request was to be sent, what its server took, and what it took in all; seconds."""
 
 
-async def measure(say: Callable[[str], None]) -> Section:
+async def measure(say: Say) -> Section:
     """One trace through Envoy and Coxswain, and calm rounds with and without the picker."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        async with Children(folder) as children:
-            servers = free_ports(len(SLOTS))
-            for port, slots in zip(servers, SLOTS, strict=True):
-                await rig.start_stand_ins_on(children, folder, [port], slots, times_ms=TIMES_MS)
-            quiet = {"log": {"level": "warning"}}
-            _, picker = await rig.start_picker(children, folder, servers, quiet)
-            plain = await rig.start_envoy(children, folder, picker, asks_picker=False)
-            ours = await rig.start_envoy(children, folder, picker)
-            haproxy = shutil.which("haproxy")
-            other = None
-            if haproxy is not None:
-                slots_by_port = dict(zip(servers, SLOTS, strict=True))
-                other = await rig.start_haproxy(children, folder, haproxy, slots_by_port)
-            pickers = {"ours": ours}
-            if shutil.which("go") is not None:
-                _, floor = await rig.start_go_picker(children, folder, servers[-1])
-                pickers["go"] = await rig.start_envoy(
-                    children, folder, picker, processor_port=floor
-                )
-            added = await _added(plain, pickers, say)
-            base_s = median(overheads(await send(plain, IDLE_RATE, IDLE_S, TIMES_MS[:1])))
-            ratios, means, perfects, others = [], [], [], []
-            rate = LOAD * sum(SLOTS) / (fmean(TIMES_MS) / 1000)
-            for number in range(ROUNDS):
-                say(f"waits: round {number + 1} of {ROUNDS}, {LOAD:.0%} load")
-                sent = await send(ours, rate, BUSY_S, TIMES_MS, seed=SEED + number)
-                means.append(fmean(overheads(sent)) - base_s)
-                perfects.append(fmean(perfect(sent, sum(SLOTS))))
-                ratios.append(means[-1] / perfects[-1])
-                if other is not None:
-                    sent = await send(other, rate, BUSY_S, TIMES_MS, seed=SEED + number)
-                    others.append((fmean(overheads(sent)) - base_s) / perfects[-1])
+    async with Rig() as rig:
+        slots_by_port = {}
+        for slots in SLOTS:
+            (port,) = await rig.start_stand_ins(1, slots, times_ms=TIMES_MS)
+            slots_by_port[port] = slots
+        servers = [*slots_by_port]
+        _, picker = await rig.start_picker(servers)
+        _, plain = await rig.start_envoy(picker, edit=remove_picker_filter)
+        _, ours = await rig.start_envoy(picker)
+        haproxy = shutil.which("haproxy")
+        other = None
+        if haproxy is not None:
+            other = await rig.start_haproxy(haproxy, slots_by_port)
+        pickers = {"ours": ours}
+        if shutil.which("go") is not None:
+            _, floor = await rig.start_go_picker(servers[-1])
+            _, pickers["go"] = await rig.start_envoy(picker, processor_port=floor)
+        added = await _added(plain, pickers, say)
+        base_s = median(overheads(await send(plain, IDLE_RATE, IDLE_S, TIMES_MS[:1])))
+        ratios, means, perfects, others = [], [], [], []
+        rate = LOAD * sum(SLOTS) / (fmean(TIMES_MS) / 1000)
+        for number in range(ROUNDS):
+            say(f"waits: round {number + 1} of {ROUNDS}, {LOAD:.0%} load")
+            sent = await send(ours, rate, BUSY_S, TIMES_MS, seed=SEED + number)
+            means.append(fmean(overheads(sent)) - base_s)
+            perfects.append(fmean(perfect(sent, sum(SLOTS))))
+            ratios.append(means[-1] / perfects[-1])
+            if other is not None:
+                sent = await send(other, rate, BUSY_S, TIMES_MS, seed=SEED + number)
+                others.append((fmean(overheads(sent)) - base_s) / perfects[-1])
     return Section(
         title="Waits",
         method=f"{len(SLOTS)} servers of {', '.join(map(str, SLOTS))} slots, requests of "
@@ -96,9 +89,7 @@ async def measure(say: Callable[[str], None]) -> Section:
     )
 
 
-async def _added(
-    plain: int, pickers: Mapping[str, int], say: Callable[[str], None]
-) -> dict[str, list[float]]:
+async def _added(plain: int, pickers: Mapping[str, int], say: Say) -> dict[str, list[float]]:
     """What each picker adds to the median of an Envoy without one on an idle fleet, seconds; the
     rounds alternate."""
     for port in (plain, *pickers.values()):
@@ -155,16 +146,15 @@ async def send(
     port: int, rate: float, seconds: float, times_ms: Sequence[int], seed: int = SEED
 ) -> list[Sent]:
     """Send requests from a process of its own, for `PACE` times as long."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.waits", "--port", str(port), "--rate", str(rate)),
-        *("--seconds", str(load.PACE * seconds), "--seed", str(seed)),
-        *("--times", ",".join(map(str, times_ms))),
-        stdout=asyncio.subprocess.PIPE,
+    sent = await call(
+        "bench.waits",
+        port=port,
+        rate=rate,
+        seconds=load.PACE * seconds,
+        times_ms=times_ms,
+        seed=seed,
     )
-    output, _ = await process.communicate()
-    if process.returncode:
-        raise RuntimeError("sending requests failed")
-    return [(at, service_s, took_s) for at, service_s, took_s in json.loads(output)]
+    return [(at, service_s, took_s) for at, service_s, took_s in sent]
 
 
 async def _send_all(
@@ -198,18 +188,5 @@ async def _send_all(
     return done
 
 
-def _main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--rate", type=float, required=True)
-    parser.add_argument("--seconds", type=float, required=True)
-    parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--times", required=True)
-    given = parser.parse_args()
-    times_ms = tuple(map(int, given.times.split(",")))
-    sent = uvloop.run(_send_all(given.port, given.rate, given.seconds, times_ms, given.seed))
-    print(json.dumps(sent))
-
-
 if __name__ == "__main__":
-    _main()
+    print(json.dumps(uvloop.run(_send_all(**json.loads(sys.argv[1])))))

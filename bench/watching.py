@@ -3,9 +3,8 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable
 
-from bench.result import Row, Section, at_most
+from bench.result import Row, Say, Section, at_most
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from tests.fakes.picker import FakePicker, running_picker
 
@@ -16,7 +15,7 @@ SECONDS = 5.0
 SLOTS = 1000
 
 
-async def measure(say: Callable[[str], None]) -> Section:
+async def measure(say: Say) -> Section:
     """Picker and watchers share one process: its processor time is that of both."""
     async with running_picker() as picker:
         addresses = [f"10.0.0.{host}:8080" for host in range(1, ENDPOINTS + 1)]

@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import json
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,8 @@ import httpx
 from bench.__main__ import machine
 from bench.process import cpu_seconds, resident_bytes
 from bench.result import Row, table
-from extproc.demo.process import Child, ChildError, Children
+from bench.rig import Rig
+from extproc.demo.process import Child, ChildError
 from rigs.soak import audit, stack
 from rigs.soak.samples import MIB, Sample, flatness
 
@@ -58,10 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     requests = given.requests or (SHORT_REQUESTS if given.short else REQUESTS)
     try:
-        with tempfile.TemporaryDirectory(prefix="coxswain-soak-") as name:
-            outcome = asyncio.run(
-                soak(Path(name), requests, _say, connections=given.connections, seed=given.seed)
-            )
+        outcome = asyncio.run(soak(requests, _say, connections=given.connections, seed=given.seed))
     except ChildError as error:
         print(f"soak: {error}\n{error.tail}", file=sys.stderr)
         return 2
@@ -77,7 +74,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 async def soak(
-    folder: Path,
     requests: int,
     say: Callable[[str], None],
     *,
@@ -86,13 +82,13 @@ async def soak(
 ) -> Outcome:
     """Send the requests and evaluate the run. All that it starts ends with it."""
     async with (
-        Children(folder) as children,
+        Rig() as rig,
         httpx.AsyncClient(timeout=30, limits=httpx.Limits(max_keepalive_connections=0)) as http,
     ):
-        running = await stack.start(children, folder, http)
+        running = await stack.start(rig, http)
         before = await audit.read_counts(running)
         cpu_s, began = cpu_seconds(running.picker.pid), time.monotonic()
-        clients = await children.start(
+        clients = await rig.start(
             "clients",
             [
                 *(sys.executable, "-m", "rigs.soak.clients", "--port", str(running.port)),

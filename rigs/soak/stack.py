@@ -2,13 +2,12 @@
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import httpx
 
-from bench import rig
+from bench.rig import READY_S, Rig, until_listening
 from extproc.demo.port import free_ports
-from extproc.demo.process import Child, Children
+from extproc.demo.process import Child
 from rigs.books import Pages
 from rigs.soak.clients import PATH
 
@@ -45,12 +44,12 @@ class Stack:
         )
 
 
-async def start(children: Children, folder: Path, client: httpx.AsyncClient) -> Stack:
+async def start(rig: Rig, client: httpx.AsyncClient) -> Stack:
     """Servers that answer after a while without work, one simulator that streams, and what is
     before them, as people run it."""
-    ports = await rig.start_stand_ins(children, folder, STAND_INS, SLOTS, SERVICE_S)
+    ports = await rig.start_stand_ins(STAND_INS, SLOTS, SERVICE_S)
     simulator, http = free_ports(2)
-    child = await children.start(
+    child = await rig.start(
         "simulator",
         [
             *(sys.executable, "-m", "extproc.demo.simulator", "--port", str(simulator)),
@@ -58,14 +57,10 @@ async def start(children: Children, folder: Path, client: httpx.AsyncClient) -> 
             *("--alias", "tiny"),
         ],
     )
-    await rig.until_listening(child, simulator)
-    picker, grpc = await rig.start_picker(
-        children, folder, [*ports, simulator], {"log": {"level": "warning"}}, http=http
-    )
-    envoy, port = await rig.start_envoy_process(
-        children, folder, grpc, message_timeout_s=MESSAGE_TIMEOUT_S
-    )
+    await until_listening(child, simulator)
+    picker, grpc = await rig.start_picker([*ports, simulator], http=http)
+    envoy, port = await rig.start_envoy(grpc, message_timeout_s=MESSAGE_TIMEOUT_S)
     pages = Pages(client, http)
     stack = Stack(port=port, picker=picker, envoy=envoy, pages=pages, _http=client)
-    await envoy.wait_ready(stack.is_ready, timeout_s=rig.READY_S)
+    await envoy.wait_ready(stack.is_ready, timeout_s=READY_S)
     return stack

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from bench.result import Row
-from bench.simulation.scenarios import SCENARIOS
+from bench.simulation import SCENARIOS
 from bench.simulation.sizes import LOADS, sizes
 from tests.long_run import IS_LONG_RUN
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -109,10 +108,10 @@ def test_the_charts() -> None:
 
 @pytest.mark.e2e
 @pytest.mark.timeout(300)
-async def test_a_short_soak(tmp_path: Path) -> None:
+async def test_a_short_soak() -> None:
     """Each request is accounted for, by the picker too, and nothing is left of any. How flat it
     is takes a longer run to tell."""
-    outcome = await run.soak(tmp_path, 5000, print)
+    outcome = await run.soak(5000, print)
     values = {row.what: row.value for row in outcome.rows}
     flat = {row.what for row in flatness(outcome.samples)}
     assert set(missed(outcome.rows)) <= flat, "\n".join(table(outcome.rows))

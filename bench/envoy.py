@@ -1,19 +1,15 @@
 """What a request costs Envoy, and what each part of its configuration adds."""
 
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import load, rig
-from bench.process import cpu_seconds
-from bench.result import Row, Section, at_most
-from extproc.demo.process import Child, Children
+from bench.result import Row, Say, Section, at_most
+from bench.rig import Rig, remove_picker_filter
+from bench.rounds import CONNECTIONS, Contender, take_turns
 
 ROUNDS = 12
 ROUND_S = 1.0
-CONNECTIONS = 32
 BODY_BYTES = 300
 WHOLE = "as it is generated"
 PLAIN = "without the picker and all below"
@@ -23,30 +19,18 @@ Edit = Callable[[Tree], None]
 """Takes a part out of Envoy's configuration."""
 
 
-async def measure(say: Callable[[str], None]) -> Section:
+async def measure(say: Say) -> Section:
     """Alternate between Envoys before the same picker, each without one part."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        async with Children(folder) as children:
-            (server,) = await rig.start_stand_ins(children, folder, 1, 256)
-            _, picker = await rig.start_picker(
-                children, folder, [server], {"log": {"level": "warning"}}
-            )
-            envoys: dict[str, tuple[Child, int]] = {}
-            for what, edit in EDITS.items():
-                say(f"envoy: starting one {what}")
-                envoys[what] = await rig.start_envoy_process(
-                    children, folder, picker, access_log=True, edit=edit
-                )
-            used_us: dict[str, list[float]] = {what: [] for what in envoys}
-            for number in range(ROUNDS + 1):
-                say(f"envoy: round {number} of {ROUNDS}")
-                for what, (child, port) in envoys.items():
-                    before_s = cpu_seconds(child.pid)
-                    run = await load.run(port, CONNECTIONS, ROUND_S, BODY_BYTES)
-                    used_s = cpu_seconds(child.pid) - before_s
-                    if number:  # the first one opens connections
-                        used_us[what].append(1e6 * used_s / run.requests)
+    contenders = []
+    async with Rig() as rig:
+        _, picker = await rig.start_picker(await rig.start_stand_ins(1, 256))
+        for what, edit in EDITS.items():
+            say(f"envoy: starting one {what}")
+            child, port = await rig.start_envoy(picker, access_log=True, edit=edit)
+            parts = {"envoy": [child.pid]}
+            contenders.append(Contender(name=what, port=port, parts=parts, body_bytes=BODY_BYTES))
+        await take_turns("envoy", contenders, ROUNDS, ROUND_S, say)
+    used_us = {one.name: one.used_us["envoy"] for one in contenders}
     whole = used_us[WHOLE]
 
     def saved(what: str) -> float:
@@ -66,7 +50,7 @@ async def measure(say: Callable[[str], None]) -> Section:
             ),
             *(
                 Row(what=f"saved {what}", value=f"{saved(what):.0f} us")
-                for what in envoys
+                for what in used_us
                 if what.startswith("without") and what not in (WITHOUT_PICKER, PLAIN)
             ),
         ),
@@ -160,12 +144,12 @@ WITHOUT_PICKER = "without the picker"
 def _plain(tree: Tree) -> None:
     for edit in PARTS.values():
         edit(tree)
-    rig.remove_picker_filter(tree)
+    remove_picker_filter(tree)
 
 
 EDITS: dict[str, Edit] = {
     WHOLE: lambda _: None,
     **PARTS,
-    WITHOUT_PICKER: rig.remove_picker_filter,
+    WITHOUT_PICKER: remove_picker_filter,
     PLAIN: _plain,
 }

@@ -5,25 +5,26 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import cycle
 from random import Random
-from typing import Protocol
 
 from bench.simulation.job import Job
 from bench.simulation.server import Server
 
 
-class Balancer(Protocol):
+class Balancer(ABC):
     """Sends every job to a server, at once or later."""
 
+    @abstractmethod
     def arrive(self, job: Job, now: float) -> None: ...
 
+    @abstractmethod
     def lost(self, job: Job, now: float) -> None:
         """The server that had it died: its client asks again at once."""
 
-    def returned(self, now: float) -> None:
-        """A server is there again."""
+    def returned(self, now: float) -> None:  # noqa: B027  # what most do: nobody waited for it
+        """A server is there again: a balancer with a queue serves it now."""
 
 
-class Plain(ABC):
+class Plain(Balancer):
     """What all balancers here have in common: they know at once which servers are up."""
 
     def __init__(self, servers: Sequence[Server], random: Random) -> None:
@@ -35,9 +36,6 @@ class Plain(ABC):
 
     def lost(self, job: Job, now: float) -> None:
         self.arrive(job, now)
-
-    def returned(self, now: float) -> None:  # noqa: B027  # what most do: nobody waited for it
-        """A balancer with a queue serves it now."""
 
     @abstractmethod
     def _best(self, servers: list[Server]) -> Server:

@@ -5,10 +5,9 @@ from random import Random
 
 from bench.result import Row, Section, at_least, at_most
 from bench.simulation import traces
-from bench.simulation.fleets import BALANCERS, EVEN, pilot, slots_of
 from bench.simulation.job import Job
-from bench.simulation.noting import Noting
-from bench.simulation.run import mean, quantile, run
+from bench.simulation.pilot import Noting
+from bench.simulation.run import BALANCERS, EVEN, mean, p99, pilot, run, said, slots_of
 from bench.simulation.server import BLOCK_TOKENS, Hardware
 
 
@@ -32,13 +31,11 @@ def chats(scale: float = 1.0, seed: int = 1) -> Section:
         if load == 0.7:
             share = sum(job.cached_tokens for job in ours) / _most_cached_tokens(ours)
             rows.append(at_least("0.7 load: cached tokens / the oracle's", share, 0.9))
-            for what, of in (("mean", mean), ("p99", lambda n: quantile(n, 0.99))):
+            for what, of in (("mean", mean), ("p99", p99)):
                 ratio = of(j.ttft_s for j in ours) / of(j.ttft_s for j in blind)
                 rows.append(at_most(f"0.7 load: {what} first token / affinity-blind", ratio, 1.0))
         else:
-            ratio = quantile((j.waited_s for j in ours), 0.99) / quantile(
-                (j.waited_s for j in blind), 0.99
-            )
+            ratio = p99(j.waited_s for j in ours) / p99(j.waited_s for j in blind)
             rows.append(at_most("0.95 load: p99 of waiting / affinity-blind", ratio, 1.1))
     return Section(
         title="Chats",
@@ -65,14 +62,9 @@ def _held_s(job: Job) -> float:
 
 
 def _chat_row(what: str, jobs: Sequence[Job]) -> Row:
-    ttft = [job.ttft_s for job in jobs]
-    waits = [job.waited_s for job in jobs]
+    ttft, waits = said(job.ttft_s for job in jobs), said(job.waited_s for job in jobs)
     share = sum(job.cached_tokens for job in jobs) / sum(job.prompt_tokens for job in jobs)
-    return Row(
-        what=what,
-        value=f"first token mean {mean(ttft):.2f} s, p99 {quantile(ttft, 0.99):.2f} s; waiting "
-        f"mean {mean(waits):.2f} s, p99 {quantile(waits, 0.99):.2f} s; cached {share:.0%}",
-    )
+    return Row(what=what, value=f"first token {ttft}; waiting {waits}; cached {share:.0%}")
 
 
 def _most_cached_tokens(jobs: Sequence[Job]) -> int:

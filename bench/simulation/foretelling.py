@@ -4,10 +4,9 @@ from random import Random
 
 from bench.result import Row, Section, at_most
 from bench.simulation import traces
-from bench.simulation.fleets import SERVICE_S, UNEVEN, pilot, slots_of
 from bench.simulation.job import Job
-from bench.simulation.noting import Noting
-from bench.simulation.run import quantile, run
+from bench.simulation.pilot import Noting
+from bench.simulation.run import UNEVEN, pilot, quantile, run, slots_of
 from bench.simulation.server import Hardware
 
 
@@ -67,6 +66,6 @@ def _bursts(random: Random, count: int) -> list[Job]:
     now = 0.0
     for job in jobs:
         load = 2.0 if (job.id // 500) % 2 else 0.4
-        now += random.expovariate(load * slots_of(UNEVEN) / SERVICE_S)
+        now += random.expovariate(load * slots_of(UNEVEN) / traces.SERVICE_S)
         job.arrived_at = now
     return jobs

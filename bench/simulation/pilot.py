@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from random import Random
 
 from bench.listening import listen
-from bench.simulation.clock import Clock
+from bench.simulation.balancers import Balancer
 from bench.simulation.job import Job
 from bench.simulation.server import Server
 from extproc.core.address import Address
@@ -19,32 +19,29 @@ from extproc.core.slots.lease import Lease, LeaseEnd
 
 FAST_SCRAPE_S = 0.2
 """Between looks while a server's numbers may change without us, as the scraper has it."""
+SCRAPE_S = 1.0
+"""Between looks at other times."""
 SOON_S = 0.05
 """Until a client that was cut off asks again, and until a requested scrape."""
 
 
-class Pilot:
-    """A balancer that asks the dispatcher. Every server is looked at each `look_s`."""
+class Pilot(Balancer):
+    """A balancer that asks the dispatcher."""
 
     def __init__(
         self,
         servers: Sequence[Server],
         random: Random,
-        clock: Clock,
         options: DispatcherOptions | None = None,
         *,
         is_blind: bool = False,
-        timeout_s: float = 1e9,
-        scrape_s: float = 1.0,
         scrapes_until: float = 0.0,
     ) -> None:
         """`is_blind` hides the prompts from the core: what is left is one fair line."""
         self._servers = servers
-        self._clock = clock
+        self._clock = servers[0].clock
         self._is_blind = is_blind
-        self._timeout_s = timeout_s
-        self._scrape_s = scrape_s
-        self.scrapes_until = scrapes_until
+        self._scrapes_until = scrapes_until
         self._leases: dict[int, Lease] = {}
         self._jobs: dict[str, Job] = {}
         self._walked: dict[int, tuple[list[Address], Address]] = {}
@@ -80,7 +77,7 @@ class Pilot:
 
     def unsure_of(self, address: Address) -> None:
         """Scrape at once; the next scrape comes as scheduled."""
-        server = self._servers[address.port - 8000]
+        server = self._server(address)
         self._clock.at(self._clock.now + SOON_S, lambda now: self._observe(server, now))
 
     def _ring(self, now: float) -> None:
@@ -93,7 +90,7 @@ class Pilot:
     def arrive(self, job: Job, now: float) -> None:
         request = Request(
             id=str(job.id),
-            timeout_s=self._timeout_s,
+            timeout_s=1e9,
             fairness_id=job.tenant,
             objective=job.objective,
             session_id=None if self._is_blind else job.session,
@@ -152,9 +149,6 @@ class Pilot:
         self.dispatcher.release(self._leases.pop(job.id), LeaseEnd.ABANDONED, now)
         self.arrive(job, now)
 
-    def returned(self, now: float) -> None:
-        """The next scrape will show it."""
-
     def _answered(self, job: Job, now: float) -> None:
         lease = self._leases[job.id]
         unreachable, served = self._walked.pop(job.id, ([], lease.address))
@@ -173,23 +167,14 @@ class Pilot:
     def _scrape(self, server: Server, now: float) -> None:
         self._observe(server, now)
         is_high_priority = self.dispatcher.needs_frequent_scrapes(self._addresses[server.index])
-        next_at = now + (FAST_SCRAPE_S if is_high_priority else self._scrape_s)
-        if next_at <= self.scrapes_until:
+        next_at = now + (FAST_SCRAPE_S if is_high_priority else SCRAPE_S)
+        if next_at <= self._scrapes_until:
             self._clock.at(next_at, lambda at: self._scrape(server, at))
 
     def _observe(self, server: Server, now: float) -> None:
         address = self._addresses[server.index]
-        if not server.is_up:
-            self.dispatcher.observe(
-                Observation(
-                    address=address, began_at=now, answered_at=now, status=ScrapeStatus.UNREACHABLE
-                ),
-                now,
-            )
-            return
-        readings = tuple(_reading(job, now) for job in server.running.values())
-        self.dispatcher.observe(
-            Observation(
+        if server.is_up:
+            observation = Observation(
                 address=address,
                 began_at=now,
                 answered_at=now,
@@ -197,11 +182,14 @@ class Pilot:
                 slots=server.hardware.slots,
                 busy_slots=len(server.running),
                 instance=str(server.instance),
-                slot_readings=readings,
+                slot_readings=tuple(_reading(job, now) for job in server.running.values()),
                 context_tokens=server.hardware.context_tokens,
-            ),
-            now,
-        )
+            )
+        else:
+            observation = Observation(
+                address=address, began_at=now, answered_at=now, status=ScrapeStatus.UNREACHABLE
+            )
+        self.dispatcher.observe(observation, now)
 
 
 def _reading(job: Job, now: float) -> SlotReading:
@@ -217,3 +205,36 @@ def _reading(job: Job, now: float) -> SlotReading:
         processed_tokens=processed,
         decoded_tokens=decoded,
     )
+
+
+class Noting(Pilot):
+    """Records the predictions of the core."""
+
+    def noted(self, job: Job, ticket: Ticket, now: float) -> None:
+        place = self.dispatcher.position_of(ticket, now)
+        job.notes["position"] = place.position
+        if place.expected_s is not None:
+            job.notes["wait_s"] = place.expected_s
+
+    def _settle(self, job: Job, settlement: Settlement, now: float) -> None:
+        super()._settle(job, settlement, now)
+        lease = self._leases.get(job.id)
+        run_ = self.dispatcher.state.in_flight.get(lease) if lease is not None else None
+        if lease is not None and run_ is not None:
+            speed = self.dispatcher.state.latency.estimate(lease.address, now)
+            job.notes["first_s"] = speed.first_token_s(run_.uncached_tokens)
+            job.notes["cached"] = run_.cached_tokens
+
+
+class PassingPilot(Pilot):
+    """Notes at each job that it passed an earlier one of its flow that had waited for the bound."""
+
+    def settled(self, ticket: Ticket, settlement: Settlement) -> None:
+        now, bound_s = self._clock.now, self.dispatcher.options.order.max_overtaken_s
+        for other in self.dispatcher.queue:
+            if other.id >= ticket.id or now - other.entered_at < bound_s:
+                break
+            if other.flow is ticket.flow and other.constraints == ticket.constraints:
+                self._jobs[ticket.request.id].notes["passed_late"] = 1.0
+                break
+        super().settled(ticket, settlement)

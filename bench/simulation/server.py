@@ -9,14 +9,35 @@ slots wait in the server's own line, first come, first served, as llama.cpp defe
 that dies takes what it has with it, and comes back as another process, with nothing cached.
 """
 
+import heapq
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 
-from bench.simulation.clock import Clock
 from bench.simulation.job import Job
 
 BLOCK_TOKENS = 64
+Action = Callable[[float], None]
+
+
+class Clock:
+    """Virtual time: runs actions in order of their time; of two at one moment, the one that was
+    set first."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._due: list[tuple[float, int, Action]] = []
+        self._serial = count()
+
+    def at(self, when: float, action: Action) -> None:
+        heapq.heappush(self._due, (when, next(self._serial), action))
+
+    def run(self, until: float = float("inf")) -> None:
+        """Until nothing is due, or until that time."""
+        while self._due and self._due[0][0] <= until:
+            self.now, _, action = heapq.heappop(self._due)
+            action(self.now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +68,7 @@ class Server:
         self.on_return: Callable[[float], None] = lambda now: None
         self.is_up = True
         self.instance = 1
-        self._clock = clock
+        self.clock = clock
         self._cache: OrderedDict[int, None] = OrderedDict()
         self.started = 0
 
@@ -115,8 +136,8 @@ class Server:
     def _after(self, seconds: float, job: Job, action: Callable[[Job, float], None]) -> None:
         """Unless it is lost before."""
         tries = job.lost_tries
-        self._clock.at(
-            self._clock.now + seconds,
+        self.clock.at(
+            self.clock.now + seconds,
             lambda now: action(job, now) if job.lost_tries == tries else None,
         )
 

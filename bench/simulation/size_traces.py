@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from random import Random
 
 from bench.simulation.job import Job
-from bench.simulation.server import BLOCK_TOKENS, Hardware
-from bench.simulation.traces import lognormal
+from bench.simulation.server import Hardware
+from bench.simulation.traces import blocks, lognormal
 
 CHAT, COMPLETION, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 SYSTEM_TOKENS = 256
@@ -64,7 +64,7 @@ def _job(random: Random, id_: int, service: Service, systems: list[tuple[int, ..
     number = random.randrange(len(service.systems))
     mean = service.systems[number]
     prompt = SYSTEM_TOKENS + int(lognormal(random, service.prompt_tokens, 0.5))
-    own = tuple(random.getrandbits(60) for _ in range((prompt - SYSTEM_TOKENS) // BLOCK_TOKENS))
+    chain = blocks(systems[number], prompt, random)
     answer = 1 + int(lognormal(random, mean, service.variation)) if mean else 0
     if service.max_tokens is not None:
         answer = min(answer, service.max_tokens)
@@ -73,7 +73,7 @@ def _job(random: Random, id_: int, service: Service, systems: list[tuple[int, ..
         arrived_at=0.0,
         prompt_tokens=prompt,
         answer_tokens=answer,
-        blocks=() if service.is_embedding else systems[number] + own,
+        blocks=() if service.is_embedding else chain,
         traits=service.path,
         max_tokens=service.max_tokens,
         is_embedding=service.is_embedding,
@@ -142,7 +142,4 @@ def held_s(job: Job, hardware: Hardware) -> float:
 
 
 def _systems(random: Random, service: Service) -> list[tuple[int, ...]]:
-    return [
-        tuple(random.getrandbits(60) for _ in range(SYSTEM_TOKENS // BLOCK_TOKENS))
-        for _ in service.systems
-    ]
+    return [blocks((), SYSTEM_TOKENS, random) for _ in service.systems]

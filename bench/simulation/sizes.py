@@ -6,10 +6,9 @@ from random import Random
 from bench.result import Row, Section, at_least, at_most
 from bench.simulation import size_traces
 from bench.simulation.balancers import CentralLine
-from bench.simulation.fleets import UNEVEN, pilot, slots_of
 from bench.simulation.job import Job
-from bench.simulation.passing import PassingPilot
-from bench.simulation.run import mean, quantile, run
+from bench.simulation.pilot import PassingPilot
+from bench.simulation.run import UNEVEN, mean, p99, pilot, run, said, slots_of
 from bench.simulation.server import Hardware
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Objective, Objectives
@@ -41,7 +40,7 @@ def sizes(scale: float = 1.0, seed: int = 1, loads: Sequence[float] = LOADS) -> 
             of_first = mean(shortest.waits) / mean(oracle.waits)
             rows.append(at_most(f"{name}, {load}: mean / the oracle's", of_first, 0.6))
             if load == 0.9:
-                late = quantile(shortest.waits, 0.99) / quantile(oracle.waits, 0.99)
+                late = p99(shortest.waits) / p99(oracle.waits)
                 rows.append(at_most(f"{name}, {load}: p99 / the oracle's", late, 1.2))
             rows.append(at_most(f"{name}, {load}: passed after the bound", shortest.passed_late, 0))
     for load in loads:
@@ -52,7 +51,7 @@ def sizes(scale: float = 1.0, seed: int = 1, loads: Sequence[float] = LOADS) -> 
             rows,
             "no signal",
         )
-        for what, of in (("mean", mean), ("p99", _p99)):
+        for what, of in (("mean", mean), ("p99", p99)):
             ratio = of(shortest.waits) / of(first_come.waits)
             rows.append(at_most(f"no signal, {load}: {what} / first come's", ratio, 1.02))
     rows += _gain_by_lying(count, seed)
@@ -93,7 +92,7 @@ class Waits:
         self.passed_late = sum(job.notes.get("passed_late", 0.0) for job in jobs)
 
     def __str__(self) -> str:
-        return f"mean {mean(self.waits):.2f} s, p99 {_p99(self.waits):.2f} s"
+        return said(self.waits)
 
 
 def _compare(
@@ -106,9 +105,7 @@ def _compare(
         size_traces.arrive(random, jobs, load, FLEET[0], slots_of(FLEET))
         until = jobs[-1].arrived_at
         if who == "oracle":
-            jobs, _ = run(
-                jobs, FLEET, lambda servers, chance, _: CentralLine(servers, chance), seed
-            )
+            jobs, _ = run(jobs, FLEET, CentralLine, seed)
         else:
             order = FIRST_COME if who == "first come" else SHORTEST
             jobs, _ = run(jobs, FLEET, pilot(until, _options(order), kind=PassingPilot), seed)
@@ -124,7 +121,3 @@ def _options(order: QueueOrder) -> DispatcherOptions:
         resolver=ResolverOptions(objectives=OBJECTIVES),
         order=order,
     )
-
-
-def _p99(waits: list[float]) -> float:
-    return quantile(waits, 0.99)

@@ -91,11 +91,26 @@ class SwapMachine:
         found = [(queue[0], model) for model, queue in self.queues.items() if queue]
         return [model for _, model in sorted(found)]
 
+    def waits_of(self, model: int) -> list[float]:
+        """For how long each queued request of a model has waited, that of the oldest first."""
+        return [self.now - self.jobs[job].arrived_at for job in self.queues[model]]
+
     def fits(self, models: Sequence[int] | set[int]) -> bool:
         return sum(self.models[model].memory for model in models) <= self.memory
 
-    def advance(self, until: float) -> None:
-        """Let time pass to `until`, which is not after the next event, and let it happen."""
+    def step(self, tick_s: float) -> bool:
+        """Go to the next event, or for `tick_s` while requests wait; what has loaded serves. False
+        if nothing will ever happen."""
+        at = self.next_event_at
+        if any(self.queues.values()):
+            at = min(at, self.now + tick_s)
+        if at == inf:
+            return False
+        self._advance(at)
+        self.want(self.wanted)
+        return True
+
+    def _advance(self, until: float) -> None:
         for queue in self.queues.values():
             self.waited_s += len(queue) * (until - self.now)
         if self.ready_at:

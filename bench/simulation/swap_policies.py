@@ -1,7 +1,7 @@
 """Who is loaded: Coxswain's placer, what others do, and one that knows the future."""
 
+from abc import ABC, abstractmethod
 from math import inf
-from typing import Final, Protocol
 
 from bench.simulation.swap_machine import SwapMachine
 from extproc.core.address import Address
@@ -10,24 +10,23 @@ from extproc.core.placement.machine import KeptMachine, KeptModel, KeptState, Ke
 from extproc.core.placement.placer import Placer
 from extproc.core.placement.swaps import PlacementOptions
 
-TICK_S: Final = 0.25
 
+class SwapPolicy(ABC):
+    """Decides after each event."""
 
-class SwapPolicy(Protocol):
-    """`decide` returns the models that should be loaded from now on."""
-
-    is_first_come: bool
-    tick_s: float
+    is_first_come = False
+    tick_s = inf
     """It also decides this long after the last time, while requests wait."""
 
-    def decide(self, machine: SwapMachine) -> tuple[int, ...]: ...
+    @abstractmethod
+    def decide(self, machine: SwapMachine) -> tuple[int, ...]:
+        """The models that should be loaded from now on."""
 
 
-class FirstCome:
+class FirstCome(SwapPolicy):
     """llama-swap: requests are served in their order, so each change of the model swaps."""
 
     is_first_come = True
-    tick_s = inf
 
     def decide(self, machine: SwapMachine) -> tuple[int, ...]:
         waiting = machine.waiting()
@@ -36,11 +35,8 @@ class FirstCome:
         return make_way(machine, waiting[0], {*machine.wanted})
 
 
-class LeastRecent:
+class LeastRecent(SwapPolicy):
     """llama.cpp's router: a model with requests is never the one that leaves."""
-
-    is_first_come = False
-    tick_s = inf
 
     def decide(self, machine: SwapMachine) -> tuple[int, ...]:
         wanted = machine.wanted
@@ -61,11 +57,10 @@ class LeastRecent:
         return wanted
 
 
-class Coxswain:
+class Coxswain(SwapPolicy):
     """The placer of the core."""
 
-    is_first_come = False
-    tick_s = TICK_S
+    tick_s = 0.25
 
     def __init__(self, machine: SwapMachine, options: PlacementOptions) -> None:
         self._placer = Placer(options)
@@ -90,7 +85,7 @@ class Coxswain:
             self._report(machine, number)
         demands = {}
         for model in machine.waiting():
-            waits = [machine.now - machine.jobs[job].arrived_at for job in machine.queues[model]]
+            waits = machine.waits_of(model)
             demands[str(model)] = ModelDemand(
                 waiting=len(waits), longest_wait_s=waits[0], waited_s=sum(waits)
             )
@@ -118,11 +113,9 @@ class Coxswain:
         self._kept.statuses[str(model)] = status
 
 
-class Foresight:
+class Foresight(SwapPolicy):
     """Knows what will come: plays each choice against it to the end, and takes the best."""
 
-    is_first_come = False
-    tick_s = inf
     MAX_CHOICES = 3
     PAUSE_S = 5.0
     """Between two decisions, where something goes on anyway: each is played many times."""
@@ -152,10 +145,9 @@ class Foresight:
         return best
 
 
-class RentOrBuy:
+class RentOrBuy(SwapPolicy):
     """Swaps when those that wait have waited for `factor` times what the swap delays."""
 
-    is_first_come = False
     tick_s = 2.0
 
     def __init__(self, factor: float) -> None:
@@ -165,9 +157,7 @@ class RentOrBuy:
         for model in machine.waiting():
             if model in machine.wanted or model in machine.held:
                 continue
-            waited_s = sum(
-                machine.now - machine.jobs[job].arrived_at for job in machine.queues[model]
-            )
+            waited_s = sum(machine.waits_of(model))
             leaving = {
                 one
                 for one in machine.wanted
@@ -192,13 +182,8 @@ def _played(machine: SwapMachine, choice: tuple[int, ...], base: SwapPolicy) -> 
     began_s = copy.waited_s
     is_settled = False
     while not copy.is_over:
-        at = copy.next_event_at
-        if any(copy.queues.values()):
-            at = min(at, copy.now + base.tick_s)
-        if at == inf:
+        if not copy.step(base.tick_s):
             return inf  # nobody would ever serve the rest
-        copy.advance(at)
-        copy.want(copy.wanted)
         is_settled = is_settled or all(model in copy.loaded_at for model in choice)
         if is_settled:
             copy.want(base.decide(copy))
@@ -209,15 +194,12 @@ def make_way(machine: SwapMachine, model: int, leaving: set[int]) -> tuple[int, 
     """The wanted models with `model`: of those that may leave the least recently used ones do. The
     wanted models as they are, if it does not fit even so."""
     wanted = list(machine.wanted)
+    used_at = machine.used_at
     order = sorted(
-        leaving, key=lambda one: (bool(machine.running.get(one)), _used_at(machine, one))
+        leaving, key=lambda one: (bool(machine.running.get(one)), used_at.get(one, -inf))
     )
     while not machine.fits([*wanted, model]):
         if not order:
             return machine.wanted
         wanted.remove(order.pop(0))
     return (*wanted, model)
-
-
-def _used_at(machine: SwapMachine, model: int) -> float:
-    return machine.used_at.get(model, -inf)

@@ -1,7 +1,6 @@
 """Which models are loaded: Coxswain's placer beside llama-swap's, llama.cpp's and an oracle."""
 
 from collections.abc import Callable
-from math import inf
 from random import Random
 from typing import NamedTuple
 
@@ -123,12 +122,8 @@ def play(
     policy = make(machine)
     machine.is_first_come = policy.is_first_come
     while not machine.is_over:
-        at = machine.next_event_at
-        if any(machine.queues.values()):
-            at = min(at, machine.now + policy.tick_s)
-        assert at < inf, "what waits is served in the end"
-        machine.advance(at)
-        machine.want(machine.wanted)  # what has loaded serves before anybody decides again
+        is_going_on = machine.step(policy.tick_s)
+        assert is_going_on, "what waits is served in the end"
         machine.want(policy.decide(machine))
     return machine
 

@@ -8,6 +8,14 @@ from random import Random
 from bench.simulation.job import Job
 from bench.simulation.server import BLOCK_TOKENS
 
+SERVICE_S = 4.0
+TURNS = 6.0
+"""Of a conversation, on average."""
+PAUSE_S = 20.0
+"""Between its turns, beside five seconds."""
+SYSTEMS, SYSTEM_TOKENS = 4, 600
+HOT_SHARE, HOT_TOKENS = 0.5, 2000
+
 
 def lognormal(random: Random, mean: float, variation: float) -> float:
     """A lognormal number with that mean and coefficient of variation."""
@@ -15,54 +23,45 @@ def lognormal(random: Random, mean: float, variation: float) -> float:
     return random.lognormvariate(math.log(mean) - sigma2 / 2, math.sqrt(sigma2))
 
 
-def plain(random: Random, count: int, rate: float, *, mean_s: float = 4.0) -> list[Job]:
-    """Poisson arrivals; service times with coefficient of variation 1.5."""
+def plain(random: Random, count: int, rate: float) -> list[Job]:
+    """Poisson arrivals; service times with mean `SERVICE_S`, coefficient of variation 1.5."""
     now = 0.0
     jobs = []
     for id_ in range(count):
         now += random.expovariate(rate)
-        jobs.append(Job(id=id_, arrived_at=now, service_s=lognormal(random, mean_s, 1.5)))
+        jobs.append(Job(id=id_, arrived_at=now, service_s=lognormal(random, SERVICE_S, 1.5)))
     return jobs
 
 
-def _blocks(chain: tuple[int, ...], tokens: int, random: Random) -> tuple[int, ...]:
+def blocks(chain: tuple[int, ...], tokens: int, random: Random) -> tuple[int, ...]:
     """A chain that goes on to that many tokens."""
     more = tokens // BLOCK_TOKENS - len(chain)
     return chain + tuple(random.getrandbits(60) for _ in range(more))
 
 
-def chats(
-    random: Random,
-    count: int,
-    rate: float,
-    *,
-    systems: int = 4,
-    system_tokens: int = 600,
-    turns: float = 6.0,
-    pause_s: float = 20.0,
-) -> list[Job]:
+def chats(random: Random, count: int, rate: float) -> list[Job]:
     """Conversations: each turn's prompt is the one before, its answer, and something new.
 
     `rate` is of turns. A conversation shares its beginning with others of its system prompt.
     """
-    shared = [_blocks((), system_tokens, random) for _ in range(systems)]
+    shared = [blocks((), SYSTEM_TOKENS, random) for _ in range(SYSTEMS)]
     jobs: list[Job] = []
     coming: list[tuple[float, int, int, tuple[int, ...], int]] = []
     now, session = 0.0, 0
     next_start = 0.0
     while len(jobs) < count:
         if not coming or next_start <= coming[0][0]:
-            now, next_start = next_start, next_start + random.expovariate(rate / turns)
+            now, next_start = next_start, next_start + random.expovariate(rate / TURNS)
             session += 1
-            left = 1 + min(30, int(random.expovariate(1 / turns)))
-            chain, tokens = random.choice(shared), system_tokens
+            left = 1 + min(30, int(random.expovariate(1 / TURNS)))
+            chain, tokens = random.choice(shared), SYSTEM_TOKENS
             which = session
         else:
             now, which, left, chain, tokens = heapq.heappop(coming)
         asked = tokens + int(lognormal(random, 150, 1.0))
         answer = 1 + int(lognormal(random, 150, 1.0))
-        chain = _blocks(chain, asked, random)
-        after = _blocks(chain, asked + answer, random)
+        chain = blocks(chain, asked, random)
+        after = blocks(chain, asked + answer, random)
         jobs.append(
             Job(
                 id=len(jobs),
@@ -75,21 +74,19 @@ def chats(
             )
         )
         if left > 1:
-            pause = 5.0 + random.expovariate(1 / pause_s)
+            pause = 5.0 + random.expovariate(1 / PAUSE_S)
             heapq.heappush(coming, (now + pause, which, left - 1, after, asked + answer))
     return jobs
 
 
-def hot(
-    random: Random, count: int, rate: float, *, share: float = 0.5, prefix_tokens: int = 2000
-) -> Iterator[Job]:
-    """Of all requests, `share` begin alike; the others begin like nobody."""
-    prefix = _blocks((), prefix_tokens, random)
+def hot(random: Random, count: int, rate: float) -> Iterator[Job]:
+    """Of all requests, `HOT_SHARE` begin alike; the others begin like nobody."""
+    prefix = blocks((), HOT_TOKENS, random)
     now = 0.0
     for id_ in range(count):
         now += random.expovariate(rate)
-        tokens = prefix_tokens + int(lognormal(random, 300, 1.0))
-        chain = _blocks(prefix if random.random() < share else (), tokens, random)
+        tokens = HOT_TOKENS + int(lognormal(random, 300, 1.0))
+        chain = blocks(prefix if random.random() < HOT_SHARE else (), tokens, random)
         answer = 1 + int(lognormal(random, 100, 1.0))
         yield Job(
             id=id_,

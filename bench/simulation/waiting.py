@@ -1,11 +1,26 @@
 """Who waits how long: uneven fleets, failures, overload, tenants."""
 
+from collections.abc import Sequence
 from random import Random
 
 from bench.result import Row, Section, at_least, at_most
 from bench.simulation import traces
-from bench.simulation.fleets import BALANCERS, EVEN, SERVICE_S, UNEVEN, pilot, slots_of
-from bench.simulation.run import Outage, mean, quantile, run
+from bench.simulation.job import Job
+from bench.simulation.run import (
+    BALANCERS,
+    EVEN,
+    UNEVEN,
+    MakeBalancer,
+    Outage,
+    p99,
+    pilot,
+    quantile,
+    run,
+    said,
+    slots_of,
+)
+from bench.simulation.server import Hardware
+from bench.simulation.traces import SERVICE_S
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.scheduler.dispatcher import DispatcherOptions
@@ -15,16 +30,10 @@ def uneven(scale: float = 1.0, seed: int = 1) -> Section:
     """Waiting at 0.9 load, on servers of 1 to 8 slots."""
     count = int(30_000 * scale)
     rate = 0.9 * slots_of(UNEVEN) / SERVICE_S
-    waits = {}
-    rows = []
-    for name, make in {**BALANCERS, "coxswain": pilot()}.items():
-        jobs, _ = run(traces.plain(Random(seed), count, rate), UNEVEN, make, seed)
-        waits[name] = [job.waited_s for job in jobs]
-        p99 = quantile(waits[name], 0.99)
-        rows.append(
-            Row(what=f"{name}: waiting", value=f"mean {mean(waits[name]):.2f} s, p99 {p99:.2f} s")
-        )
-    ratio = quantile(waits["coxswain"], 0.99) / quantile(waits["oracle"], 0.99)
+    played = _compare(UNEVEN, rate, count, seed, pilot())
+    waits = {name: [job.waited_s for job in jobs] for name, jobs in played.items()}
+    rows = [Row(what=f"{name}: waiting", value=said(of)) for name, of in waits.items()]
+    ratio = p99(waits["coxswain"]) / p99(waits["oracle"])
     rows.append(at_most("coxswain's p99 of waiting / the oracle's", ratio, 1.05))
     return Section(
         title="Uneven fleet",
@@ -45,16 +54,12 @@ def failures(scale: float = 1.0, seed: int = 1) -> Section:
     ]
     waits = {}
     rows = []
-    for name, make in {**BALANCERS, "coxswain": pilot(2 * all_s)}.items():
-        jobs, _ = run(traces.plain(Random(seed), count, rate), EVEN, make, seed, outages)
-        served = [job for job in jobs if job.rejection is None]
-        waits[name] = [job.waited_s for job in served]
-        p99 = quantile(waits[name], 0.99)
+    for name, jobs in _compare(EVEN, rate, count, seed, pilot(2 * all_s), outages).items():
+        waits[name] = [job.waited_s for job in jobs if job.rejection is None]
         lost = sum(job.lost_tries for job in jobs)
-        value = f"mean {mean(waits[name]):.2f} s, p99 {p99:.2f} s; retries {lost}"
-        rows.append(Row(what=f"{name}: waiting", value=value))
+        rows.append(Row(what=f"{name}: waiting", value=f"{said(waits[name])}; retries {lost}"))
     rows.append(at_least("coxswain: requests served", len(waits["coxswain"]) / count, 1.0))
-    late_s = quantile(waits["coxswain"], 0.99) - quantile(waits["oracle"], 0.99)
+    late_s = p99(waits["coxswain"]) - p99(waits["oracle"])
     rows.append(at_most("coxswain's p99 of waiting beyond the oracle's", late_s, 1.0, " s"))
     return Section(
         title="Failures",
@@ -64,6 +69,22 @@ def failures(scale: float = 1.0, seed: int = 1) -> Section:
         "are down",
         rows=tuple(rows),
     )
+
+
+def _compare(
+    fleet: Sequence[Hardware],
+    rate: float,
+    count: int,
+    seed: int,
+    ours: MakeBalancer,
+    outages: Sequence[Outage] = (),
+) -> dict[str, list[Job]]:
+    """What each balancer makes of the same trace."""
+    makes = {**BALANCERS, "coxswain": ours}
+    return {
+        name: run(traces.plain(Random(seed), count, rate), fleet, make, seed, outages)[0]
+        for name, make in makes.items()
+    }
 
 
 SLO_S = 5.0
@@ -109,7 +130,7 @@ def tenants(scale: float = 1.0, seed: int = 1) -> Section:
     for job in jobs:
         job.tenant = "flood" if random.random() < 0.7 else f"tenant {random.randrange(9)}"
     jobs, _ = run(jobs, EVEN, pilot(), seed)
-    small = quantile((job.waited_s for job in jobs if job.tenant != "flood"), 0.99)
+    small = p99(job.waited_s for job in jobs if job.tenant != "flood")
     flood = quantile((job.waited_s for job in jobs if job.tenant == "flood"), 0.5)
     return Section(
         title="Tenants",

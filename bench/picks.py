@@ -1,16 +1,15 @@
 """One pick, and one release that assigns, as the fleet grows: the core alone."""
 
-import gc
 import math
 import time
 from random import Random
+from statistics import median_high
 
-from bench.listening import listen
 from bench.result import Row, Say, Section, at_most
-from bench.silent_fleet import Ear, fill
+from bench.silent_fleet import SilentFleet, without_gc
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked
-from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
+from extproc.core.scheduler.dispatcher import DispatcherOptions
 from extproc.core.slots.lease import LeaseEnd
 
 FLEETS = (10, 100, 1_000, 10_000)
@@ -46,20 +45,18 @@ async def measure(say: Say) -> Section:
 
 def measure_fleet(size: int) -> tuple[float, float]:
     """Microseconds of a pick into a half-busy fleet, and of a release with a long line."""
-    ear = Ear()
     random = Random(size)
-    dispatcher = listen(Dispatcher(random, DispatcherOptions(queue_max_requests=2 * WAITING)), ear)
-    addresses = fill(dispatcher, size, lambda: random.choice(SLOTS))
-    total = sum(dispatcher.slots_at(one).slots for one in addresses)
+    options = DispatcherOptions(queue_max_requests=2 * WAITING)
+    fleet = SilentFleet(random, options, size, lambda: random.choice(SLOTS))
+    dispatcher = fleet.dispatcher
+    total = sum(dispatcher.slots_at(one).slots for one in fleet.addresses)
     request = Request(id="bench", timeout_s=60.0)
     leases = []
     for _ in range(total // 2):
         outcome = dispatcher.submit(request, 2.0)
         assert isinstance(outcome, Picked)
         leases.append(outcome.lease)
-    gc.collect()
-    gc.disable()
-    try:
+    with without_gc():
         pick_us: list[float] = []
         for _ in range(SAMPLES):
             began = time.perf_counter_ns()
@@ -80,11 +77,5 @@ def measure_fleet(size: int) -> tuple[float, float]:
             began = time.perf_counter_ns()
             dispatcher.release(leases[index], LeaseEnd.SERVED, 4.0)
             hand_over_us.append((time.perf_counter_ns() - began) / 1000)
-            leases[index] = ear.picked.pop().lease
-    finally:
-        gc.enable()
-    return _median(pick_us), _median(hand_over_us)
-
-
-def _median(numbers: list[float]) -> float:
-    return sorted(numbers)[len(numbers) // 2]
+            leases[index] = fleet.picked.pop().lease
+    return median_high(pick_us), median_high(hand_over_us)

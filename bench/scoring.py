@@ -1,19 +1,18 @@
 """What a decision with all scorers costs, and what the memory of prompts weighs."""
 
-import gc
 import time
 import tracemalloc
 from random import Random
+from statistics import median_high
 
-from bench.listening import listen
 from bench.result import Row, Say, Section, at_most
-from bench.silent_fleet import Ear, fill
+from bench.silent_fleet import SilentFleet, without_gc
 from extproc.core.address import Address
 from extproc.core.observation import ModelReading
 from extproc.core.prediction.prefix_cache import MAX_BLOCKS_ALL, PrefixIndex
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked
-from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
+from extproc.core.scheduler.dispatcher import DispatcherOptions
 from extproc.core.slots.lease import Lease, LeaseEnd
 
 FLEETS = (10, 100, 1_000, 10_000)
@@ -45,19 +44,16 @@ async def measure(say: Say) -> Section:
 def measure_fleet(size: int) -> float:
     """Microseconds of one pick."""
     random = Random(size)
-    dispatcher = listen(
-        Dispatcher(random, DispatcherOptions(queue_max_requests=10**6, stale_after_s=1e9)), Ear()
-    )
-    fill(dispatcher, size, lambda: 8, (ModelReading(name="m"),))
+    options = DispatcherOptions(queue_max_requests=10**6, stale_after_s=1e9)
+    models = (ModelReading(name="m"),)
+    dispatcher = SilentFleet(random, options, size, lambda: 8, models).dispatcher
     shared = tuple(random.getrandbits(60) for _ in range(30))
     more = PROMPT_BLOCKS - len(shared)
     chains = [shared + tuple(random.getrandbits(60) for _ in range(more)) for _ in range(PROMPTS)]
     now = 2.0
     leases: list[Lease] = []
     costs_us: list[float] = []
-    gc.collect()
-    gc.disable()
-    try:
+    with without_gc():
         for number in range(PICKS):
             now += 0.01
             request = Request(
@@ -78,10 +74,7 @@ def measure_fleet(size: int) -> float:
                 leases.append(outcome.lease)
             if len(leases) > 2 * size:
                 dispatcher.release(leases.pop(0), LeaseEnd.SERVED, now)
-    finally:
-        gc.enable()
-    late = sorted(costs_us[WARM:])
-    return late[len(late) // 2]
+    return median_high(costs_us[WARM:])
 
 
 def measure_index_mb() -> float:

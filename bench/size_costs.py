@@ -1,18 +1,16 @@
 """What the order by size costs: the core alone, beside the order of arrival."""
 
-import gc
 import time
 from itertools import count
 from random import Random
 from statistics import fmean, median
 
-from bench.listening import listen
 from bench.result import Say, Section, at_most
-from bench.silent_fleet import Ear, fill
+from bench.silent_fleet import SilentFleet, without_gc
 from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked
-from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
+from extproc.core.scheduler.dispatcher import DispatcherOptions
 from extproc.core.slots.lease import LeaseEnd
 
 ENDPOINTS = 100
@@ -59,25 +57,19 @@ class _Fleet:
         self._random = Random(seed)
         self._now = 100.0
         self._ids = count()
-        self._ear = Ear()
         options = DispatcherOptions(queue_max_requests=2 * QUEUED, order=order, stale_after_s=1e9)
-        self._dispatcher = listen(Dispatcher(self._random, options), self._ear)
-        fill(self._dispatcher, ENDPOINTS, lambda: 4)
+        self._fleet = SilentFleet(self._random, options, ENDPOINTS, lambda: 4)
+        self._dispatcher = self._fleet.dispatcher
         self._open: list[Picked] = []
 
     def measure(self) -> Costs:
         for _ in range(2 * ENDPOINTS):
             self._submit()
-        gc.collect()
-        gc.disable()
-        try:
+        with without_gc():
             picked_us = self._run()
             for _ in range(2 * ENDPOINTS + QUEUED):
                 self._submit()
-            queued_us = self._run()
-        finally:
-            gc.enable()
-        return picked_us, queued_us
+            return picked_us, self._run()
 
     def _run(self) -> float:
         """Requests come as others end; returns the mean cost of both."""
@@ -91,7 +83,7 @@ class _Fleet:
             outcome = self._dispatcher.submit(request, self._now)
             self._dispatcher.release(lease, LeaseEnd.SERVED, self._now)
             taken_us.append((time.thread_time_ns() - began) / 1000)
-            self._open[index] = outcome if isinstance(outcome, Picked) else self._ear.picked.pop()
+            self._open[index] = outcome if isinstance(outcome, Picked) else self._fleet.picked.pop()
         return fmean(taken_us)
 
     def _submit(self) -> None:

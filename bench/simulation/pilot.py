@@ -1,9 +1,9 @@
 """The real core in virtual time: its dispatcher decides, scrapes keep it informed."""
 
 from collections.abc import Sequence
+from functools import partial
 from random import Random
 
-from bench.listening import listen
 from bench.simulation.balancers import Balancer
 from bench.simulation.job import Job
 from bench.simulation.server import Server
@@ -15,6 +15,13 @@ from extproc.core.rejection import Rejected
 from extproc.core.request import Kind, Request
 from extproc.core.scheduler.decision import Picked, Queued, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
+from extproc.core.scheduler.events import (
+    MembershipChanged,
+    ScrapeRequested,
+    Settled,
+    StepFailed,
+    WakeRequested,
+)
 from extproc.core.slots.lease import Lease, LeaseEnd
 
 FAST_SCRAPE_S = 0.2
@@ -47,12 +54,10 @@ class Pilot(Balancer):
         self._walked: dict[int, tuple[list[Address], Address]] = {}
         self._has_failures = False
         self._timer: float | None = None
-        self.dispatcher = listen(
-            Dispatcher(
-                random, options or DispatcherOptions(queue_max_requests=10**9, stale_after_s=1e9)
-            ),
-            self,
+        self.dispatcher = Dispatcher(
+            random, options or DispatcherOptions(queue_max_requests=10**9, stale_after_s=1e9)
         )
+        self.dispatcher.on_events(self._take_events)
         self._addresses = [Address("10.0.0.1", 8000 + server.index) for server in servers]
         self.dispatcher.set_members(
             "simulation", [EndpointSpec(address=address) for address in self._addresses], 0.0
@@ -64,21 +69,24 @@ class Pilot(Balancer):
 
     # The core's surroundings
 
+    def _take_events(self) -> None:
+        for event in self.dispatcher.take_events():
+            match event:
+                case Settled(ticket=ticket, settlement=settlement):
+                    self.settled(ticket, settlement)
+                case WakeRequested(at=at) if self._timer is None or at < self._timer:
+                    self._timer = at
+                    self._clock.at(max(at, self._clock.now), self._ring)
+                case ScrapeRequested(address=address):  # the next one comes as scheduled
+                    observe = partial(self._observe, self._server(address))
+                    self._clock.at(self._clock.now + SOON_S, observe)
+                case MembershipChanged():
+                    self.dispatcher.fleet.membership()
+                case StepFailed(error=error):
+                    raise error
+
     def settled(self, ticket: Ticket, settlement: Settlement) -> None:
         self._settle(self._jobs[ticket.request.id], settlement, self._clock.now)
-
-    def wake_at(self, when: float) -> None:
-        if self._timer is None or when < self._timer:
-            self._timer = when
-            self._clock.at(max(when, self._clock.now), self._ring)
-
-    def membership_changed(self) -> None:
-        self.dispatcher.fleet.membership()
-
-    def unsure_of(self, address: Address) -> None:
-        """Scrape at once; the next scrape comes as scheduled."""
-        server = self._server(address)
-        self._clock.at(self._clock.now + SOON_S, lambda now: self._observe(server, now))
 
     def _ring(self, now: float) -> None:
         if self._timer is not None and self._timer <= now:

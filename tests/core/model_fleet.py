@@ -18,7 +18,6 @@ import heapq
 from enum import Enum, auto
 from random import Random
 
-from bench.listening import listen
 from extproc.core.address import Address
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Intent
@@ -36,6 +35,7 @@ from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.ledger import DrainingCaps
 from extproc.core.slots.model_pools import slot_pool
 from tests.core.model_server import ModelScrape, ModelServer
+from tests.fakes.core_events import listen
 
 LONGEST_STEP_S = 0.4
 CAPS = DrainingCaps(reported_s=3.0, blind_s=ARRIVAL_S + LONGEST_STEP_S)

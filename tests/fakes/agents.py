@@ -11,7 +11,6 @@ from random import Random
 
 import grpc
 
-from bench.listening import listen
 from extproc.admin.agents import AgentsDependencies, AgentsOptions, AgentsService
 from extproc.admin.auth.guard import Guard
 from extproc.app.core_timer import CoreTimer
@@ -24,6 +23,7 @@ from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 from extproc.pb.coxswain.v1.agent_pb2_grpc import AgentsStub
 from extproc.security.address_policy import AddressPolicy
+from tests.fakes.core_events import listen
 
 Call = grpc.aio.StreamStreamCall[pb.AgentMessage, pb.PickerMessage]
 

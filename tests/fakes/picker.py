@@ -13,7 +13,6 @@ from typing import Any, TypeVar, cast
 
 import grpc
 
-from bench.listening import listen
 from extproc.admin import AdminDependencies, AdminService, add_reflection
 from extproc.admin.dependencies import (
     NewEndpoint,
@@ -48,6 +47,7 @@ from extproc.stream.servicer import ExternalProcessor
 from extproc.transport import ServiceTable
 from extproc.transport.health import SERVICE as HEALTH_SERVICE
 from extproc.transport.health import Health
+from tests.fakes.core_events import listen
 from tests.fakes.data_plane import serving
 
 T = TypeVar("T")

@@ -14,7 +14,6 @@ from itertools import count
 from random import Random
 from typing import NamedTuple
 
-from bench.listening import listen
 from bench.simulation.traces import lognormal
 from extproc.core.address import Address
 from extproc.core.exchange_record import ExchangeRecord
@@ -31,6 +30,7 @@ from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.servicer import PROCESS, ExternalProcessor
 from extproc.transport import ServiceTable
 from tests.fakes import envoy_messages as envoy
+from tests.fakes.core_events import listen
 from tests.fakes.envoy_stream import HandCall
 
 OBJECTIVES = Objectives(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
-from bench.listening import listen
 from extproc.core.address import Address
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec
@@ -20,6 +19,7 @@ from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.ledger import DrainingCaps
+from tests.fakes.core_events import listen
 
 CAPS = DrainingCaps(reported_s=10.0, blind_s=1.0)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from bench.listening import listen
 from extproc.core.address import Address
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import EndpointSpec
@@ -19,6 +18,7 @@ from extproc.core.request import Request
 from extproc.core.scheduler.decision import Decision, Picked, Queued
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.slots.lease import Lease, LeaseEnd
+from tests.fakes.core_events import listen
 from tests.fakes.small_fleet import RecordingListener
 
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.listening import listen
 from extproc.core.address import Address
 from extproc.core.constraints import UNRESOLVED
 from extproc.core.fleet.aliases import ModelMatch
@@ -23,6 +22,7 @@ from extproc.core.request import Request
 from extproc.core.scheduler.decision import Decision, Picked, Queued, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.slots.lease import Lease, LeaseEnd
+from tests.fakes.core_events import listen
 
 POOL = [Address("10.0.0.1", 8000 + number) for number in range(5)]
 ADAPTERS = ("bard", "pirate", "poet")

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.listening import listen
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.queue.ticket import Ticket
@@ -17,6 +16,7 @@ from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked, Queued
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from tests.core.model_fleet import CAPS, ModelFleet, World
+from tests.fakes.core_events import listen
 from tests.long_run import IS_LONG_RUN
 
 OBJECTIVES = (

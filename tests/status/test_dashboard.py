@@ -14,7 +14,6 @@ from random import Random
 
 import pytest
 
-from bench.listening import listen
 from extproc.app.placement import Placement
 from extproc.core.address import Address
 from extproc.core.exchange_record import Outcome
@@ -34,6 +33,7 @@ from extproc.status.history import History
 from extproc.status.requests_json import requests_json
 from extproc.status.status_json import learned_json, status_json
 from tests.core.placement.simulated import machine
+from tests.fakes.core_events import listen
 from tests.fakes.small_fleet import RecordingListener
 from tests.telemetry.records import record
 

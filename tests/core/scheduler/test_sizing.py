@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 
-from bench.listening import listen
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.observation import Observation, ScrapeStatus
@@ -18,6 +17,7 @@ from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.scheduler.events import Event, StepFailed
 from extproc.core.scheduler.explain import explain
 from extproc.core.slots.lease import Lease, LeaseEnd
+from tests.fakes.core_events import listen
 from tests.fakes.small_fleet import RecordingListener
 
 BY_SIZE = QueueOrder(discipline=Discipline.SHORTEST_EXPECTED)

@@ -6,10 +6,9 @@ from functools import partial
 from bench import load
 from bench.result import Measure, Say, Section
 from bench.simulation.caches import cache_sizes, chats, hot_prefix
-from bench.simulation.foretelling import foresight
 from bench.simulation.sizes import sizes
 from bench.simulation.swaps import swaps
-from bench.simulation.waiting import failures, overload, tenants, uneven
+from bench.simulation.waiting import failures, foresight, overload, tenants, uneven
 
 QUICK_SCALE = 0.5
 """Of the traces' lengths: in shorter ones too little has been learned for the targets."""

@@ -26,7 +26,6 @@ class Job:
     started_at: float | None = None
     answered_at: float | None = None
     ended_at: float | None = None
-    server: int | None = None
     lost_tries: int = 0
     cached_tokens: int = 0
     rejection: str | None = None

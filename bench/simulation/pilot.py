@@ -219,10 +219,9 @@ class Noting(Pilot):
     """Records the predictions of the core."""
 
     def noted(self, job: Job, ticket: Ticket, now: float) -> None:
-        place = self.dispatcher.position_of(ticket, now)
-        job.notes["position"] = place.position
-        if place.expected_s is not None:
-            job.notes["wait_s"] = place.expected_s
+        expected_s = self.dispatcher.position_of(ticket, now).expected_s
+        if expected_s is not None:
+            job.notes["wait_s"] = expected_s
 
     def _settle(self, job: Job, settlement: Settlement, now: float) -> None:
         super()._settle(job, settlement, now)

@@ -33,9 +33,9 @@ class Clock:
     def at(self, when: float, action: Action) -> None:
         heapq.heappush(self._due, (when, next(self._serial), action))
 
-    def run(self, until: float = float("inf")) -> None:
-        """Until nothing is due, or until that time."""
-        while self._due and self._due[0][0] <= until:
+    def run(self) -> None:
+        """Until nothing is due."""
+        while self._due:
             self.now, _, action = heapq.heappop(self._due)
             action(self.now)
 
@@ -79,7 +79,6 @@ class Server:
 
     def take(self, job: Job, now: float) -> None:
         """A request arrives; it runs at once if a slot is free."""
-        job.server = self.index
         if len(self.running) < self.hardware.slots:
             self._start(job, now)
         else:

@@ -8,7 +8,7 @@ from bench.simulation import size_traces
 from bench.simulation.balancers import CentralLine
 from bench.simulation.job import Job
 from bench.simulation.pilot import PassingPilot
-from bench.simulation.run import UNEVEN, mean, p99, pilot, run, said, slots_of
+from bench.simulation.run import UNEVEN, MakeBalancer, mean, p99, pilot, run, said, slots_of
 from bench.simulation.server import Hardware
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Objective, Objectives
@@ -87,12 +87,8 @@ class Waits:
     """What one order made of a trace."""
 
     def __init__(self, jobs: list[Job]) -> None:
-        self.jobs = jobs
         self.waits = [job.waited_s for job in jobs]
         self.passed_late = sum(job.notes.get("passed_late", 0.0) for job in jobs)
-
-    def __str__(self) -> str:
-        return said(self.waits)
 
 
 def _compare(
@@ -103,14 +99,12 @@ def _compare(
         random = Random(seed)
         jobs = make(random)
         size_traces.arrive(random, jobs, load, FLEET[0], slots_of(FLEET))
-        until = jobs[-1].arrived_at
-        if who == "oracle":
-            jobs, _ = run(jobs, FLEET, CentralLine, seed)
-        else:
-            order = FIRST_COME if who == "first come" else SHORTEST
-            jobs, _ = run(jobs, FLEET, pilot(until, _options(order), kind=PassingPilot), seed)
-        found.append(Waits(jobs))
-        rows.append(Row(what=f"{name}, {load}: {who}", value=str(found[-1])))
+        balancer: MakeBalancer = CentralLine
+        if who != "oracle":
+            options = _options(FIRST_COME if who == "first come" else SHORTEST)
+            balancer = pilot(jobs[-1].arrived_at, options, kind=PassingPilot)
+        found.append(Waits(run(jobs, FLEET, balancer, seed)[0]))
+        rows.append(Row(what=f"{name}, {load}: {who}", value=said(found[-1].waits)))
     return found[0], found[1], found[2]
 
 

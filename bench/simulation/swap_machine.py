@@ -50,7 +50,6 @@ class SwapMachine:
     waited_s: float = 0.0
     waits: list[float] = field(default_factory=list)
     swaps: int = 0
-    loading_s: float = 0.0
 
     def copy(self) -> SwapMachine:
         """The same moment, to be played on."""
@@ -113,8 +112,6 @@ class SwapMachine:
     def _advance(self, until: float) -> None:
         for queue in self.queues.values():
             self.waited_s += len(queue) * (until - self.now)
-        if self.ready_at:
-            self.loading_s += until - self.now
         self.now = until
         while self.arrived < len(self.jobs) and self.jobs[self.arrived].arrived_at <= until:
             self.queues.setdefault(self.jobs[self.arrived].model, deque()).append(self.arrived)

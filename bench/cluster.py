@@ -16,7 +16,7 @@ import httpx
 from bench import load
 from bench.core_at_load import FRONTS, SLOTS, measure_core
 from bench.result import Row, Say, Section, at_least, at_most, none_of
-from bench.rig import QUIET, Rig, until_listening
+from bench.rig import WITHOUT_BODIES, Rig, until_listening
 from bench.rounds import CONNECTIONS, Contender, failed, take_turns
 from extproc.demo.port import LOOPBACK, free_ports
 from extproc.demo.process import Child
@@ -33,7 +33,6 @@ ENGINE_S = 10.0
 READY_S = 60.0
 MEMBERS: Final = 10
 """The size of the cluster that the bound of the engine's operations is for."""
-SETTINGS = {**QUIET, "routing": {"read_body": "never"}}
 WAYS = {"killed": signal.SIGKILL, "frozen": signal.SIGSTOP, "ended": signal.SIGTERM}
 BOUNDS_S = {"killed": 0.3, "frozen": 1.2, "ended": 0.1}
 ENGINE = shutil.which("valkey-server") or shutil.which("redis-server")
@@ -81,7 +80,7 @@ async def measure(say: Say) -> Section:
         ]
         await take_turns("cluster", forms, ROUNDS, ROUND_S, say, has_calm=True)
         pauses, failures = await _losses(forms[2], say)
-        busy = await measure_core(rig.folder, server, say)
+        busy = await measure_core(rig, server, say)
         engine = [] if ENGINE is None else [await _engine(server, ENGINE, say)]
     one, *fronts = forms
     shown = [row for form in forms for row in _rows(form, one)]
@@ -111,7 +110,9 @@ async def measure(say: Say) -> Section:
 
 async def _start(rig: Rig, server: int, name: str, fronts: int) -> Form:
     [pages] = free_ports(1)
-    picker, port = await rig.start_picker([server], {**SETTINGS, "fronts": fronts}, http=pages)
+    picker, port = await rig.start_picker(
+        [server], {**WITHOUT_BODIES, "fronts": fronts}, http=pages
+    )
     _, envoy = await rig.start_envoy(
         port, has_fronts=bool(fronts), message_timeout_s=60.0 if fronts else 1.0
     )
@@ -178,7 +179,7 @@ async def _engine(server: int, program: str, say: Say) -> Row:
                 "member": name,
                 "advertise": f"{LOOPBACK}:{members}",
             }
-            settings = {**SETTINGS, "fronts": 2, "cluster": cluster}
+            settings = {**WITHOUT_BODIES, "fronts": 2, "cluster": cluster}
             picker, _ = await rig.start_picker([server], settings, http=pages)
             async with _client(pages) as client:
                 await picker.wait_ready(partial(_is_ready, client), timeout_s=READY_S)

@@ -13,16 +13,15 @@ import socket
 import sys
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import httpx
-import yaml
 from google.protobuf.struct_pb2 import Struct
 
 from bench.process import cpu_seconds
 from bench.result import Row, Say, at_least, at_most, none_of
+from bench.rig import WITHOUT_BODIES, Rig
 from extproc.app.processes.control import Message
 from extproc.app.processes.member import Member, Role
 from extproc.core.held_state import LEASED
@@ -146,19 +145,11 @@ class Cores:
     said: dict[str, set[str]] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def start(self, folder: Path, server: int) -> None:
+    async def start(self, rig: Rig, server: int) -> None:
         """Start both. Raises `TimeoutError` if the core does not begin to decide."""
-        grpc, admin, self.http = free_ports(3)
-        listen = {"grpc": grpc, "admin": admin, "http": self.http}
-        config = folder / f"core-{grpc}.yaml"
-        settings: dict[str, Any] = {
-            "listen": {name: f"{LOOPBACK}:{port}" for name, port in listen.items()},
-            "endpoints": [f"{LOOPBACK}:{server}"],
-            "log": {"level": "warning"},
-            "routing": {"read_body": "never"},
-            "fronts": FRONTS,
-        }
-        config.write_text(yaml.safe_dump(settings))
+        [self.http] = free_ports(1)
+        settings = {**WITHOUT_BODIES, "fronts": FRONTS}
+        config, grpc = rig.configure_picker([server], settings, http=self.http)
         options = {"config": str(config), "endpoints": None, "assignments": None}
         command = [sys.executable, "-m", "extproc.cli.process", json.dumps(options)]
         for name in ("core-1", "core-2"):
@@ -212,12 +203,12 @@ class Cores:
                 await self.changed.wait()
 
 
-async def measure_core(folder: Path, server: int, say: Say) -> list[Row]:
+async def measure_core(rig: Rig, server: int, say: Say) -> list[Row]:
     """Keep a core busy. `server` is the port of a stand-in with `SLOTS` slots."""
     cores = Cores()
     links: list[Link] = []
     try:
-        await cores.start(folder, server)
+        await cores.start(rig, server)
         fronts = [ReadyMade(f"{LOOPBACK}:{server}") for _ in range(FRONTS)]
         for number, front in enumerate(fronts, 1):
             link = await cores.link(front, f"front-{number}")

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from statistics import median
-from typing import Any
 
+from bench.envoy_tree import Tree, http_filter, manager, pass_over_picker, processor, routes
 from bench.result import Row, Say, Section, at_most
-from bench.rig import Rig, remove_picker_filter
+from bench.rig import Rig
 from bench.rounds import CONNECTIONS, Contender, take_turns
 
 ROUNDS = 12
@@ -14,8 +14,7 @@ BODY_BYTES = 300
 WHOLE = "as it is generated"
 PLAIN = "without the picker and all below"
 
-Tree = dict[str, Any]
-Edit = Callable[[Tree], None]
+Edit = Callable[[Tree], object]
 """Takes a part out of Envoy's configuration."""
 
 
@@ -57,44 +56,18 @@ async def measure(say: Say) -> Section:
     )
 
 
-def _manager(tree: Tree) -> Tree:
-    """The configuration of the HTTP connection manager."""
-    (listener,) = tree["static_resources"]["listeners"]
-    manager: Tree = listener["filter_chains"][0]["filters"][0]["typed_config"]
-    return manager
-
-
-def _filter(tree: Tree, name: str) -> Tree:
-    filters = _manager(tree)["http_filters"]
-    found: Tree = next(each for each in filters if each["name"].endswith(name))
-    return found
-
-
-def _processor(tree: Tree) -> Tree:
-    config: Tree = _filter(tree, "ext_proc")["typed_config"]
-    inner: Tree = config.get("extension_config", {}).get("typed_config", config)
-    return inner
-
-
-def _access_log(tree: Tree) -> None:
-    logs = _manager(tree)["access_log"]
-    _manager(tree)["access_log"] = [each for each in logs if "stdout" not in each["name"]]
-
-
 def _reports(tree: Tree) -> None:
-    logs = _manager(tree)["access_log"]
-    _manager(tree)["access_log"] = [each for each in logs if "grpc" not in each["name"]]
-    _manager(tree).pop("access_log_options")
+    _remove_log(tree, "grpc")
+    manager(tree).pop("access_log_options")
+
+
+def _remove_log(tree: Tree, kind: str) -> None:
+    logs = manager(tree)["access_log"]
+    logs[:] = [each for each in logs if kind not in each["name"]]
 
 
 def _path_rules(tree: Tree) -> None:
-    (host,) = _manager(tree)["route_config"]["virtual_hosts"]
-    host["routes"] = host["routes"][-1:]
-
-
-def _retries(tree: Tree) -> None:
-    (host,) = _manager(tree)["route_config"]["virtual_hosts"]
-    host["routes"][-1]["route"].pop("retry_policy")
+    del routes(tree)[:-1]
 
 
 def _header_checks(tree: Tree) -> None:
@@ -104,38 +77,32 @@ def _header_checks(tree: Tree) -> None:
         "merge_slashes",
         "path_with_escaped_slashes_action",
     ):
-        _manager(tree).pop(name)
-
-
-def _key_memory(tree: Tree) -> None:
-    _manager(tree)["http_filters"].remove(_filter(tree, "header_to_metadata"))
+        manager(tree).pop(name)
 
 
 def _local_replies(tree: Tree) -> None:
     """And the matcher that lets them pass the picker."""
-    _manager(tree).pop("local_reply_config")
-    _filter(tree, "ext_proc")["typed_config"] = _processor(tree)
-
-
-def _response_facts(tree: Tree) -> None:
-    _processor(tree).pop("response_attributes")
+    manager(tree).pop("local_reply_config")
+    http_filter(tree, "ext_proc")["typed_config"] = processor(tree)
 
 
 def _limits(tree: Tree) -> None:
     tree.pop("overload_manager")
     for name in ("request_timeout", "request_headers_timeout", "stream_flush_timeout"):
-        _manager(tree).pop(name)
+        manager(tree).pop(name)
 
 
 PARTS: dict[str, Edit] = {
-    "without the access log": _access_log,
+    "without the access log": lambda tree: _remove_log(tree, "stdout"),
     "without reports to the picker": _reports,
     "without the rules about paths": _path_rules,
-    "without retries": _retries,
+    "without retries": lambda tree: routes(tree)[-1]["route"].pop("retry_policy"),
     "without checks of headers": _header_checks,
-    "without the memory of clients' keys": _key_memory,
+    "without the memory of clients' keys": lambda tree: manager(tree)["http_filters"].remove(
+        http_filter(tree, "header_to_metadata")
+    ),
     "without texts of rejections": _local_replies,
-    "without who served": _response_facts,
+    "without who served": lambda tree: processor(tree).pop("response_attributes"),
     "without timeouts and bounds": _limits,
 }
 WITHOUT_PICKER = "without the picker"
@@ -144,12 +111,12 @@ WITHOUT_PICKER = "without the picker"
 def _plain(tree: Tree) -> None:
     for edit in PARTS.values():
         edit(tree)
-    remove_picker_filter(tree)
+    pass_over_picker(tree)
 
 
 EDITS: dict[str, Edit] = {
     WHOLE: lambda _: None,
     **PARTS,
-    WITHOUT_PICKER: remove_picker_filter,
+    WITHOUT_PICKER: pass_over_picker,
     PLAIN: _plain,
 }

@@ -2,8 +2,9 @@
 
 import shutil
 
+from bench.envoy_tree import pass_over_picker
 from bench.result import Row, Say, Section, at_least, at_most, none_of
-from bench.rig import QUIET, Rig, remove_picker_filter
+from bench.rig import WITHOUT_BODIES, Rig
 from bench.rounds import CONNECTIONS, Contender, failed, take_turns
 
 ROUNDS = 15
@@ -54,9 +55,9 @@ async def _start(rig: Rig, say: Say) -> list[Contender]:
     """An Envoy before each picker; the first of them asks none."""
     (server,) = await rig.start_stand_ins(1, 256)
     floor, noop, discovery = await rig.start_noop_picker(server)
-    plain = await rig.start_envoy(discovery, edit=remove_picker_filter)
+    plain = await rig.start_envoy(discovery, edit=pass_over_picker)
     before_floor = await rig.start_envoy(discovery, processor_port=noop)
-    picker = await rig.start_picker([server], {**QUIET, "routing": {"read_body": "never"}})
+    picker = await rig.start_picker([server], WITHOUT_BODIES)
     before_ours = await rig.start_envoy(picker.port)
     contenders = [
         Contender(name="none", port=plain.port),

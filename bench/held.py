@@ -13,7 +13,7 @@ import grpc
 
 from bench import load
 from bench.process import resident_bytes
-from bench.result import Row, Say, Section, at_most
+from bench.result import Row, Say, Section, at_most, measured
 from bench.rig import QUIET, Rig
 from extproc.demo.port import LOOPBACK, free_ports
 from extproc.demo.process import Child
@@ -48,6 +48,7 @@ async def measure(say: Say) -> Section:
         fresh_bytes = await _hold_in_vain(rig, fresh, grpc_port, 0, say)
     ours = await _serve_all(None, say)
     lean = await _serve_all(JEMALLOC, say) if find_library("jemalloc") else None
+    delays_ms = ours.delays_ms
     rows = [
         at_most("memory per queued request", ours.held_bytes / 1024, 3, " KB"),
         at_most("of it not given back when all are served", ours.left_bytes / 1024, 1, " KB"),
@@ -67,19 +68,10 @@ async def measure(say: Say) -> Section:
         "is polled until it shows that",
         rows=(
             *rows,
-            Row(
-                what="memory per queued request, with no earlier ones",
-                value=f"{fresh_bytes / 1024:.2f} KB",
-            ),
-            Row(
-                what="of a picker that only holds requests",
-                value=f"{floor_bytes / 1024:.2f} KB",
-            ),
-            Row(
-                what="time until a client that left is out of the queue",
-                value=f"{1000 * median(ours.delays_s):.2f} ms",
-            ),
-            at_most("the same, the slowest", 1000 * max(ours.delays_s), 100, " ms"),
+            measured("memory per queued request, with no earlier ones", fresh_bytes / 1024, " KB"),
+            measured("of a picker that only holds requests", floor_bytes / 1024, " KB"),
+            measured("time until a client that left is out of the queue", median(delays_ms), " ms"),
+            at_most("the same, the slowest", max(delays_ms), 100, " ms"),
             Row(
                 what="others served when a server came up",
                 value=f"{ours.served} of {ours.asked}",
@@ -96,7 +88,7 @@ class Served:
 
     held_bytes: float
     left_bytes: float
-    delays_s: list[float]
+    delays_ms: list[float]
     served: int
     asked: int
 
@@ -112,7 +104,7 @@ async def _serve_all(environment: Mapping[str, str] | None, say: Say) -> Served:
         empty = resident_bytes(picker.pid)
         tasks, held_bytes = await _hold(picker.pid, envoy, EARLIER, say)
         say(f"held: {LEAVERS} clients leave")
-        delays_s = await _leave([tasks.pop() for _ in range(LEAVERS)], admin)
+        delays_ms = await _leave([tasks.pop() for _ in range(LEAVERS)], admin)
         say("held: starting the server")
         await rig.start_stand_ins([port], 64)
         answers = await asyncio.gather(*tasks)
@@ -121,7 +113,7 @@ async def _serve_all(environment: Mapping[str, str] | None, say: Say) -> Served:
     return Served(
         held_bytes=held_bytes,
         left_bytes=left_bytes,
-        delays_s=delays_s,
+        delays_ms=delays_ms,
         served=sum(answer.startswith(b"HTTP/1.1 200") for answer in answers),
         asked=len(answers),
     )
@@ -159,8 +151,8 @@ async def _hold(
 
 
 async def _leave(tasks: list[asyncio.Task[bytes]], admin: int) -> list[float]:
-    """Let clients go, one by one; the seconds until each had left the queue."""
-    delays_s = []
+    """Let clients go, one by one; the milliseconds until each had left the queue."""
+    delays_ms = []
     async with grpc.aio.insecure_channel(f"{LOOPBACK}:{admin}") as channel:
         status = pb_grpc.AdminStub(channel).GetStatus
         for task in tasks:
@@ -169,8 +161,8 @@ async def _leave(tasks: list[asyncio.Task[bytes]], admin: int) -> list[float]:
             task.cancel()
             while (await status(pb.GetStatusRequest())).queued >= waiting:
                 pass
-            delays_s.append(time.perf_counter() - began)
-    return delays_s
+            delays_ms.append(1000 * (time.perf_counter() - began))
+    return delays_ms
 
 
 async def _ask(port: int) -> bytes:

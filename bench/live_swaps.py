@@ -46,6 +46,7 @@ MODELS = [*WEIGHTS, SLOW]
 LENGTHS = (1, 20, 80)
 SEED = 3
 TIMEOUT_S = 600.0
+SETTINGS = {"swap": {"max_wait_s": MAX_WAIT_S}, "queue": {"timeout_s": TIMEOUT_S}}
 ROUTER = "llama.cpp's router alone"
 
 
@@ -247,7 +248,7 @@ async def router_alone(folder: Path) -> AsyncIterator[Way]:
 @asynccontextmanager
 async def over_router(folder: Path) -> AsyncIterator[Way]:
     """Coxswain before a router that leaves its models to it."""
-    async with routed(folder, MODELS, _settings()) as fleet, _client() as client:
+    async with routed(folder, MODELS, SETTINGS) as fleet, _client() as client:
         yield _ours("Coxswain over the router", fleet.stack, client)
 
 
@@ -255,17 +256,13 @@ async def over_router(folder: Path) -> AsyncIterator[Way]:
 async def with_keeper(folder: Path) -> AsyncIterator[Way]:
     """A keeper of one machine, the picker and Envoy."""
     models: dict[str, dict[str, Any]] = {name: {} for name in MODELS}
-    async with kept(folder, models, 10, _settings()) as fleet, _client() as client:
+    async with kept(folder, models, 10, SETTINGS) as fleet, _client() as client:
 
         async def is_known() -> bool:
             return bool(await fleet.models())
 
         await until(is_known)
         yield _ours("Coxswain with a keeper", fleet.stack, client)
-
-
-def _settings() -> dict[str, Any]:
-    return {"swap": {"max_wait_s": MAX_WAIT_S}, "queue": {"timeout_s": TIMEOUT_S}}
 
 
 def _client() -> httpx.AsyncClient:

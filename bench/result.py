@@ -40,6 +40,11 @@ def table(rows: Iterable[Row]) -> list[str]:
     ]
 
 
+def measured(what: str, number: float, unit: str = "", digits: int = 2) -> Row:
+    """A number without a target."""
+    return Row(what=what, value=f"{number:.{digits}f}{unit}")
+
+
 def at_least(what: str, number: float, bound: float, digits: int = 2) -> Row:
     """A number that should not be smaller than `bound`."""
     value = f"{number:.{digits}f}"

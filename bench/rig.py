@@ -1,7 +1,6 @@
 """The processes of a benchmark: stand-in servers, a picker and an Envoy before it."""
 
 import asyncio
-import copy
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from bench import stand_in
+from bench.envoy_tree import Tree, split_picker
 from extproc.demo.envoy_binary import find_envoy
 from extproc.demo.llama_server import find_llama_server
 from extproc.demo.model import ModelShape, write_model
@@ -24,6 +24,7 @@ READY_S = 30.0
 GO_PICKER = Path(__file__).parent / "go_noop"
 QUIET: Final[dict[str, Any]] = {"log": {"level": "warning"}}
 """Settings of a picker that writes no line for each request."""
+WITHOUT_BODIES: Final[dict[str, Any]] = {**QUIET, "routing": {"read_body": "never"}}
 
 
 class Started(NamedTuple):
@@ -106,6 +107,18 @@ class Rig(Children):
         environment: Mapping[str, str] | None = None,
     ) -> Started:
         """Start Coxswain as people run it; its port is that of gRPC."""
+        config, port = self.configure_picker(endpoints, settings, admin, http)
+        command = (sys.executable, "-m", "extproc.cli", "serve", "--config")
+        return await self._start_listening(f"picker-{port}", [*command, config], port, environment)
+
+    def configure_picker(
+        self,
+        endpoints: list[int],
+        settings: Mapping[str, Any],
+        admin: int | None = None,
+        http: int | None = None,
+    ) -> tuple[Path, int]:
+        """Write the settings of a picker; returns the file and the port of gRPC."""
         port, any_admin, any_http = free_ports(3)
         listen = {"grpc": port, "admin": admin or any_admin, "http": http or any_http}
         tree = {
@@ -115,8 +128,7 @@ class Rig(Children):
         }
         config = self.folder / f"coxswain-{port}.yaml"
         config.write_text(yaml.safe_dump(tree))
-        command = (sys.executable, "-m", "extproc.cli", "serve", "--config")
-        return await self._start_listening(f"picker-{port}", [*command, config], port, environment)
+        return config, port
 
     async def start_noop_picker(
         self, endpoint: int, *, holds: bool = False
@@ -151,7 +163,7 @@ class Rig(Children):
         processor_port: int | None = None,
         access_log: bool = False,
         has_fronts: bool = False,
-        edit: Callable[[Any], None] | None = None,
+        edit: Callable[[Tree], object] | None = None,
     ) -> Started:
         """Start an Envoy with our own configuration, which `edit` may change. With
         `processor_port`, ext_proc is served there and discovery by the picker."""
@@ -166,7 +178,7 @@ class Rig(Children):
         )
         tree = yaml.safe_load(bootstrap(options))
         if processor_port is not None:
-            _split_picker(tree, names.PICKER_CLUSTER, processor_port)
+            split_picker(tree, names.PICKER_CLUSTER, processor_port)
         if edit is not None:
             edit(tree)
         return await self._start_envoy(f"envoy-{port}", yaml.safe_dump(tree), port)
@@ -187,44 +199,6 @@ class Rig(Children):
         child = await self.start(name, command, environment=environment)
         await until_listening(child, port)
         return Started(child, port)
-
-
-def _split_picker(tree: Any, cluster: str, port: int) -> None:
-    """Let ext_proc go to a cluster of its own, without health checks."""
-    clusters = tree["static_resources"]["clusters"]
-    own = copy.deepcopy(next(one for one in clusters if one["name"] == cluster))
-    own["name"] = own["load_assignment"]["cluster_name"] = "processor"
-    own.pop("health_checks", None)
-    place = own["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"]
-    place["socket_address"]["port_value"] = port
-    clusters.append(own)
-    for listener in tree["static_resources"]["listeners"]:
-        _rename_processor(listener)
-
-
-def _rename_processor(tree: Any) -> None:
-    if isinstance(tree, list):
-        for each in tree:
-            _rename_processor(each)
-    elif isinstance(tree, dict):
-        if str(tree.get("@type", "")).endswith("ext_proc.v3.ExternalProcessor"):
-            tree["grpc_service"]["envoy_grpc"]["cluster_name"] = "processor"
-        for each in tree.values():
-            _rename_processor(each)
-
-
-def remove_picker_filter(tree: Any) -> None:
-    """Let Envoy balance by itself."""
-    for listener in tree["static_resources"]["listeners"]:
-        manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
-        manager["http_filters"] = [
-            one
-            for one in manager["http_filters"]
-            if not one["typed_config"]["@type"].endswith("ext_proc.v3.ExternalProcessor")
-        ]
-        for host in manager["route_config"]["virtual_hosts"]:
-            for route in host["routes"]:
-                route.pop("typed_per_filter_config", None)
 
 
 async def until_listening(child: Child, port: int) -> None:

@@ -42,9 +42,7 @@ def _listener(port: int, slots: int, service_s: float, times_ms: Sequence[int]) 
         *(_timed(_route("/", answer), each) for each in times_ms),
         _route("/", answer),
     ]
-    manager = {
-        "@type": "type.googleapis.com/envoy.extensions.filters.network."
-        "http_connection_manager.v3.HttpConnectionManager",
+    manager = _typed("network.http_connection_manager.v3.HttpConnectionManager") | {
         "stat_prefix": "stand_in",
         "route_config": {
             "max_direct_response_body_size_bytes": 1024 * 1024,
@@ -52,12 +50,7 @@ def _listener(port: int, slots: int, service_s: float, times_ms: Sequence[int]) 
         },
         "http_filters": [
             *([_delay(service_s)] if service_s or times_ms else []),
-            {
-                "name": "router",
-                "typed_config": {
-                    "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"
-                },
-            },
+            {"name": "router", "typed_config": _typed("http.router.v3.Router")},
         ],
     }
     return {
@@ -67,6 +60,10 @@ def _listener(port: int, slots: int, service_s: float, times_ms: Sequence[int]) 
     }
 
 
+def _typed(kind: str) -> dict[str, Any]:
+    return {"@type": f"type.googleapis.com/envoy.extensions.filters.{kind}"}
+
+
 def _delay(seconds: float) -> dict[str, Any]:
     """A filter that holds completions for so long, unless their route says otherwise."""
     completions = {"name": ":path", "string_match": {"prefix": "/v1/chat/"}}
@@ -74,8 +71,7 @@ def _delay(seconds: float) -> dict[str, Any]:
 
 
 def _fault(seconds: float) -> dict[str, Any]:
-    kind = "envoy.extensions.filters.http.fault.v3.HTTPFault"
-    found: dict[str, Any] = {"@type": f"type.googleapis.com/{kind}"}
+    found = _typed("http.fault.v3.HTTPFault")
     if seconds:
         percentage = {"numerator": 100}
         found["delay"] = {"fixed_delay": f"{seconds:g}s", "percentage": percentage}

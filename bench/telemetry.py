@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from bench.result import Row, Say, Section, at_least, none_of
+from bench.result import Row, Say, Section, at_least, measured, none_of
 from bench.rig import Rig
 from bench.rounds import CONNECTIONS, Contender, failed, take_turns
 from extproc.demo.port import LOOPBACK
@@ -72,9 +72,8 @@ async def measure(say: Say) -> Section:
             at_least("rate, tracing 1 % to off", some.rate_to(off), 0.95),
             at_least("rate, tracing 100 % to off", every.rate_to(off), 0.8),
             *(
-                Row(
-                    what=f"CPU time per exchange, tracing {one.name}",
-                    value=f"{one.cost_us('picker'):.0f} us",
+                measured(
+                    f"CPU time per exchange, tracing {one.name}", one.cost_us("picker"), " us", 0
                 )
                 for one in contenders
             ),

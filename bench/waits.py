@@ -18,9 +18,10 @@ from statistics import fmean, median
 import uvloop
 
 from bench import load
+from bench.envoy_tree import pass_over_picker
 from bench.process import call
 from bench.result import Row, Say, Section, at_most
-from bench.rig import Rig, remove_picker_filter
+from bench.rig import Rig
 
 SLOTS = (1, 2, 4)
 """An uneven fleet."""
@@ -45,7 +46,7 @@ async def measure(say: Say) -> Section:
             slots_by_port[port] = slots
         servers = [*slots_by_port]
         _, picker = await rig.start_picker(servers)
-        _, plain = await rig.start_envoy(picker, edit=remove_picker_filter)
+        _, plain = await rig.start_envoy(picker, edit=pass_over_picker)
         _, ours = await rig.start_envoy(picker)
         haproxy = shutil.which("haproxy")
         other = None

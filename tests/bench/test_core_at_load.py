@@ -15,7 +15,7 @@ async def test_a_real_core_serves_what_is_ready_made_and_counts_the_same(
     monkeypatch.setattr(core_at_load, "ROUND_S", 0.2)
     async with Rig() as rig:
         [server] = await rig.start_stand_ins(1, core_at_load.SLOTS)
-        rows = await core_at_load.measure_core(rig.folder, server, lambda _: None)
+        rows = await core_at_load.measure_core(rig, server, lambda _: None)
     found = {row.what: row for row in rows}
     assert float(found["exchanges/s of a core that is kept busy"].value) > 0
     assert found["its failed exchanges"].is_met

@@ -33,7 +33,9 @@ async def measure(say: Say) -> Section:
         began = time.monotonic()
         tasks = [asyncio.create_task(_agent(number, admin)) for number in range(AGENTS)]
         try:
-            ready_s = await _until_ready(admin, began)
+            while await _ready(admin) < AGENTS:  # noqa: ASYNC110  # another process changes
+                await asyncio.sleep(0.1)
+            ready_s = time.monotonic() - began
             await asyncio.sleep(SETTLING_S)
             share = await cpu_share(picker.pid, SECONDS)
             memory = resident_bytes(picker.pid)
@@ -107,12 +109,6 @@ def _scrape() -> Observation:
         ),
         context_tokens=8192,
     )
-
-
-async def _until_ready(port: int, began: float) -> float:
-    while await _ready(port) < AGENTS:  # noqa: ASYNC110  # it is another process that changes
-        await asyncio.sleep(0.1)
-    return time.monotonic() - began
 
 
 async def _ready(port: int) -> int:

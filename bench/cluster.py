@@ -46,28 +46,26 @@ class Form(Contender):
     picker: Child
     pages: int
 
-    async def roles(self) -> dict[int, str]:
+    async def roles(self) -> dict[str, list[int]]:
         """Its processes that serve, when all are there."""
         if not self.fronts:
-            return {self.picker.pid: "core"}
-        roles: dict[int, str] = {}
+            return {"core": [self.picker.pid]}
+        roles: dict[str, list[int]] = {}
 
         async def are_there(client: httpx.AsyncClient) -> bool:
-            nonlocal roles
+            roles.clear()
             try:
                 processes = (await client.get("/status")).json()["processes"]
-                roles = {one["pid"]: one["role"] for one in processes["members"]}
+                for one in processes["members"]:
+                    roles.setdefault(one["role"], []).append(one["pid"])
             except (httpx.HTTPError, ValueError, TypeError):
                 return False
-            return sorted(roles.values()) == ["core", *["front"] * self.fronts, "spare"]
+            found = {role: len(pids) for role, pids in roles.items()}
+            return found == {"core": 1, "front": self.fronts, "spare": 1}
 
         async with _client(self.pages) as client:
             await self.picker.wait_ready(partial(are_there, client), timeout_s=READY_S)
         return roles
-
-    async def core(self) -> int:
-        """The process that decides."""
-        return next(pid for pid, role in (await self.roles()).items() if role == "core")
 
 
 async def measure(say: Say) -> Section:
@@ -117,8 +115,7 @@ async def _start(rig: Rig, server: int, name: str, fronts: int) -> Form:
         port, has_fronts=bool(fronts), message_timeout_s=60.0 if fronts else 1.0
     )
     form = Form(name=name, fronts=fronts, picker=picker, port=envoy, pages=pages)
-    for pid, role in (await form.roles()).items():
-        form.parts.setdefault(role, []).append(pid)
+    form.parts = await form.roles()
     return form
 
 
@@ -152,7 +149,7 @@ async def _losses(form: Form, say: Say) -> tuple[dict[str, list[float]], int]:
     for number in range(LOSSES):
         for way, how in WAYS.items():
             say(f"cluster: core {way}, {number + 1} of {LOSSES}")
-            core = await form.core()
+            [core] = (await form.roles())["core"]
             calls = asyncio.create_task(load.generate(form.port, CALLERS, LOSS_S, pause_s=PAUSE_S))
             await asyncio.sleep(LOSS_S / 4)
             os.kill(core, how)

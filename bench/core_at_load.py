@@ -142,6 +142,7 @@ class Cores:
     http: int = 0
     """The port of the leader's pages."""
     members: list[Member] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
     said: dict[str, set[str]] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -172,14 +173,16 @@ class Cores:
         core.order("lead", fronts=[], port=grpc, since=None, is_successor=False)
         await self._until(core.name, "leads")
 
-    async def link(self, front: ReadyMade, name: str) -> Link:
-        """Connect a front with the core."""
+    async def connect(self, front: ReadyMade) -> None:
+        """Connect a front with the core, and let it begin."""
+        name = f"front-{len(self.links) + 1}"
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.members[0].order("link", theirs, front=name)
         link = Link(front, loop, "the core")
         await loop.connect_accepted_socket(lambda: cast("asyncio.Protocol", link), ours)
-        return link
+        self.links.append(link)
+        front.begin(link, name)
 
     async def served(self) -> int:
         """The requests that the core counted."""
@@ -188,6 +191,8 @@ class Cores:
         return sum(int(float(each)) for each in SERVED.findall(text))
 
     async def stop(self) -> None:
+        for link in self.links:
+            link.close()
         for member in self.members:
             member.end_at_once()
             await member.wait()
@@ -206,14 +211,11 @@ class Cores:
 async def measure_core(rig: Rig, server: int, say: Say) -> list[Row]:
     """Keep a core busy. `server` is the port of a stand-in with `SLOTS` slots."""
     cores = Cores()
-    links: list[Link] = []
     try:
         await cores.start(rig, server)
         fronts = [ReadyMade(f"{LOOPBACK}:{server}") for _ in range(FRONTS)]
-        for number, front in enumerate(fronts, 1):
-            link = await cores.link(front, f"front-{number}")
-            links.append(link)
-            front.begin(link, f"front-{number}")
+        for front in fronts:
+            await cores.connect(front)
         pid = cores.members[0].pid
         rates, used_us, shares = [], [], []
         for number in range(ROUNDS + 1):
@@ -235,8 +237,6 @@ async def measure_core(rig: Rig, server: int, say: Say) -> list[Row]:
         failed = sum(front.failed for front in fronts)
         missing = sum(front.ended for front in fronts) - await cores.served()
     finally:
-        for link in links:
-            link.close()
         await cores.stop()
     return [
         at_most("CPU time per exchange, a core that is kept busy", median(used_us), 40, " us"),

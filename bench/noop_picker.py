@@ -3,8 +3,6 @@
 At another port it serves discovery with one fixed endpoint, so that Envoy has somewhere to go.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time

@@ -50,7 +50,7 @@ async def measure(say: Say) -> Section:
     )
 
 
-class _Fleet:
+class _Fleet(SilentFleet):
     """A dispatcher with chats of ten system prompts and four tenants."""
 
     def __init__(self, order: QueueOrder, seed: int) -> None:
@@ -58,8 +58,7 @@ class _Fleet:
         self._now = 100.0
         self._ids = count()
         options = DispatcherOptions(queue_max_requests=2 * QUEUED, order=order, stale_after_s=1e9)
-        self._fleet = SilentFleet(self._random, options, ENDPOINTS, lambda: 4)
-        self._dispatcher = self._fleet.dispatcher
+        super().__init__(self._random, options, ENDPOINTS, lambda: 4)
         self._open: list[Picked] = []
 
     def measure(self) -> Costs:
@@ -78,16 +77,16 @@ class _Fleet:
             request, index = self._request(), self._random.randrange(len(self._open))
             lease = self._open[index].lease
             self._now += APART_S
-            self._dispatcher.answered(lease, self._now, is_stream=True)
+            self.dispatcher.answered(lease, self._now, is_stream=True)
             began = time.thread_time_ns()
-            outcome = self._dispatcher.submit(request, self._now)
-            self._dispatcher.release(lease, LeaseEnd.SERVED, self._now)
+            outcome = self.dispatcher.submit(request, self._now)
+            self.dispatcher.release(lease, LeaseEnd.SERVED, self._now)
             taken_us.append((time.thread_time_ns() - began) / 1000)
-            self._open[index] = outcome if isinstance(outcome, Picked) else self._fleet.picked.pop()
+            self._open[index] = outcome if isinstance(outcome, Picked) else self.picked.pop()
         return fmean(taken_us)
 
     def _submit(self) -> None:
-        outcome = self._dispatcher.submit(self._request(), self._now)
+        outcome = self.dispatcher.submit(self._request(), self._now)
         if isinstance(outcome, Picked):
             self._open.append(outcome)
 

@@ -4,14 +4,12 @@ A model in use drains before it leaves; a load begins when there is memory for i
 so that an oracle can play out what would happen.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 
 class SwapModel(NamedTuple):
@@ -51,9 +49,9 @@ class SwapMachine:
     waits: list[float] = field(default_factory=list)
     swaps: int = 0
 
-    def copy(self) -> SwapMachine:
+    def copy(self) -> Self:
         """The same moment, to be played on."""
-        return SwapMachine(
+        return type(self)(
             **{
                 **self.__dict__,
                 "loaded_at": dict(self.loaded_at),

@@ -25,9 +25,9 @@ from extproc.core.scheduler.events import (
 from extproc.core.slots.lease import Lease, LeaseEnd
 
 FAST_SCRAPE_S = 0.2
-"""Between looks while a server's numbers may change without us, as the scraper has it."""
+"""Between scrapes while a server's numbers may change without us, as the scraper has it."""
 SCRAPE_S = 1.0
-"""Between looks at other times."""
+"""Between scrapes at other times."""
 SOON_S = 0.05
 """Until a client that was cut off asks again, and until a requested scrape."""
 

@@ -51,11 +51,17 @@ class EndpointReadmitted(NamedTuple):
     address: Address
 
 
-class StepFailed(NamedTuple):
-    """A step after a decision raised: a bug. The decision stands, the state is consistent."""
+class StepFailed:
+    """A step after a decision raised: a bug. The decision stands, the state is consistent.
 
-    step: str
-    error: Exception
+    mypyc cannot compile a named tuple with an exception.
+    """
+
+    __slots__ = ("error", "step")
+
+    def __init__(self, step: str, error: Exception) -> None:
+        self.step = step
+        self.error = error
 
 
 Event = (

@@ -207,12 +207,13 @@ async def test_requests_ahead_keep_a_far_fleet_busy(folders: list[Path], ahead: 
         began = time.monotonic()
         answers = await asyncio.gather(*(ask(up, f"parents-{n}") for n in range(FAR)))
         took_s = time.monotonic() - began
+        async with asyncio.timeout(60):  # on a busy machine the first may be served before the rest
+            while watch.most_queued < ahead:
+                answers = await asyncio.gather(*(ask(up, f"again-{n}") for n in range(FAR)))
         await watch.stop()
         assert [answer.status_code for answer in answers] == [200] * FAR
         assert watch.leased == SLOTS + ahead
-        assert min(ahead, 1) <= watch.most_queued <= ahead, (
-            "how many meet there is a matter of time"
-        )
+        assert watch.most_queued == ahead
         log.info("%d requests with %d ahead in %.1f s", FAR, ahead, took_s)
 
 

@@ -60,7 +60,7 @@ async def test_status_and_metrics_with_processes() -> None:
 
 
 def test_place_by_request_id() -> None:
-    """Who waits is told its place, of how many, and how long it has waited; others nothing."""
+    """A queued request has its place, of how many, and how long it has waited; others have none."""
     fleet, pending = SmallFleet(1), PendingStreams()
     fleet.pick()
     for name in ("first", "second", "third"):

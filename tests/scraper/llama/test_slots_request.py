@@ -32,9 +32,9 @@ async def client(fake: FakeLlamaServer) -> AsyncIterator[LlamaClient]:
     await client.aclose()
 
 
-def counted(told: SlotCounts | Answer | Failure) -> SlotCounts:
-    assert isinstance(told, SlotCounts), told
-    return told
+def counted(found: SlotCounts | Answer | Failure) -> SlotCounts:
+    assert isinstance(found, SlotCounts), found
+    return found
 
 
 def slots(*busy: bool, context_tokens: int = 4096) -> bytes:
@@ -48,11 +48,11 @@ def slots(*busy: bool, context_tokens: int = 4096) -> bytes:
 
 async def test_the_slots_of_a_plain_server(fake: FakeLlamaServer, client: LlamaClient) -> None:
     fake.task = 41
-    told = counted(await request_slots(client))
-    assert (told.slots, told.busy_slots, told.newest_task) == (3, 2, 41)
-    assert told.by_model is None and {one.model for one in told.busy} == {""}
-    assert told.began_at <= told.answered_at
-    assert told.is_first_on_connection
+    found = counted(await request_slots(client))
+    assert (found.slots, found.busy_slots, found.newest_task) == (3, 2, 41)
+    assert found.by_model is None and {one.model for one in found.busy} == {""}
+    assert found.began_at <= found.answered_at
+    assert found.is_first_on_connection
     assert not counted(await request_slots(client)).is_first_on_connection
 
 
@@ -61,8 +61,8 @@ async def test_another_status_is_for_the_caller_to_judge(
     fake: FakeLlamaServer, client: LlamaClient, status: int
 ) -> None:
     fake.replies["/slots"] = Reply.of({}, status)
-    told = await request_slots(client)
-    assert isinstance(told, Answer) and told.status == status
+    found = await request_slots(client)
+    assert isinstance(found, Answer) and found.status == status
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[1]", b'[{"id":0}]', b"\xff"])
@@ -71,9 +71,9 @@ async def test_a_garbled_response_is_a_failure_with_its_times(
 ) -> None:
     """What a router's child says is judged alike, and the message quotes nothing of it."""
     fake.replies["/slots"] = Reply(body=body)
-    for told in (await request_slots(client), await request_slots(client, ("a",))):
-        assert isinstance(told, Failure) and told.kind is FailureKind.UNUSABLE
-        assert told.began_at <= told.answered_at
+    for found in (await request_slots(client), await request_slots(client, ("a",))):
+        assert isinstance(found, Failure) and found.kind is FailureKind.UNUSABLE
+        assert found.began_at <= found.answered_at
 
 
 async def test_the_models_of_a_router_are_asked_by_name_and_summed(
@@ -82,12 +82,12 @@ async def test_the_models_of_a_router_are_asked_by_name_and_summed(
     """Their times enclose all of the questions; no model is loaded by one."""
     fake.router_models = {"a/b c": "loaded", "d": "loaded"}
     fake.model_slots = {"d": slots(True, context_tokens=8192)}
-    told = counted(await request_slots(client, ("a/b c", "d")))
-    assert told.by_model == {"a/b c": (3, 2), "d": (1, 1)}
-    assert (told.slots, told.busy_slots, told.context_tokens) == (4, 3, 8192)
-    assert [one.model for one in told.busy] == ["a/b c", "a/b c", "d"]
-    assert told.newest_task is None, "each model numbers its own tasks"
-    assert told.is_first_on_connection and told.began_at <= told.answered_at
+    found = counted(await request_slots(client, ("a/b c", "d")))
+    assert found.by_model == {"a/b c": (3, 2), "d": (1, 1)}
+    assert (found.slots, found.busy_slots, found.context_tokens) == (4, 3, 8192)
+    assert [one.model for one in found.busy] == ["a/b c", "a/b c", "d"]
+    assert found.newest_task is None, "each model numbers its own tasks"
+    assert found.is_first_on_connection and found.began_at <= found.answered_at
     assert [asked.query["autoload"] for asked in fake.asked] == [["false"]] * 2
 
 
@@ -95,16 +95,16 @@ async def test_a_model_that_was_unloaded_meanwhile_is_left_out(
     fake: FakeLlamaServer, client: LlamaClient
 ) -> None:
     fake.router_models = {"a": "unloaded", "b": "loaded"}
-    told = counted(await request_slots(client, ("a", "b")))
-    assert told.by_model == {"b": (3, 2)}
+    found = counted(await request_slots(client, ("a", "b")))
+    assert found.by_model == {"b": (3, 2)}
 
 
 async def test_where_no_model_is_loaded_any_more_the_last_rejection_is_returned(
     fake: FakeLlamaServer, client: LlamaClient
 ) -> None:
     fake.router_models = {"a": "unloaded", "b": "sleeping"}
-    told = await request_slots(client, ("a", "b"))
-    assert isinstance(told, Answer) and told.status == 400
+    found = await request_slots(client, ("a", "b"))
+    assert isinstance(found, Answer) and found.status == 400
 
 
 async def test_a_broken_model_spoils_the_whole_count(
@@ -115,8 +115,8 @@ async def test_a_broken_model_spoils_the_whole_count(
     fake.model_slots = {"b": b"row"}
     assert isinstance(await request_slots(client, ("a", "b")), Failure)
     fake.replies["/slots"] = Reply.of({}, 500)
-    told = await request_slots(client, ("a", "b"))
-    assert isinstance(told, Answer) and told.status == 500
+    found = await request_slots(client, ("a", "b"))
+    assert isinstance(found, Answer) and found.status == 500
 
 
 async def test_a_sum_that_no_server_can_have_is_a_failure(
@@ -126,14 +126,14 @@ async def test_a_sum_that_no_server_can_have_is_a_failure(
     monkeypatch.setattr("scraper.llama.slots_request.MAX_SLOTS", 5)
     fake.router_models = {"a": "loaded", "b": "loaded"}
     assert counted(await request_slots(client, ("a",))).slots == 3
-    told = await request_slots(client, ("a", "b"))
-    assert isinstance(told, Failure) and "more than 5 slots" in told.message
+    found = await request_slots(client, ("a", "b"))
+    assert isinstance(found, Failure) and "more than 5 slots" in found.message
 
 
 async def test_only_so_many_models_are_asked(fake: FakeLlamaServer, client: LlamaClient) -> None:
     """A router may list thousands; a scrape has an end."""
     names = tuple(f"m{number}" for number in range(MAX_REQUESTED_MODELS + 5))
     fake.router_models = dict.fromkeys(names, "loaded")
-    told = counted(await request_slots(client, names))
-    assert told.by_model is not None and len(told.by_model) == MAX_REQUESTED_MODELS
+    found = counted(await request_slots(client, names))
+    assert found.by_model is not None and len(found.by_model) == MAX_REQUESTED_MODELS
     assert fake.count("/slots") == MAX_REQUESTED_MODELS

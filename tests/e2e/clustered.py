@@ -19,7 +19,7 @@ from extproc.demo.process import Children
 from tests.e2e.fronted import MEAN_S, SLOTS
 from tests.e2e.kept import all_pids
 from tests.e2e.stack import Server, Stack, until
-from tests.fakes.accounting import CHAT, Account, AccountingServer, load
+from tests.fakes.accounting import CHAT, Account, AccountingServer, load, telling_when_read
 from tests.fakes.valkey import Valkey
 
 FRONTS = 1
@@ -245,7 +245,7 @@ async def clustered(
             }
             await stack.start_picker(config)
         for stack in found.members.values():
-            await stack.start_envoy()
+            await stack.start_envoy(alter=str if simulators else telling_when_read)
         await found.until_complete(len(members))
         await found.until_served()
         yield found

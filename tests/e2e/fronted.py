@@ -16,7 +16,7 @@ import httpx
 
 from extproc.demo.process import Children
 from tests.e2e.stack import Server, Stack, until
-from tests.fakes.accounting import CHAT, Account, AccountingServer, load
+from tests.fakes.accounting import CHAT, Account, AccountingServer, load, telling_when_read
 
 SLOTS = (1, 1, 2, 2, 4)
 MEAN_S = 0.4
@@ -132,9 +132,12 @@ async def fronted(
         await stack.start_picker(config)
         assert stack.picker is not None
         await stack.picker.wait_ready(stack._picker_listens, timeout_s=60)
-        await stack.start_envoy(mode)
+        await stack.start_envoy(mode, telling_when_read)
         found = Fronted(stack, account)
-        found.urls += [await stack.start_another_envoy(mode) + CHAT for _ in range(envoys - 1)]
+        found.urls += [
+            await stack.start_another_envoy(mode, telling_when_read) + CHAT
+            for _ in range(envoys - 1)
+        ]
         for url in found.urls:
             await until(partial(_serves, stack, url))
         if isinstance(fronts, int):

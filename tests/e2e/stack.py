@@ -261,7 +261,9 @@ class Stack:
         options = envoy_options(load_settings(self.config, environ={}))
         self.envoy = await self._start_envoy("envoy", replace(options, mode=Mode(mode)), alter)
 
-    async def start_another_envoy(self, mode: str = "discovery") -> str:
+    async def start_another_envoy(
+        self, mode: str = "discovery", alter: Callable[[str], str] = str
+    ) -> str:
         """Start one before the same picker; returns the beginning of its URLs."""
         port, admin = free_ports(2)
         options = replace(
@@ -270,7 +272,7 @@ class Stack:
             listener=HostPort("127.0.0.1", port),
             admin=HostPort("127.0.0.1", admin),
         )
-        await self._start_envoy(f"envoy-{port}", options)
+        await self._start_envoy(f"envoy-{port}", options, alter)
         return f"http://127.0.0.1:{port}"
 
     async def _start_envoy(

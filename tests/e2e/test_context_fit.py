@@ -46,5 +46,7 @@ async def test_long_prompts_go_where_they_fit(llama: None, tmp_path: Path) -> No
         assert refused.status_code == 400, (small, large, refused.text)
         assert error["code"] == "context_length_exceeded" and error["param"] == "messages"
         assert refused.headers["x-coxswain-reason"] == "context-length-exceeded"
+        # Counted when Envoy has ended its exchange, which may be after the client has its answer.
+        await stack.until(lambda status: status["outcomes"].get("context-length-exceeded") == 1)
         metrics = (await stack.client.get(f"http://127.0.0.1:{stack.http_port}/metrics")).text
         assert 'outcome="context-length-exceeded"' in metrics

@@ -15,10 +15,11 @@ from itertools import pairwise
 from random import Random
 
 import httpx
+import yaml
 from aiohttp import web
 
 CHAT = "/v1/chat/completions"
-NUMBER, SERVICE = "x-test-number", "x-test-service-s"
+NUMBER, SERVICE, READ = "x-test-number", "x-test-service-s", "x-test-read-at"
 OBJECTIVE = "account"
 """Of the load, where the settings have it."""
 LATE_S = 0.5
@@ -33,6 +34,8 @@ class Trace:
 
     number: int
     sent_at: float = 0.0
+    read_at: float = 0.0
+    """When Envoy read its headers, by Envoy's word: this decides its place in the queue."""
     arrived_at: float = 0.0
     started_at: float = 0.0
     ended_at: float = 0.0
@@ -44,6 +47,12 @@ class Trace:
     is_over: bool = False
     """Whether it reached a server whose slots were all busy."""
     problem: str = ""
+
+    def times(self, since: float) -> str:
+        """Its times as a failed test shows them, in seconds after `since`."""
+        names = ("sent", "read", "arrived", "freed", "started", "ended")
+        shown = (f"{name} {getattr(self, f'{name}_at') - since:.3f}" for name in names)
+        return f"{self.number} ({', '.join(shown)})"
 
 
 @dataclass
@@ -67,7 +76,11 @@ class Account:
         return [one for one in self.traces.values() if one.status != 200]
 
     def overtaken(self, by_s: float = LATE_S) -> list[Trace]:
-        """Requests that got a slot after one that was sent more than `by_s` later.
+        """Requests that got a slot after one that Envoy read more than `by_s` later."""
+        return [one for one, _ in self._overtaken(by_s)]
+
+    def _overtaken(self, by_s: float) -> list[tuple[Trace, Trace]]:
+        """Those, each with the first that overtook it.
 
         After a pause all slots are free, and the first of the queue get them together: their ways
         to the servers take more and less time. So two are together if both slots were free when
@@ -76,14 +89,13 @@ class Account:
         served = sorted(
             (one for one in self.traces.values() if one.started_at), key=lambda one: one.started_at
         )
-        return [
-            one
-            for index, one in enumerate(served)
-            if any(
-                other.sent_at > one.sent_at + by_s and not _are_together(other, one)
-                for other in served[:index]
-            )
-        ]
+        found = []
+        for index, one in enumerate(served):
+            for other in served[:index]:
+                if other.read_at > one.read_at + by_s and not _are_together(other, one):
+                    found.append((one, other))
+                    break
+        return found
 
     def longest_pause(self, since: float) -> float:
         """The longest time after `since` in which no request got a slot, of those before the
@@ -92,18 +104,35 @@ class Account:
         return max(b - a for a, b in pairwise([since, *starts]))
 
     def describe(self, since: float = 0.0) -> str:
+        """The numbers, and the times of three that were overtaken, in seconds after `since`."""
         waits = sorted(one.started_at - one.sent_at for one in self.traces.values())
+        overtaken = self._overtaken(LATE_S)
+        pairs = (f"{one.times(since)} by {other.times(since)}" for one, other in overtaken[:3])
         return (
             f"requests {len(self.traces)}, over {len(self.over())}, blind "
-            f"{len(self.blind(since))}, overtaken {len(self.overtaken())}, unanswered "
+            f"{len(self.blind(since))}, overtaken {len(overtaken)}, unanswered "
             f"{len(self.unanswered())}, longest wait {waits[-1]:.2f} s, "
-            f"median {waits[len(waits) // 2]:.2f} s"
+            f"median {waits[len(waits) // 2]:.2f} s{''.join(f'; {pair}' for pair in pairs)}"
         )
 
 
 def _are_together(first: Trace, second: Trace) -> bool:
     was_free = second.freed_at <= first.started_at
     return was_free and second.started_at - first.started_at < TOGETHER_S
+
+
+def telling_when_read(config: str) -> str:
+    """Envoy's configuration, with a header that says when Envoy read a request's headers."""
+    tree = yaml.safe_load(config)
+    header = {"key": READ, "value": "%START_TIME(%s.%6f)%"}
+    for listener in tree["static_resources"]["listeners"]:
+        for chain in listener["filter_chains"]:
+            for one in chain["filters"]:
+                routes = one["typed_config"].get("route_config", {})
+                routes["request_headers_to_add"] = [
+                    {"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}
+                ]
+    return yaml.safe_dump(tree)
 
 
 class AccountingServer:
@@ -167,6 +196,7 @@ class AccountingServer:
         if trace is None:
             trace = Trace(-1)  # a test's own request, to see that all is ready
         trace.arrived_at = time.monotonic()
+        trace.read_at = trace.arrived_at - (time.time() - float(request.headers[READ]))
         if self._running >= self.slots:
             trace.is_over = True
             turn = asyncio.get_running_loop().create_future()

@@ -6,11 +6,11 @@ from tests.fakes.accounting import Account, Trace
 
 
 def account(*requests: tuple[float, float, float]) -> Account:
-    """Requests by when they were sent, when their slots became free, and when they started."""
+    """Requests by when Envoy read them, when their slots became free, and when they started."""
     found = Account()
-    for number, (sent_at, freed_at, started_at) in enumerate(requests):
+    for number, (read_at, freed_at, started_at) in enumerate(requests):
         found.traces[number] = Trace(
-            number, sent_at=sent_at, freed_at=freed_at, started_at=started_at
+            number, read_at=read_at, freed_at=freed_at, started_at=started_at
         )
     return found
 
@@ -19,7 +19,7 @@ def overtaken(*requests: tuple[float, float, float]) -> list[int]:
     return [one.number for one in account(*requests).overtaken()]
 
 
-def test_one_that_gets_a_later_slot_than_one_that_was_sent_later_is_overtaken() -> None:
+def test_one_that_gets_a_later_slot_than_one_that_came_later_is_overtaken() -> None:
     assert overtaken((1.0, 5.0, 5.0), (2.0, 4.0, 4.0)) == [0]
     assert overtaken((1.0, 4.01, 4.02), (2.0, 4.0, 4.0)) == [0], "however short that is"
     assert overtaken((1.0, 4.0, 4.0), (2.0, 5.0, 5.0)) == []

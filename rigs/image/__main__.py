@@ -23,14 +23,14 @@ MAX_OWN_BYTES: Final = 250_000_000
 """What the image may add to its base."""
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """0 when everything held, 1 when something did not, 2 when there is no engine."""
     parser = argparse.ArgumentParser(
         prog="python -m rigs.image",
         description="`make image-test`: builds the image, and runs the compose stack and its "
         "cluster under load in a real Docker engine; takes some minutes.",
     )
-    parser.parse_args()
+    parser.parse_args(arguments)
     began = time.monotonic()
 
     def report(line: str) -> None:

@@ -20,7 +20,7 @@ def test_without_an_engine_it_says_what_it_takes(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     monkeypatch.setattr(run, "FOLDER", tmp_path / "image")
-    assert run.main() == 2
+    assert run.main([]) == 2
     assert capsys.readouterr().err == (
         "image-test: left out: no Docker engine responds, and none can be started here: "
         "starting one takes root\n"

@@ -445,7 +445,7 @@ class Service:
         await self.added.refresh()
         return await self._members.refresh()
 
-    # The world's news, brought to the core
+    # Events from other parts, passed to the core
 
     def _set_members(self, source: str, specs: list[EndpointSpec]) -> None:
         self.dispatcher.set_members(source, specs, time.monotonic())
@@ -531,8 +531,8 @@ class Service:
         return ScrapePriority.STEADY if self.dispatcher.has_leases(address) else ScrapePriority.IDLE
 
     def _queue_depths(self) -> dict[str, int]:
-        line = self.dispatcher.queue
-        return {criticality.label: line.count_of(criticality) for criticality in Criticality}
+        queue = self.dispatcher.queue
+        return {criticality.label: queue.count_of(criticality) for criticality in Criticality}
 
     def _source_problems(self) -> tuple[str, ...]:
         return (*self._members.problems, *self.added.problems, *self.client_keys.problems())

@@ -42,9 +42,9 @@ class OpenLeases:
         self._dispatcher = dispatcher
         self._registry = registry
 
-    def is_foreign(self, address: Address) -> bool:
-        """Whether somebody else uses the server."""
-        return self._dispatcher.slots_at(address).foreign_slots > 0
+    def foreign_slots(self, address: Address) -> int:
+        """How many slots somebody else uses."""
+        return self._dispatcher.slots_at(address).foreign_slots
 
     def is_draining(self, address: Address) -> bool:
         """Whether the server may still work for a client that left."""

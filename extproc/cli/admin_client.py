@@ -159,6 +159,11 @@ class AdminClient:
                     ExitCode.UNREACHABLE,
                     f"the picker at {self.address} did not answer within {waited}",
                 )
+            case code.CANCELLED:  # not by us, who would have no error of it
+                return PickerError(
+                    ExitCode.UNREACHABLE,
+                    f"the picker at {self.address} ended the call; it stops or restarts",
+                )
             case code.UNAUTHENTICATED | code.PERMISSION_DENIED:
                 return PickerError(ExitCode.UNAUTHENTICATED, text)
             case code.NOT_FOUND:

@@ -216,6 +216,10 @@ class EndedTasks:
         """The client of this request left. `settle` returns what was done for it, later."""
         self._waiting.append(request)
 
+    def left_since(self, since: float) -> int:
+        """How many requests wait for their task whose client left after that time."""
+        return sum(one.left_at > since for one in self._waiting)
+
     def settle(
         self, now: float, *, is_last: bool = False, patience_s: float = PATIENCE_S
     ) -> list[tuple[Left, Work | None]]:

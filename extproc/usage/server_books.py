@@ -11,7 +11,7 @@ reads its prompt, waits inside the server, or takes several slots; somebody else
 """
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from extproc.core.address import Address
 from extproc.core.exchange_record import ExchangeRecord, Outcome
@@ -19,12 +19,15 @@ from extproc.core.observation import Observation, TokenCounters
 from extproc.usage.ended_tasks import PATIENCE_S, UNSHOWN_S, EndedTasks, Left, Work
 from extproc.usage.reconciliation import Reconciliation, Tokens
 
+LATE_ARRIVAL_S: Final = 2.0
+"""How long after its client left a request may reach a server and end there."""
+
 
 class Leases(Protocol):
     """What the ledger knows of the requests of ours that run."""
 
-    def is_foreign(self, address: Address) -> bool:
-        """Whether somebody else uses the server."""
+    def foreign_slots(self, address: Address) -> int:
+        """How many slots somebody else uses."""
 
     def is_draining(self, address: Address) -> bool:
         """Whether the server may still work for a client that left."""
@@ -51,6 +54,7 @@ class ServerBooks:
         self._is_asked = False
         """The next observation should have the counters."""
         self._ended_at = float("-inf")
+        self._foreign_since: float | None = None
         self._is_left = False
         """A client left, and its request was not seen to have ended yet."""
 
@@ -95,15 +99,15 @@ class ServerBooks:
         leases = self._leases
         if leases is None or observation.busy_slots is None:
             return False
-        is_foreign = leases.is_foreign(self._address)
-        if is_foreign or observation.instance != self._instance:
+        foreign_slots = leases.foreign_slots(self._address)
+        if self._is_shared(foreign_slots, now) or observation.instance != self._instance:
             self._instance = observation.instance
             self.books.start_over()
         counters = observation.counters
         if self._is_asked:
             self._is_asked = False
             self.books.was_read(is_shown=counters is not None)
-        if is_foreign:
+        if foreign_slots:
             return False
         if counters is not None:
             total = self._comparable(observation, counters, leases)
@@ -120,6 +124,17 @@ class ServerBooks:
         self._is_due = False
         self._is_begun = True
         return True
+
+    def _is_shared(self, foreign_slots: int, now: float) -> bool:
+        """Whether somebody else uses the server. Not if the slots can be those of clients that have
+        just left: on a busy machine a request may arrive when its lease is over already."""
+        if not foreign_slots:
+            self._foreign_since = None
+            return False
+        if self._foreign_since is None:
+            self._foreign_since = now
+        late = self.tasks.left_since(now - LATE_ARRIVAL_S)
+        return foreign_slots > late or now > self._foreign_since + LATE_ARRIVAL_S
 
     def _comparable(
         self, observation: Observation, counters: TokenCounters, leases: Leases

@@ -64,6 +64,12 @@ async def test_a_failure_without_words_has_the_codes_name() -> None:
     assert str(await failure(grpc.StatusCode.DATA_LOSS, "")) == "DATA_LOSS"
 
 
+async def test_a_picker_that_ends_the_call_is_gone() -> None:
+    """As one does that stops: a script's loop begins again."""
+    error = await failure(grpc.StatusCode.CANCELLED, "")
+    assert error.exit is ExitCode.UNREACHABLE and "ended the call" in str(error)
+
+
 async def test_another_service_is_no_picker() -> None:
     """It speaks gRPC, and does not know the call."""
     error = await failure(grpc.StatusCode.UNIMPLEMENTED, "")

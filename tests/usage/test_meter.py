@@ -226,8 +226,8 @@ def test_a_response_that_is_read_again_counts_once(metered: Metered) -> None:
 class Idle:
     """The ledger of a picker none of whose requests run."""
 
-    def is_foreign(self, address: Address) -> bool:
-        return False
+    def foreign_slots(self, address: Address) -> int:
+        return 0
 
     def is_draining(self, address: Address) -> bool:
         return False

@@ -26,12 +26,12 @@ from tests.telemetry.records import ADDRESS, record
 class Ledger:
     """What the ledger knows of the running requests."""
 
-    foreign: bool = False
+    foreign: int = 0
     draining: bool = False
     open: int | None = 0
     """None: one more began or ended meanwhile."""
 
-    def is_foreign(self, address: Address) -> bool:
+    def foreign_slots(self, address: Address) -> int:
         assert address == ADDRESS
         return self.foreign
 
@@ -237,9 +237,9 @@ def test_what_others_used_is_nobodys(server: Server, how: str) -> None:
     held = server.hold(10)
     server.generated += 999
     if how == "foreign":
-        server.ledger.foreign = True
+        server.ledger.foreign = 1
         assert not server.scrape()
-        server.ledger.foreign = False
+        server.ledger.foreign = 0
         server.read()
     else:
         server.generated = 5
@@ -249,6 +249,27 @@ def test_what_others_used_is_nobodys(server: Server, how: str) -> None:
     server.generated += 13
     server.read("1" if how == "foreign" else "2")
     assert (held.tokens.generated, held.is_compared) == (13, True)
+
+
+@pytest.mark.parametrize(
+    ("slots", "lasts_s", "is_ours"), [(1, 0.5, True), (2, 0.5, False), (1, 3.0, False)]
+)
+def test_a_request_that_arrives_after_its_client_left_is_not_foreign(
+    server: Server, slots: int, lasts_s: float, is_ours: bool
+) -> None:
+    """Its lease is over, so the ledger cannot know; what lasts, or is more, is somebody else's."""
+    held = server.hold(10)
+    server.books.tasks.left(Left(opened_at=server.now - 0.3, left_at=server.now))
+    server.ledger.foreign = slots
+    assert not server.scrape()
+    server.now += lasts_s
+    server.scrape()
+    server.ledger.foreign = 0
+    server.processed += 7
+    server.generated += 13
+    server.read()
+    tokens = Tokens(7, 0, 13) if is_ours else Tokens(0, 0, 10)
+    assert (held.tokens, held.is_compared) == (tokens, is_ours)
 
 
 def test_requests_that_are_not_counted_yet_are_waited_for(server: Server) -> None:

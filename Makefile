@@ -104,7 +104,7 @@ test-compiled: venv ## Run properties, simulations, message-level and some end-t
 		tests/e2e/test_fronts.py::test_who_is_lost_costs_nobody_anything_and_is_replaced; \
 	else echo "test: left out the compiled code: it takes a C compiler and Python's headers"; fi
 
-$(COMPILED)/made: pyproject.toml tools/compile_hook.py $(shell find extproc scraper -name __pycache__ -prune -o -type f -print) | venv
+$(COMPILED)/made: pyproject.toml tools/compile_hook.py $(shell find extproc scraper -type f ! -name '*.pyc') | venv
 	@echo "compiling the hot path (about a minute)"
 	@rm -rf $(COMPILED) && HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(RUN) $(PIP) wheel --quiet \
 		--no-deps --no-build-isolation --wheel-dir $(COMPILED)/wheel . && $(PIP) install --quiet \

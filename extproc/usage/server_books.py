@@ -100,7 +100,7 @@ class ServerBooks:
         if leases is None or observation.busy_slots is None:
             return False
         foreign_slots = leases.foreign_slots(self._address)
-        if self._is_shared(foreign_slots, now) or observation.instance != self._instance:
+        if self._is_used_by_others(foreign_slots, now) or observation.instance != self._instance:
             self._instance = observation.instance
             self.books.start_over()
         counters = observation.counters
@@ -125,7 +125,7 @@ class ServerBooks:
         self._is_begun = True
         return True
 
-    def _is_shared(self, foreign_slots: int, now: float) -> bool:
+    def _is_used_by_others(self, foreign_slots: int, now: float) -> bool:
         """Whether somebody else uses the server. Not if the slots can be those of clients that have
         just left: on a busy machine a request may arrive when its lease is over already."""
         if not foreign_slots:

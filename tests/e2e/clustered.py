@@ -245,7 +245,7 @@ async def clustered(
             }
             await stack.start_picker(config)
         for stack in found.members.values():
-            await stack.start_envoy(alter=str if simulators else telling_when_read)
+            await stack.start_envoy(alter=telling_when_read)
         await found.until_complete(len(members))
         await found.until_served()
         yield found

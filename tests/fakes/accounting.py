@@ -91,10 +91,10 @@ class Account:
         )
         found = []
         for index, one in enumerate(served):
-            for other in served[:index]:
-                if other.read_at > one.read_at + by_s and not _are_together(other, one):
-                    found.append((one, other))
-                    break
+            later = (other for other in served[:index] if other.read_at > one.read_at + by_s)
+            overtaker = next((other for other in later if not _are_together(other, one)), None)
+            if overtaker is not None:
+                found.append((one, overtaker))
         return found
 
     def longest_pause(self, since: float) -> float:
@@ -124,14 +124,11 @@ def _are_together(first: Trace, second: Trace) -> bool:
 def telling_when_read(config: str) -> str:
     """Envoy's configuration, with a header that says when Envoy read a request's headers."""
     tree = yaml.safe_load(config)
+    (chain,) = tree["static_resources"]["listeners"][0]["filter_chains"]
     header = {"key": READ, "value": "%START_TIME(%s.%6f)%"}
-    for listener in tree["static_resources"]["listeners"]:
-        for chain in listener["filter_chains"]:
-            for one in chain["filters"]:
-                routes = one["typed_config"].get("route_config", {})
-                routes["request_headers_to_add"] = [
-                    {"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}
-                ]
+    chain["filters"][0]["typed_config"]["route_config"]["request_headers_to_add"] = [
+        {"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}
+    ]
     return yaml.safe_dump(tree)
 
 

@@ -61,7 +61,7 @@ UNBOUNDED = 1_000_000
 
 PICKER_KEEPALIVE = KeepaliveSettings(interval=seconds(2), timeout=seconds(3))
 """In full duplex nothing else bounds the wait for a picker that is frozen, or whose host is gone.
-gRPC answers these pings by itself, however busy the picker is."""
+A picker whose event loop is blocked for as long as the timeout is taken for one that is frozen."""
 
 COLLECTOR_KEEPALIVE = KeepaliveSettings(interval=seconds(10), timeout=seconds(5))
 

@@ -22,6 +22,7 @@ PYTEST := pytest -n $(WORKERS)
 CAN_COMPILE = command -v cc >/dev/null && test -f "$(INCLUDE)/Python.h"
 LOCK = $(RUN) uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+LEFT_TO_COMPILED = --ignore=tests/bench --ignore=tests/properties --ignore=tests/tools/test_wheel.py
 LONG_FORMS = $(shell grep -rlE "LONG_RUN|long_run" tests --include="test_*.py")
 LOSSES := tests/e2e/test_fronts.py tests/e2e/test_cluster.py tests/e2e/test_cluster_losses.py \
 	tests/e2e/test_partitions.py
@@ -75,17 +76,19 @@ test: venv llama ## Run all tests: unit, properties, end to end over real Envoy 
 	@$(MAKE) --no-print-directory -j2 test-sources $(if $(subst tests,,$(TESTS)),,compile-meanwhile)
 	@if [ "$(TESTS)" = tests ]; then $(MAKE) --no-print-directory test-compiled; fi
 
-# The compiled code plays the simulations, in less than half the time.
+# What is left to the compiled code plays in less than half the time. `make check` runs properties
+# from the sources, `make nightly` the wheel without compiled code.
 test-sources:
 	@$(RUN) $(PYTEST) -ra --durations=30 $(TESTS) \
-		$(if $(subst tests,,$(TESTS)),,$$($(CAN_COMPILE) && echo --ignore=tests/bench))
+		$(if $(subst tests,,$(TESTS)),,$$($(CAN_COMPILE) && echo $(LEFT_TO_COMPILED)))
 
 # Most tests wait for other processes, and the compiler takes what they leave of the processors.
 compile-meanwhile:
 	@if $(CAN_COMPILE); then nice -n 10 $(MAKE) --no-print-directory $(COMPILED)/made; fi
 
 nightly: venv llama ## Run the long forms: more seeds, 100,000 steps and requests
-	@LONG_RUN=1 $(RUN) $(PYTEST) -ra --durations=10 $(filter-out $(LOSSES),$(LONG_FORMS))
+	@LONG_RUN=1 $(RUN) $(PYTEST) -ra --durations=10 \
+		$(filter-out $(LOSSES),$(LONG_FORMS)) tests/tools/test_wheel.py
 
 losses: venv ## Lose each part of fronts and of a cluster ten times, under load (two hours; cuts as root)
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made; fi

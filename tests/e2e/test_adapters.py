@@ -16,6 +16,7 @@ from extproc.demo.process import Children
 from tests.e2e.conftest import QUICK
 from tests.e2e.pool import StackPool, shares
 from tests.e2e.stack import CHAT, MODEL_SHAPE, Stack
+from tests.long_run import in_each_mode
 
 pytestmark = shares("adapters")
 
@@ -102,6 +103,7 @@ async def test_what_cannot_be_rewritten_is_rejected(stack: Stack) -> None:
     assert broken.status_code == 400
 
 
+@in_each_mode
 async def test_an_adapter_whose_server_was_never_seen_is_waited_for(
     llama: None, mode: str, adapters: Path, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ from tests.e2e.pool import StackPool, shares
 from tests.e2e.stack import CHAT, Stack, chat, until
 from tests.fakes.authority import Authority
 from tests.fakes.package_index import need_index
+from tests.long_run import in_long_run
 
 pytestmark = [*shares("clients"), pytest.mark.llama, pytest.mark.timeout(600)]
 
@@ -134,6 +135,7 @@ async def test_anthropics_sdk(stack: Stack) -> None:
     assert out.split()[0] in {"max_tokens", "end_turn"}
 
 
+@in_long_run
 async def test_litellm_in_front(stack: Stack, tmp_path: Path) -> None:
     """A whole response and a stream; the header with the endpoint comes through it."""
     config = tmp_path / "litellm.yaml"

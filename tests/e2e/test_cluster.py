@@ -5,7 +5,6 @@ each request."""
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import time
@@ -24,9 +23,9 @@ from tests.e2e.stack import chat, until
 from tests.fakes.accounting import CHAT
 from tests.fakes.authority import Authority
 from tests.fakes.valkey import MISSING, PROGRAM
+from tests.long_run import in_long_run
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(PROGRAM is None, reason=MISSING)]
-long_form = pytest.mark.skipif(not os.environ.get("LONG_RUN"), reason="LONG_RUN=1 runs it")
 
 
 async def lose_engine(stack: Clustered, length_s: float) -> None:
@@ -153,7 +152,7 @@ async def test_the_engine_a_core_and_a_machine_are_lost_and_nobody_notices(
         await restart_all(stack)
 
 
-@long_form
+@in_long_run
 async def test_a_machine_that_is_lost_with_its_queue_refuses_nobody(tmp_path: Path) -> None:
     """Both Envoys know both members. The places of requests at the leader's own front are lost with
     the machine, so they come last."""
@@ -170,7 +169,7 @@ async def test_a_machine_that_is_lost_with_its_queue_refuses_nobody(tmp_path: Pa
         await stack.until_calm()
 
 
-@long_form
+@in_long_run
 async def test_the_account_shows_when_all_members_are_lost(tmp_path: Path) -> None:
     """The control: Envoy goes on blindly, and the measurement says so."""
     async with clustered(tmp_path) as stack:

@@ -15,13 +15,13 @@ import pytest
 
 from tests.e2e.clustered import Clustered, clustered
 from tests.fakes.valkey import MISSING, PROGRAM
-from tests.long_run import IS_LONG_RUN
+from tests.long_run import in_long_run
 
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.timeout(900),
     pytest.mark.skipif(PROGRAM is None, reason=MISSING),
-    pytest.mark.skipif(not IS_LONG_RUN, reason="takes 35 minutes: LONG_RUN=1 runs it"),
+    in_long_run,
 ]
 
 RUNS = 10

@@ -17,6 +17,7 @@ from tests.e2e.conftest import QUICK
 from tests.e2e.pool import StackPool, shares
 from tests.e2e.stack import CHAT, Stack, chat, until
 from tests.fakes.event_source import Event, EventSource
+from tests.long_run import in_each_mode
 
 pytestmark = shares("classes")
 
@@ -124,6 +125,7 @@ async def test_a_dead_member_of_a_cluster_costs_no_countdown(tmp_path: Path) -> 
         assert (await call).status_code == 200
 
 
+@in_each_mode
 async def test_a_rejection_says_to_come_back_when_the_countdown_would_end(
     mode: str, tmp_path: Path
 ) -> None:

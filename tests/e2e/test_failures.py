@@ -11,6 +11,7 @@ import pytest
 from extproc.demo.port import free_port
 from tests.e2e.conftest import QUICK
 from tests.e2e.stack import Held, Server, Stack, until
+from tests.long_run import in_each_mode
 
 pytestmark = [pytest.mark.e2e]
 
@@ -26,6 +27,7 @@ async def is_steered(stack: Stack) -> bool:
     return "x-coxswain-endpoint" in (await stack.ask()).headers
 
 
+@in_each_mode
 async def test_a_server_that_dies_breaks_its_clients_alone_and_is_used_again(stack: Stack) -> None:
     """Then the picker goes: it rejects who waits, and lets who runs finish."""
     small, large = stack.servers

@@ -22,7 +22,7 @@ from extproc.demo.port import free_ports
 from tests.e2e.fronted import Fronted, fronted, is_gone
 from tests.e2e.stack import until
 from tests.fakes.accounting import OBJECTIVE
-from tests.long_run import IS_LONG_RUN
+from tests.long_run import in_long_run
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -226,7 +226,7 @@ MATRIX = [
 ]
 
 
-@pytest.mark.skipif(not IS_LONG_RUN, reason="takes 35 minutes: LONG_RUN=1 runs it")
+@in_long_run
 @pytest.mark.parametrize(("name", "mode", "settings", "envoys", "role", "number"), MATRIX)
 async def test_ten_runs_of_each_kill(
     tmp_path: Path,

@@ -20,7 +20,7 @@ from tests.e2e.clustered import clustered
 from tests.e2e.fronted import Fronted, fronted
 from tests.e2e.stack import CHAT, until
 from tests.fakes.valkey import MISSING, PROGRAM
-from tests.long_run import IS_LONG_RUN
+from tests.long_run import in_long_run
 
 pytestmark = [pytest.mark.e2e]
 
@@ -157,7 +157,7 @@ async def test_a_key_is_revoked_while_a_core_dies(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(PROGRAM is None, reason=MISSING)
-@pytest.mark.skipif(not IS_LONG_RUN, reason="LONG_RUN=1 runs it")
+@in_long_run
 async def test_a_key_is_revoked_while_a_machine_dies(tmp_path: Path) -> None:
     """The members have the same file. First both live, then the one that leads does not."""
     file, [first, second] = file_with_keys(tmp_path, "first", "second")

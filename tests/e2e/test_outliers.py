@@ -16,7 +16,7 @@ import pytest
 from tests.e2e.conftest import QUICK
 from tests.e2e.stack import CHAT, Server, Stack, chat, until
 from tests.fakes.faulty_server import POISON
-from tests.long_run import IS_LONG_RUN
+from tests.long_run import IS_LONG_RUN, in_long_run
 
 pytestmark = pytest.mark.e2e
 
@@ -58,7 +58,12 @@ def failed(statuses: list[int]) -> int:
 
 
 @pytest.mark.parametrize(
-    ("servers", "fault", "is_same"), [(2, "error", False), (2, "reset", True), (4, "reset", False)]
+    ("servers", "fault", "is_same"),
+    [
+        (2, "error", False),
+        pytest.param(2, "reset", True, marks=in_long_run),
+        (4, "reset", False),
+    ],
 )
 async def test_a_failing_server_is_found_out_and_comes_back(
     servers: int, fault: str, is_same: bool, tmp_path: Path

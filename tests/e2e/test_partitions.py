@@ -24,12 +24,12 @@ from tests.e2e.stack import Stack, until
 from tests.fakes.networks import MISSING, InNamespace, Networks, is_possible
 from tests.fakes.valkey import MISSING as NO_VALKEY
 from tests.fakes.valkey import PROGRAM
-from tests.long_run import IS_LONG_RUN
+from tests.long_run import in_long_run
 
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.skipif(PROGRAM is None, reason=NO_VALKEY),
-    pytest.mark.skipif(not IS_LONG_RUN, reason="LONG_RUN=1 runs it"),
+    in_long_run,
     pytest.mark.skipif(not is_possible(), reason=MISSING),
 ]
 

@@ -15,6 +15,7 @@ import yaml
 
 from tests.e2e.conftest import QUICK
 from tests.e2e.stack import CHAT, Stack, chat, until
+from tests.long_run import in_each_mode
 
 pytestmark = [pytest.mark.e2e]
 
@@ -66,6 +67,7 @@ def without_health_checks(config: str) -> str:
     return str(yaml.safe_dump(tree))
 
 
+@in_each_mode
 async def test_a_killed_picker_is_given_up_before_any_health_check_failed(
     llama: None, mode: str, tmp_path: Path
 ) -> None:
@@ -78,6 +80,7 @@ async def test_a_killed_picker_is_given_up_before_any_health_check_failed(
         await assert_served_without_picker(stack)
 
 
+@in_each_mode
 async def test_a_picker_that_comes_back_is_asked_again_and_may_die_again(stack: Stack) -> None:
     """The second death is noticed as fast as the first, a second after the return too; and so is
     an end by SIGTERM, after which nobody is rejected."""

@@ -1,4 +1,4 @@
-"""What may be kept of the bodies of those who wait is bounded: over real Envoy, in both modes."""
+"""What may be kept of the bodies of those who wait is bounded: over real Envoy."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import pytest
 
 from tests.e2e.conftest import QUICK
 from tests.e2e.stack import CHAT, Stack, chat
+from tests.long_run import in_each_mode
 
 pytestmark = [pytest.mark.e2e]
 
 MIB = 1024 * 1024
 
 
+@in_each_mode
 async def test_long_bodies_wait_up_to_the_bytes_that_are_set(mode: str, tmp_path: Path) -> None:
     """Two of 4 MiB fit, also one that is longer than what is kept of it; short ones still do."""
     settings = {**QUICK, "queue": {"max_body_bytes": 9 * MIB}}

@@ -20,8 +20,9 @@ from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from tests.e2e.conftest import QUICK
 from tests.e2e.stack import CHAT, Server, Stack, chat, until
+from tests.long_run import in_each_mode
 
-pytestmark = [pytest.mark.e2e]
+pytestmark = [pytest.mark.e2e, in_each_mode]
 
 SMALL = ModelShape(embedding=64, layers=2)
 SETTINGS: dict[str, Any] = {

@@ -14,6 +14,7 @@ import pytest
 from extproc.demo.model import ModelShape
 from tests.e2e.conftest import QUICK
 from tests.e2e.stack import CHAT, MODEL_SHAPE, Stack, chat
+from tests.long_run import in_long_run
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -83,6 +84,7 @@ async def test_a_chat_goes_back_to_the_server_that_remembers_it(
     assert len({chat.endpoints[0] for chat in chats}) > 1, "one server does not get everybody"
 
 
+@in_long_run
 async def test_without_reading_bodies_chats_wander(llama: None, tmp_path: Path) -> None:
     """The control: the same chats, blind. What the first test sees is not llama.cpp's doing."""
     settings: dict[str, Any] = {**QUICK, "routing": {"read_body": "never"}}
@@ -130,6 +132,7 @@ async def test_the_fast_server_is_found_out(llama: None, tmp_path: Path) -> None
     assert sum(rounds[-1][12:]) >= 11, rounds
 
 
+@in_long_run
 async def test_without_reading_bodies_both_servers_are_alike(llama: None, tmp_path: Path) -> None:
     """The control: the same requests, of which nothing is known, so that chance decides. It sends
     fewer than 3 of 24 one way four times in 100,000."""

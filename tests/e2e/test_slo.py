@@ -13,6 +13,7 @@ import pytest
 from extproc.demo.model import ModelShape
 from tests.e2e.conftest import QUICK
 from tests.e2e.stack import CHAT, Stack, chat, until
+from tests.long_run import in_each_mode
 
 pytestmark = pytest.mark.e2e
 
@@ -71,6 +72,7 @@ KINDS = {"early": ("--early-headers",), "late": (), "no-slots": ("--no-slots",)}
 """A server of each kind, by the name of its model."""
 
 
+@in_each_mode
 async def test_an_slo_is_judged_by_the_first_token_and_not_by_headers(
     mode: str, tmp_path: Path
 ) -> None:

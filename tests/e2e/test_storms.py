@@ -19,6 +19,7 @@ import pytest
 from tests.e2e.conftest import QUICK
 from tests.e2e.pool import StackPool, shares
 from tests.e2e.stack import CHAT, Stack, chat, until
+from tests.long_run import in_each_mode
 
 pytestmark = shares("llama-servers")
 
@@ -165,6 +166,7 @@ async def test_foreign_requests_on_the_pickers_ports_are_one_line_each(stack: St
     assert "Traceback" not in said(stack) and "sk-secret" not in said(stack)
 
 
+@in_each_mode
 async def test_parts_die_in_any_order_and_the_books_are_right_again(
     llama: None, mode: str, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ import yaml
 from google.protobuf.struct_pb2 import Value
 
 from tests.e2e.stack import CHAT, Stack, chat
+from tests.long_run import in_each_mode
 
 pytestmark = pytest.mark.e2e
 
@@ -66,6 +67,7 @@ def listed(*entries: str) -> str:
     return b64encode(value.SerializeToString()).decode()
 
 
+@in_each_mode
 async def test_a_hint_bounds_the_choice(stack: Stack) -> None:
     """As text or as a list, with ports or without; it is waited for who is allowed, and one that
     leaves nobody is 503."""

@@ -19,6 +19,7 @@ from extproc.usage.ended_tasks import PATIENCE_S as UNDECIDED_S
 from tests.e2e.conftest import QUICK
 from tests.e2e.stack import CHAT, MODEL_SHAPE, Stack, chat, until
 from tests.fakes.patience import PATIENCE_S
+from tests.long_run import in_long_run
 
 pytestmark = [pytest.mark.e2e, pytest.mark.llama, pytest.mark.timeout(600)]
 
@@ -142,7 +143,11 @@ async def ask(stack: Stack, random: Random, leaving: float) -> bool:
 
 @pytest.mark.parametrize(
     ("leaving", "reads", "tolerance", "load"),
-    [(0.0, False, EXACT, BUSY), (0.3, False, ESTIMATED, CALM), (0.5, True, EXACT, BUSY)],
+    [
+        (0.0, False, EXACT, BUSY),
+        pytest.param(0.3, False, ESTIMATED, CALM, marks=in_long_run),
+        (0.5, True, EXACT, BUSY),
+    ],
 )
 async def test_tokens_are_those_that_the_servers_count(
     llama: None,

@@ -32,7 +32,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 TESTS = Path(__file__).parent
-PORTS_PER_WORKER = 3_000
+PORTS_PER_WORKER = 1_500
 ON_ASYNCIO = {"cli", "demo", "fakes", "deploy", "tools", "docs", "keeper"}
 """Folders of what runs on asyncio's own event loop. All else is part of `coxswain serve`, which
 runs on uvloop, and so do its tests."""
@@ -113,8 +113,11 @@ class _Kernels:
 
 
 def _take_ports_of_worker(number: int) -> None:
-    """Choose ports of a range that is this worker's, so that no two choose the same."""
-    port.LOWEST += number * PORTS_PER_WORKER
+    """Choose ports of a range that is this worker's, so that no two choose the same.
+
+    The ranges lie below that of processes that choose for themselves, as `coxswain up` does.
+    """
+    port.LOWEST -= (number + 1) * PORTS_PER_WORKER
     port.KERNELS = cast("Path", _Kernels(port.LOWEST + PORTS_PER_WORKER))
 
 

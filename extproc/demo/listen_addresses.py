@@ -77,7 +77,7 @@ def settle(addresses: Sequence[ListenAddress]) -> list[str]:
         text = faults[0] if len(faults) == 1 else "\n  ".join(["", *faults])
         raise ListenAddressError(f"{text}\nFix that, or pass {' '.join(remedies)}")
     return [
-        f"{address.key}={replace(address, port=free_port(connectable(address.host))).address}"
+        f"{address.key}={replace(address, port=free_port(address.host)).address}"
         for address in addresses
         if address.port == 0
     ]

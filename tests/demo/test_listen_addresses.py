@@ -5,7 +5,9 @@ from contextlib import ExitStack
 
 import pytest
 
+from extproc.demo import port as port_module
 from extproc.demo.listen_addresses import (
+    ListenAddress,
     ListenAddressError,
     clients_listen,
     connectable,
@@ -35,6 +37,16 @@ def test_free_places_stay_and_port_0_becomes_a_free_port() -> None:
     key, _, address = assignment.partition("=")
     assert key == "listen.http"
     assert int(address.removeprefix(f"{LOOPBACK}:")) > 0
+
+
+def test_a_port_for_all_interfaces_is_free_on_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, other = free_ports(2)
+    offered = [taken, other]
+    monkeypatch.setattr(port_module, "_given", set())
+    monkeypatch.setattr(port_module, "_any_port", lambda: offered.pop(0))
+    with socket.create_server(("127.0.0.2", taken)):
+        [assignment] = settle([ListenAddress(part="", key="key", host="0.0.0.0", port=0)])
+    assert assignment == f"key=0.0.0.0:{other}"
 
 
 @pytest.mark.parametrize(

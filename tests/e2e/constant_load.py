@@ -1,4 +1,4 @@
-"""Requests without a pause through Envoy, and every one that failed."""
+"""Requests one after another through Envoy, and every one that failed."""
 
 from __future__ import annotations
 

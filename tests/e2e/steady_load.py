@@ -1,4 +1,4 @@
-"""Requests without a pause to an Envoy before stand-in servers; not one of them may fail."""
+"""Requests one after another to an Envoy before stand-in servers; not one of them may fail."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from tests.fakes.llama_server import FakeLlamaServer, Reply
 from tests.fakes.picker import until
 
 COMPLETION = "/completion"
+PAUSE_S = 0.02
+"""Other tests want to compute, too."""
 
 
 async def ask(client: httpx.AsyncClient) -> httpx.Response:
@@ -26,7 +28,7 @@ def answers(*servers: FakeLlamaServer) -> None:
 
 
 class Load:
-    """Requests without a pause; how many each endpoint served, and what failed."""
+    """Requests one after another; how many each endpoint served, and what failed."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self.failures: list[str] = []
@@ -44,6 +46,7 @@ class Load:
                 self.failures.append(f"{answer.status_code} {answer.text[:200]}")
             name = answer.headers.get("x-coxswain-endpoint", "")
             self.served[name] = self.served.get(name, 0) + 1
+            await asyncio.sleep(PAUSE_S)
 
     async def grows(self, count: int, endpoint: object) -> None:
         """Wait until this endpoint served so many more."""

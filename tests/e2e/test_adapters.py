@@ -61,6 +61,7 @@ def said(answer: httpx.Response) -> str:
     return str(answer.json()["choices"][0]["message"]["content"])
 
 
+@in_each_mode
 async def test_a_name_becomes_each_servers_own_number(stack: Stack) -> None:
     """Whoever serves, the answer is the named adapter's; one that nobody has is 404."""
     client, (both, one) = stack.client, stack.servers
@@ -82,6 +83,7 @@ async def test_a_name_becomes_each_servers_own_number(stack: Stack) -> None:
     assert unknown.status_code == 404
 
 
+@in_each_mode
 async def test_a_number_goes_where_it_means_something(stack: Stack) -> None:
     """Only one server has an adapter of number 1; nobody has one of number 2."""
     by_number = question(lora=[{"id": 1, "scale": 1.0}])
@@ -93,6 +95,7 @@ async def test_a_number_goes_where_it_means_something(stack: Stack) -> None:
     assert (await stack.client.post(stack.url(CHAT), json=unknown)).status_code == 404
 
 
+@in_each_mode
 async def test_what_cannot_be_rewritten_is_rejected(stack: Stack) -> None:
     """A name beside numbers, and a name in a body that is not read to its end."""
     client = stack.client
@@ -143,6 +146,7 @@ async def test_an_adapter_whose_server_was_never_seen_is_waited_for(
         assert said(answer) == poetry
 
 
+@in_each_mode
 async def test_the_models_of_the_fleet(stack: Stack) -> None:
     """Each model once, with every adapter that some server has for it."""
     answer = await stack.client.get(stack.url("/v1/models"))

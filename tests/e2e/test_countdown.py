@@ -25,6 +25,7 @@ STREAM = {"accept": "text/event-stream"}
 ONE_AT_A_TIME = {**QUICK, "queue": {"timeout_s": 60}}
 
 
+@in_each_mode
 async def test_a_web_page_watches_its_request(mode: str, stacks: StackPool) -> None:
     """The third in the queue sees itself move up until it is served; others see nothing."""
     async with stacks.lend(
@@ -55,6 +56,7 @@ async def test_a_web_page_watches_its_request(mode: str, stacks: StackPool) -> N
         assert (await stack.client.get(stack.url("/queue/%2e%2e/status"))).status_code == 403
 
 
+@in_each_mode
 async def test_what_a_browser_makes_of_it(mode: str, stacks: StackPool) -> None:
     """An `EventSource` that a page of another origin opens before it sends its request: it sees
     its place, asks once more when the wait is over, and stops by itself."""

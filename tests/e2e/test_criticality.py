@@ -1,4 +1,4 @@
-"""Who goes first and who is rejected when slots are scarce: over real Envoy, in both modes.
+"""Who goes first and who is rejected when slots are scarce: over real Envoy.
 
 The servers are simulators: the test is about the queue.
 """
@@ -19,6 +19,7 @@ from tests.e2e.conftest import QUICK
 from tests.e2e.pool import StackPool, shares
 from tests.e2e.stack import CHAT, Held, Stack, chat
 from tests.fakes.wiretap import Wiretap
+from tests.long_run import in_each_mode
 
 pytestmark = shares("classes")
 
@@ -59,6 +60,7 @@ async def free(held: Held, stack: Stack) -> None:
     await stack.until(lambda status: status["queue"]["queued"] == 0)
 
 
+@in_each_mode
 async def test_in_scarcity_the_lower_criticality_is_rejected_first(stack: Stack) -> None:
     held = await stack.hold()
     assert rejection(await ask_as(stack, "cheap")) == (429, "shed")
@@ -76,6 +78,7 @@ async def test_in_scarcity_the_lower_criticality_is_rejected_first(stack: Stack)
     assert [(await one).status_code for one in gold] == [200, 200]
 
 
+@in_each_mode
 async def test_the_critical_one_goes_first(stack: Stack) -> None:
     held = await stack.hold()
     order: list[str] = []
@@ -93,6 +96,7 @@ async def note(answer: asyncio.Task[httpx.Response], name: str, order: list[str]
     order.append(name)
 
 
+@in_each_mode
 async def test_a_crowd_does_not_hold_up_anothers_first(mode: str, stacks: StackPool) -> None:
     """Ten of one tenant wait; the one of another comes last, and goes first."""
     settings: dict[str, Any] = {**QUICK, "queue": {"timeout_s": 60}}
@@ -108,6 +112,7 @@ async def test_a_crowd_does_not_hold_up_anothers_first(mode: str, stacks: StackP
         assert order.index("other") == 0
 
 
+@in_each_mode
 async def test_headers_for_the_picker_reach_no_server(mode: str, tmp_path: Path) -> None:
     """Nor does where it sends the request; what is the client's own does."""
     wishes = {

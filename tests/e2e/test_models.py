@@ -13,6 +13,7 @@ import pytest_asyncio
 from tests.e2e.conftest import QUICK
 from tests.e2e.pool import StackPool, shares
 from tests.e2e.stack import CHAT, Stack, chat
+from tests.long_run import in_each_mode
 
 pytestmark = shares("models")
 
@@ -71,6 +72,7 @@ async def test_a_model_is_served_by_its_servers_alone(stack: Stack, mode: str) -
     assert sorted(one["id"] for one in listed) == ["both", "default", "small", "tiny"]
 
 
+@in_each_mode
 async def test_a_split_follows_its_weights_and_classes_hold(stack: Stack) -> None:
     """Nine to one; and when all of a model's slots are busy, each class is told its own reason,
     while the other model's requests are served."""

@@ -62,7 +62,7 @@ def failed(statuses: list[int]) -> int:
     [
         (2, "error", False),
         pytest.param(2, "reset", True, marks=in_long_run),
-        (4, "reset", False),
+        pytest.param(4, "reset", False, marks=in_long_run),
     ],
 )
 async def test_a_failing_server_is_found_out_and_comes_back(

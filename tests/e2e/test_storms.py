@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from tests.e2e.conftest import QUICK
+from tests.e2e.constant_load import PAUSE_S
 from tests.e2e.pool import StackPool, shares
 from tests.e2e.stack import CHAT, Stack, chat, until
 from tests.long_run import in_each_mode
@@ -95,6 +96,7 @@ async def test_who_leaves_the_queue_leaves_nothing_there(stack: Stack, padding: 
     await leave_the_queue(stack, padding)
 
 
+@in_each_mode
 @pytest.mark.parametrize("padding", [0, 3_000_000])
 async def test_who_leaves_it_where_headers_decide_leaves_nothing_either(
     mode: str, stacks: StackPool, padding: int
@@ -181,9 +183,10 @@ async def test_parts_die_in_any_order_and_the_books_are_right_again(
                 try:
                     answer = await stack.ask(random.randrange(1, 100))
                 except httpx.TransportError:
-                    await asyncio.sleep(0.05)  # nobody listens: be patient
+                    await asyncio.sleep(PAUSE_S)  # nobody listens: be patient
                     continue
                 assert answer.status_code == 200 or answer.json()["error"]["code"], answer
+                await asyncio.sleep(PAUSE_S)
 
         tasks = [asyncio.create_task(load()) for _ in range(8)]
         for victim in ("server", "picker", "envoy", "server and picker"):

@@ -22,10 +22,11 @@ import pytest
 from extproc.demo.process import until as unbounded_until
 from tests.e2e.kept import KeptStack, Machine, kept
 from tests.e2e.stack import CHAT, chat, until
+from tests.long_run import IS_LONG_RUN, in_long_run
 
 pytestmark = [pytest.mark.e2e, pytest.mark.llama]
 
-LONG_S = 600.0 if os.environ.get("LONG_RUN") else 0.0
+LONG_S = 600.0 if IS_LONG_RUN else 0.0
 MODELS: dict[str, dict[str, Any]] = {"small": {}, "medium": {}, "large": {}}
 SLOTS = 2
 RESTART_S = 300.0
@@ -216,7 +217,7 @@ class Chaos:
 
 
 @pytest.mark.timeout(1800 if LONG_S else 400)
-@pytest.mark.parametrize("picker", ["picker", "core"])
+@pytest.mark.parametrize("picker", ["picker", pytest.param("core", marks=in_long_run)])
 async def test_parts_killed_in_swaps_lose_nothing_that_had_not_begun(
     llama: None, tmp_path: Path, picker: str
 ) -> None:

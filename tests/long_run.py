@@ -12,6 +12,6 @@ in_each_mode = pytest.mark.parametrize(
     "mode", ["discovery", "gateway"] if IS_LONG_RUN else ["discovery"]
 )
 """For tests that need a stack of their own for each mode of Envoy, and whose claims are not about
-Envoy's messages. Those that are take both modes also in the short run: `tests/e2e/test_bodies.py`."""
+Envoy's messages. Those that are take both modes also in the short run, as `test_uploads` does."""
 
 in_long_run = pytest.mark.skipif(not IS_LONG_RUN, reason="LONG_RUN=1 runs it")

@@ -13,9 +13,9 @@ import httpx
 from extproc.demo.llama_server import find_llama_server
 from extproc.demo.model import write_model
 from extproc.demo.port import free_ports
-from extproc.demo.process import Children
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
+from tests.e2e.forked_children import ForkedChildren
 from tests.e2e.kept import SHAPES
 from tests.e2e.stack import CHAT, Server, Stack, chat
 
@@ -93,7 +93,7 @@ async def routed(
     """A picker, Envoy, and routers that have loaded none of their models."""
     models = write_models(folder, names)
     async with (
-        Children(folder) as children,
+        ForkedChildren(folder) as children,
         httpx.AsyncClient(timeout=120, limits=httpx.Limits(max_connections=None)) as client,
     ):
         stack = Stack(folder, children, client)

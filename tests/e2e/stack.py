@@ -1,4 +1,6 @@
-"""A whole stack on loopback: servers, the picker and Envoy as the processes that people run."""
+"""A whole stack on loopback: servers, the picker and Envoy as the processes that people run.
+
+Those of Python are forked in the short run: see `fork_server`."""
 
 from __future__ import annotations
 
@@ -25,6 +27,7 @@ from extproc.demo.process import Child, Children
 from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
 from extproc.settings import load_settings
+from tests.e2e.forked_children import ForkedChildren
 from tests.fakes.patience import PATIENCE_S
 
 MODEL_SHAPE = ModelShape(embedding=256, layers=8)
@@ -141,7 +144,7 @@ class Stack:
         are not all alike, and `flags` those of their commands."""
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         async with (
-            Children(folder) as children,
+            ForkedChildren(folder) as children,
             httpx.AsyncClient(timeout=60, limits=limits) as client,
         ):
             stack = cls(folder, children, client)

@@ -12,8 +12,8 @@ import pytest
 import pytest_asyncio
 
 from extproc.demo.model import write_adapter
-from extproc.demo.process import Children
 from tests.e2e.conftest import QUICK
+from tests.e2e.forked_children import ForkedChildren
 from tests.e2e.pool import StackPool, shares
 from tests.e2e.stack import CHAT, MODEL_SHAPE, Stack
 from tests.long_run import in_each_mode
@@ -114,7 +114,7 @@ async def test_an_adapter_whose_server_was_never_seen_is_waited_for(
     poet = adapters / "poet.gguf"
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     async with (
-        Children(tmp_path) as children,
+        ForkedChildren(tmp_path) as children,
         httpx.AsyncClient(timeout=60, limits=limits) as client,
     ):
         running = Stack(tmp_path, children, client)

@@ -16,13 +16,13 @@ import httpx
 import pytest
 
 from extproc.core.address import Address
-from extproc.demo.process import Children
 from extproc.demo.simulator.options import SimulatorOptions
 from extproc.demo.simulator.server import Simulator
 from scraper.agent import Agent, AgentOptions
 from scraper.agent.advertise import Advertise
 from scraper.agent.fleet_watch import FleetWatch
 from scraper.target import EndpointTarget
+from tests.e2e.forked_children import ForkedChildren
 from tests.e2e.one_process import Running, running, server_side
 from tests.e2e.stack import CHAT, chat
 from tests.fakes.authority import Authority
@@ -232,7 +232,7 @@ async def test_a_fleet_behind_tls_with_keys(folders: list[Path]) -> None:
         region(folder, keys=keys) as fleet,
         slow_link(fleet.envoy.port, 0.0, tls=context) as port,
         running(parents, values, is_steered=False) as parent,
-        Children(parents) as children,
+        ForkedChildren(parents) as children,
     ):
         envoy = Address.of("127.0.0.1", port)
         command = [

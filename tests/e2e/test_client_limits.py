@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
-from extproc.demo.process import Children
 from tests.e2e.conftest import QUICK
+from tests.e2e.forked_children import ForkedChildren
 from tests.e2e.stack import CHAT, Stack, chat, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.llama, pytest.mark.timeout(600)]
@@ -43,7 +43,7 @@ async def limited_stack(folder: Path, slots: tuple[int, ...]) -> AsyncIterator[S
     }
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     async with (
-        Children(folder) as children,
+        ForkedChildren(folder) as children,
         httpx.AsyncClient(timeout=60, limits=limits, headers=FREE) as client,
     ):
         stack = Stack(folder, children, client)

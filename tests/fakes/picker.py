@@ -58,7 +58,7 @@ async def until(condition: Callable[[], bool]) -> None:
     """Let the event loop run until something is so; the server runs in it too."""
     async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110  # the core knows no events
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.001)
 
 
 async def rest_of(call: grpc.aio.UnaryStreamCall[Any, T]) -> list[T]:

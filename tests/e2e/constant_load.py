@@ -11,7 +11,7 @@ import httpx
 
 from tests.e2e.stack import Stack
 
-PAUSE_S = 0.1
+PAUSE_S = 0.2
 """Other tests want to compute, too."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import functools
 import json
 import os
@@ -61,6 +62,11 @@ class ForkServer:
                 start_new_session=True,
             )
 
+    def close(self) -> None:
+        """End it; what it has forked ends with it."""
+        self._requests.close()
+        self._process.wait()
+
     async def start(
         self, words: Sequence[str], log: Path, environment: Mapping[str, str]
     ) -> ForkedProcess:
@@ -109,4 +115,6 @@ class ForkedProcess:
 @functools.cache
 def _fork_server() -> ForkServer:
     """That of this worker, from the first start on."""
-    return ForkServer()
+    server = ForkServer()
+    atexit.register(server.close)
+    return server

@@ -321,7 +321,8 @@ class Stack:
             if not wanted <= passing:
                 return False
             if not wanted:
-                return (await self.client.get(self.url("/slots"))).status_code == 403
+                is_known = any(one["name"] == "llama" for one in await self._clusters_of_envoy())
+                return is_known and ((await self.client.get(self.url("/slots"))).status_code == 403)
             answer = await self.client.post(self.url(CHAT), json=chat(1))
         except (httpx.TransportError, OSError):
             return False
@@ -339,15 +340,17 @@ class Stack:
 
     async def _hosts_of_envoy(self) -> list[tuple[int, set[str]]]:
         """The port and the health flags that are set of each server that Envoy knows."""
-        answer = await self.client.get(
-            f"http://127.0.0.1:{self.envoy_admin_port}/clusters?format=json"
-        )
         return [
             (host["address"]["socket_address"]["port_value"], set(host.get("health_status", {})))
-            for cluster in answer.json()["cluster_statuses"]
+            for cluster in await self._clusters_of_envoy()
             if cluster["name"] == "llama"
             for host in cluster.get("host_statuses", [])
         ]
+
+    async def _clusters_of_envoy(self) -> list[dict[str, Any]]:
+        url = f"http://127.0.0.1:{self.envoy_admin_port}/clusters?format=json"
+        clusters: list[dict[str, Any]] = (await self.client.get(url)).json()["cluster_statuses"]
+        return clusters
 
     # Traffic
 

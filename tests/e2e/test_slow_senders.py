@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.conftest import QUICK
 from tests.e2e.stack import Stack
 from tests.e2e.test_uploads import SOME_BYTES, Upload, large
-from tests.long_run import IS_LONG_RUN
+from tests.long_run import IS_LONG_RUN, in_long_run
 
 pytestmark = [pytest.mark.e2e]
 
@@ -51,7 +51,7 @@ class SlowSenders:
             await asyncio.sleep(PAUSE_S)
 
 
-@pytest.mark.parametrize("first_bytes", [30_000, SOME_BYTES])
+@pytest.mark.parametrize("first_bytes", [30_000, pytest.param(SOME_BYTES, marks=in_long_run)])
 async def test_slow_senders_cost_the_others_nothing(first_bytes: int, tmp_path: Path) -> None:
     """Those whose first part is not here are in no queue. Of the others a few get a slot and lose
     it; then they get one slot of four at most and stand in nobody's way."""

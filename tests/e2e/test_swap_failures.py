@@ -20,6 +20,7 @@ import httpx
 import pytest
 
 from extproc.demo.process import until as unbounded_until
+from tests.e2e.constant_load import PAUSE_S
 from tests.e2e.kept import KeptStack, Machine, kept
 from tests.e2e.stack import CHAT, chat, until
 from tests.long_run import IS_LONG_RUN, in_long_run
@@ -92,6 +93,7 @@ class Load:
                 await self._leave(name)
             else:
                 await self._ask(name)
+            await asyncio.sleep(PAUSE_S)
 
     def stop(self) -> None:
         self._is_over = True
@@ -153,7 +155,7 @@ class Chaos:
                     for name, model in one["models"].items()
                     if model["state"] in ("loading", "unloading")
                 ]
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.02)
         return found[0]
 
     async def _kill_picker(self, machine: Machine, name: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.constant_load import PAUSE_S
 from tests.e2e.kept import KeptStack, kept
 from tests.e2e.stack import CHAT, chat, until
 from tests.long_run import IS_LONG_RUN
@@ -116,6 +117,7 @@ async def test_mixed_load_with_leaving_clients_loses_nothing(llama: None, tmp_pa
                 assert answer.json()["usage"]["completion_tokens"] in (1, 40, 200)
                 served[name] += 1
                 waits.append(float(answer.headers["x-coxswain-queue-ms"]) / 1000.0)
+                await asyncio.sleep(PAUSE_S)
 
         async def watch() -> None:
             nonlocal together

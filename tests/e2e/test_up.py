@@ -22,6 +22,7 @@ from extproc.demo.llama_server import find_llama_server
 from extproc.demo.port import LOOPBACK, free_port, free_ports
 from extproc.demo.simulator.options import SimulatorOptions
 from extproc.demo.simulator.server import Simulator
+from tests.long_run import in_long_run
 
 pytestmark = pytest.mark.e2e
 
@@ -179,6 +180,7 @@ async def test_a_found_llama_server_answers_for_real(start: Starter) -> None:
     assert await up.ended() == (0, "")
 
 
+@in_long_run
 @pytest.mark.llama
 async def test_models_make_way_for_each_other(start: Starter, tmp_path: Path) -> None:
     """Each printed request is answered by its model, with memory for one of three."""
@@ -367,6 +369,7 @@ async def test_clients_keys_are_shown_by_who_asks(start: Starter, tmp_path: Path
     assert await up.ended() == (0, "")
 
 
+@in_long_run
 async def test_servers_of_an_endpoints_file_are_your_own(start: Starter, tmp_path: Path) -> None:
     """No fleet is started beside them."""
     simulator = Simulator(SimulatorOptions(alias="mine"))

@@ -111,7 +111,7 @@ def test_the_charts() -> None:
 async def test_a_short_soak() -> None:
     """Each request is accounted for, by the picker too, and nothing is left of any. How flat it
     is takes a longer run to tell."""
-    outcome = await run.soak(5000, print)
+    outcome = await run.soak(2000, print)
     values = {row.what: row.value for row in outcome.rows}
     flat = {row.what for row in flatness(outcome.samples)}
     assert set(missed(outcome.rows)) <= flat, "\n".join(table(outcome.rows))

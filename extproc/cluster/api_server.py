@@ -70,6 +70,8 @@ class ApiServer:
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as error:
             text = str(error).partition("\n")[0] or type(error).__name__
             raise EngineError(text[:MAX_REASON]) from None
+        except AttributeError:  # anyio's over uvloop, of a connection that was reset as it was made
+            raise EngineError("the connection was reset") from None
 
     def _read_token(self) -> str:
         """Empty where there is no such file."""

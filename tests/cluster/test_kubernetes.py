@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import pytest_asyncio
 
@@ -239,6 +240,19 @@ async def test_a_server_that_hangs_is_given_up(tmp_path: Path) -> None:
     await engine.aclose()
     server.close()
     await server.wait_closed()
+
+
+async def test_a_connection_that_is_reset_as_it_is_made_is_told(
+    engine: KubernetesEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over uvloop it has no socket any more, and anyio fails in its own way."""
+
+    async def request(*_: object, **__: object) -> None:
+        raise AttributeError("'NoneType' object has no attribute 'getpeername'")
+
+    monkeypatch.setattr(httpx.AsyncClient, "request", request)
+    with pytest.raises(EngineError, match="the connection was reset"):
+        await engine.beat(beat("a"))
 
 
 @pytest.mark.parametrize(

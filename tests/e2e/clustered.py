@@ -20,6 +20,7 @@ from tests.e2e.fronted import MEAN_S, SLOTS
 from tests.e2e.kept import all_pids
 from tests.e2e.stack import Server, Stack, until
 from tests.fakes.accounting import CHAT, Account, AccountingServer, load, telling_when_read
+from tests.fakes.http_client import Client
 from tests.fakes.valkey import Valkey
 
 FRONTS = 1
@@ -204,9 +205,7 @@ async def clustered(
             for count in (() if simulators else SLOTS)
         ]
         valkey = await exits.enter_async_context(Valkey(folder, hosts.valkey_addresses))
-        client = await exits.enter_async_context(
-            httpx.AsyncClient(timeout=60, limits=limits, headers=headers)
-        )
+        client = await exits.enter_async_context(Client(timeout=60, limits=limits, headers=headers))
         found = Clustered(valkey, account)
         for name in members:
             own = folder / name

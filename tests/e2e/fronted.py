@@ -17,6 +17,7 @@ import httpx
 from extproc.demo.process import Children
 from tests.e2e.stack import Server, Stack, until
 from tests.fakes.accounting import CHAT, Account, AccountingServer, load, telling_when_read
+from tests.fakes.http_client import Client
 
 SLOTS = (1, 1, 2, 2, 4)
 MEAN_S = 0.4
@@ -119,9 +120,7 @@ async def fronted(
             await exits.enter_async_context(AccountingServer(account, count)) for count in SLOTS
         ]
         children = await exits.enter_async_context(Children(folder))
-        client = await exits.enter_async_context(
-            httpx.AsyncClient(timeout=60, limits=limits, headers=headers)
-        )
+        client = await exits.enter_async_context(Client(timeout=60, limits=limits, headers=headers))
         stack = Stack(folder, children, client)
         stack.servers += [Server(each.port, each.slots, [], client) for each in servers]
         config = {

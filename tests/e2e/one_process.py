@@ -23,6 +23,7 @@ from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions
 from extproc.settings import Settings
 from tests.fakes.authority import Pair
+from tests.fakes.http_client import Client
 from tests.fakes.patience import PATIENCE_S
 from tests.fakes.picker import until
 
@@ -97,7 +98,7 @@ async def running(
     process = await asyncio.create_subprocess_exec(*map(str, command), "-l", "warning")
     try:
         base_url = f"http://{settings.envoy.listen}"
-        async with httpx.AsyncClient(base_url=base_url, timeout=PATIENCE_S) as client:
+        async with Client(base_url=base_url, timeout=PATIENCE_S) as client:
             stack = Running(service, client, settings)
             if is_steered:
                 fleet = service.dispatcher.fleet

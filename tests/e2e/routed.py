@@ -18,6 +18,7 @@ from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from tests.e2e.forked_children import ForkedChildren
 from tests.e2e.kept import SHAPES
 from tests.e2e.stack import CHAT, Server, Stack, chat
+from tests.fakes.http_client import Client
 
 
 def router_command(
@@ -94,7 +95,7 @@ async def routed(
     models = write_models(folder, names)
     async with (
         ForkedChildren(folder) as children,
-        httpx.AsyncClient(timeout=120, limits=httpx.Limits(max_connections=None)) as client,
+        Client(timeout=120, limits=httpx.Limits(max_connections=None)) as client,
     ):
         stack = Stack(folder, children, client)
         for port in free_ports(routers):

@@ -28,6 +28,7 @@ from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
 from extproc.settings import load_settings
 from tests.e2e.forked_children import ForkedChildren
+from tests.fakes.http_client import Client
 from tests.fakes.patience import PATIENCE_S
 
 MODEL_SHAPE = ModelShape(embedding=256, layers=8)
@@ -145,7 +146,7 @@ class Stack:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         async with (
             ForkedChildren(folder) as children,
-            httpx.AsyncClient(timeout=60, limits=limits) as client,
+            Client(timeout=60, limits=limits) as client,
         ):
             stack = cls(folder, children, client)
             shapes = shapes or (MODEL_SHAPE,) * len(slots)

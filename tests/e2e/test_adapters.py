@@ -16,6 +16,7 @@ from tests.e2e.conftest import QUICK
 from tests.e2e.forked_children import ForkedChildren
 from tests.e2e.pool import StackPool, shares
 from tests.e2e.stack import CHAT, MODEL_SHAPE, Stack
+from tests.fakes.http_client import Client
 from tests.long_run import in_each_mode
 
 pytestmark = shares("adapters")
@@ -115,7 +116,7 @@ async def test_an_adapter_whose_server_was_never_seen_is_waited_for(
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     async with (
         ForkedChildren(tmp_path) as children,
-        httpx.AsyncClient(timeout=60, limits=limits) as client,
+        Client(timeout=60, limits=limits) as client,
     ):
         running = Stack(tmp_path, children, client)
         flags = ("--lora", poet, "--lora-init-without-apply", "--alias", "tiny")

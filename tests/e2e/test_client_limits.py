@@ -18,6 +18,7 @@ import pytest
 from tests.e2e.conftest import QUICK
 from tests.e2e.forked_children import ForkedChildren
 from tests.e2e.stack import CHAT, Stack, chat, until
+from tests.fakes.http_client import Client
 
 pytestmark = [pytest.mark.e2e, pytest.mark.llama, pytest.mark.timeout(600)]
 
@@ -44,7 +45,7 @@ async def limited_stack(folder: Path, slots: tuple[int, ...]) -> AsyncIterator[S
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     async with (
         ForkedChildren(folder) as children,
-        httpx.AsyncClient(timeout=60, limits=limits, headers=FREE) as client,
+        Client(timeout=60, limits=limits, headers=FREE) as client,
     ):
         stack = Stack(folder, children, client)
         for count in slots:

@@ -18,6 +18,7 @@ from tests.e2e.conftest import QUICK
 from tests.e2e.forked_children import ForkedChildren
 from tests.e2e.pool import StackPool, shares
 from tests.e2e.stack import CHAT, Held, Stack, chat
+from tests.fakes.http_client import Client
 from tests.fakes.wiretap import Wiretap
 from tests.long_run import in_each_mode
 
@@ -124,7 +125,7 @@ async def test_headers_for_the_picker_reach_no_server(mode: str, tmp_path: Path)
         "x-coxswain-queue-timeout-ms": "60000",
     }
     own = {"x-session-id": "chat-7", "x-mine": "kept"}
-    async with ForkedChildren(tmp_path) as children, httpx.AsyncClient(timeout=60) as client:
+    async with ForkedChildren(tmp_path) as children, Client(timeout=60) as client:
         stack = Stack(tmp_path, children, client)
         server = await stack.add_server(2, kind="simulator")
         async with Wiretap(Address("127.0.0.1", server.port)) as tap:
@@ -150,7 +151,7 @@ async def test_fresh_names_beside_a_key_gain_nothing(tmp_path: Path) -> None:
     asked_by = {name: {"authorization": f"Bearer key-of-{name}"} for name in ("cheat", "honest")}
     async with (
         ForkedChildren(tmp_path) as children,
-        httpx.AsyncClient(timeout=60, headers=asked_by["honest"]) as client,
+        Client(timeout=60, headers=asked_by["honest"]) as client,
     ):
         stack = Stack(tmp_path, children, client)
         await stack.add_server(1, kind="simulator")

@@ -20,6 +20,7 @@ from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from tests.e2e.conftest import QUICK
 from tests.e2e.stack import CHAT, Server, Stack, chat, until
+from tests.fakes.http_client import Client
 from tests.long_run import in_each_mode
 
 pytestmark = [pytest.mark.e2e, in_each_mode]
@@ -43,7 +44,7 @@ async def stack(llama: None, mode: str, tmp_path: Path) -> AsyncIterator[Stack]:
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     async with (
         Children(tmp_path) as children,
-        httpx.AsyncClient(timeout=60, limits=limits) as client,
+        Client(timeout=60, limits=limits) as client,
     ):
         running = Stack(tmp_path, children, client)
         for _ in range(2):

@@ -29,7 +29,9 @@ END_OF_TEXT = 2
 class ModelShape:
     """How large the model is. The default weighs 0.6 MB; embedding 1024 with 12 layers 500 MB.
 
-    `context_tokens` is the longest context it claims to be trained for; it costs nothing here.
+    All heads share one of keys and values, or a server would clear hundreds of megabytes for them
+    before it is ready. `context_tokens` is the longest context it claims to be trained for; it
+    costs nothing here.
     Raises `ValueError` when the embedding cannot be split into the heads.
     """
 
@@ -47,6 +49,10 @@ class ModelShape:
                 f"embedding {self.embedding} is not a multiple of 2 x {self.heads} heads"
             )
 
+    def rows_of(self, projection: str) -> int:
+        """How many numbers an attention projection makes of one hidden state."""
+        return self.embedding if projection == "attn_q" else self.embedding // self.heads
+
 
 def write_model(path: Path, shape: ModelShape | None = None, *, name: str = "coxswain") -> None:
     """Write a complete model to `path`, whole or not at all; blocks while it writes.
@@ -62,7 +68,7 @@ def write_model(path: Path, shape: ModelShape | None = None, *, name: str = "cox
         writer.add_block_count(shape.layers)
         writer.add_feed_forward_length(2 * shape.embedding)
         writer.add_head_count(shape.heads)
-        writer.add_head_count_kv(shape.heads)
+        writer.add_head_count_kv(1)
         writer.add_layer_norm_rms_eps(1e-5)
         writer.add_rope_dimension_count(shape.embedding // shape.heads)
         writer.add_vocab_size(len(tokens))
@@ -95,7 +101,7 @@ def write_adapter(
             for projection in ("attn_q", "attn_v"):
                 base = f"blk.{layer}.{projection}.weight"
                 writer.add_tensor(f"{base}.lora_a", draw(rank, shape.embedding))
-                writer.add_tensor(f"{base}.lora_b", draw(shape.embedding, rank))
+                writer.add_tensor(f"{base}.lora_b", draw(shape.rows_of(projection), rank))
 
 
 def _vocabulary() -> tuple[list[str], list[int]]:
@@ -119,7 +125,7 @@ def _weights(shape: ModelShape, kinds: list[int]) -> Iterator[tuple[str, Matrix]
         prefix = f"blk.{layer}."
         yield prefix + "attn_norm.weight", np.ones(width, dtype=np.float32)
         for projection in ("attn_q", "attn_k", "attn_v"):
-            yield f"{prefix}{projection}.weight", draw(width, width)
+            yield f"{prefix}{projection}.weight", draw(shape.rows_of(projection), width)
         yield prefix + "attn_output.weight", _sparing_bias(draw(width, width))
         yield prefix + "ffn_norm.weight", np.ones(width, dtype=np.float32)
         yield prefix + "ffn_gate.weight", draw(2 * width, width)

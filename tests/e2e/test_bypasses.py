@@ -67,7 +67,6 @@ async def test_a_bypass_of_a_living_picker_is_counted_shown_and_said_once(
                     httpx.post(f"{client.base_url}{CHAT}", json=MESSAGES, timeout=60)
                 )
             )
-            caplog.clear()
             with caplog.at_level(logging.WARNING, "coxswain"):
                 asking.start()
                 time.sleep(1.5 * TIMEOUT_S)  # noqa: ASYNC251 - the picker answers nobody
@@ -87,7 +86,9 @@ async def test_a_bypass_of_a_living_picker_is_counted_shown_and_said_once(
             page = (await client.get(f"{pages}/metrics")).text
             assert "coxswain_bypassed_requests_total 1\n" in page
             assert status["endpoints"][str(server.address)]["issues"] == []
-            said = sorted(record.getMessage() for record in logged(caplog))
+            # A busy machine may have blocked the picker before, and is not said twice.
+            lines = [record.getMessage() for record in logged(caplog)]
+            said = sorted(line for line in lines if not line.startswith("cannot read the counters"))
             assert [line.split(" ")[0] for line in said] == ["Envoy", "Envoy", "the"]
             assert (await client.get(f"http://{metrics}/quitquitquit")).status_code == 404
             assert (await client.post(f"http://{metrics}/stats/prometheus")).status_code == 404

@@ -209,7 +209,7 @@ async def test_requests_ahead_keep_a_far_fleet_busy(folders: list[Path], ahead: 
         took_s = time.monotonic() - began
         async with asyncio.timeout(60):  # on a busy machine the first may be served before the rest
             while watch.most_queued < ahead:
-                answers = await asyncio.gather(*(ask(up, f"again-{n}") for n in range(FAR)))
+                answers = await asyncio.gather(*(ask(up, f"parents-again-{n}") for n in range(FAR)))
         await watch.stop()
         assert [answer.status_code for answer in answers] == [200] * FAR
         assert watch.leased == SLOTS + ahead

@@ -1,10 +1,10 @@
 """The routing tests of the Gateway API inference extension, replayed over the real Envoy.
 
 Each test here is named after the one in kubernetes-sigs/gateway-api-inference-extension,
-conformance/tests, and claims what that one does, with the same cases and the same 100 requests,
-10 at a time. Those steer their own endpoint picker by the header `test-epp-endpoint-selection`.
-This picker obeys no header of a client; so a filter of Envoy turns that one into the protocol's
-subset hint, by which a gateway says whom the picker may choose.
+conformance/tests, and claims what that one does, with the same cases and, in the long run, the same
+100 requests, 10 at a time. Those steer their own endpoint picker by the header
+`test-epp-endpoint-selection`. This picker obeys no header of a client; so a filter of Envoy turns
+that one into the protocol's subset hint, by which a gateway says whom the picker may choose.
 
 What conformance does with Kubernetes' objects (accepted pools, resolved references) is the
 gateway's affair.
@@ -29,6 +29,7 @@ from extproc.envoy_config.options import EnvoyOptions, Mode
 from tests.e2e.gateway_envoys import Print, hint_from, istio, with_filter
 from tests.e2e.one_process import Running, running
 from tests.fakes.echo_server import EchoServer, echo_server
+from tests.long_run import IS_LONG_RUN
 
 pytestmark = pytest.mark.e2e
 
@@ -44,7 +45,7 @@ CONSISTENT = 3
 """Conformance asks until so many rounds in a row were answered as they should be."""
 PATHS: Final = ("/primary-gateway-test", "/v1/completions")
 """Conformance's own, which takes no slot here and has to be opened, and one that takes one."""
-REQUESTS: Final = 100
+REQUESTS: Final = 100 if IS_LONG_RUN else 25
 AT_ONCE: Final = 10
 SLOTS: Final = 4
 
@@ -73,8 +74,8 @@ class Pool:
             await self.stack.until_seen(address)
 
     async def stays_within(self, selection: str, allowed: Mapping[str, set[int]]) -> None:
-        """A hundred requests: every one is answered, by an allowed pod at an allowed port, and
-        what arrived there is what was sent."""
+        """Every request is answered, by an allowed pod at an allowed port, and what arrived there
+        is what was sent."""
         for path in PATHS:
             for server in self.servers:
                 server.reached.clear()

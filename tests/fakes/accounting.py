@@ -84,8 +84,7 @@ class Account:
 
         After a pause all slots are free, and the first of the queue get them together: their ways
         to the servers take more and less time. So two are together if both slots were free when
-        the first of them started, and the second one followed within `TOGETHER_S`, or within the
-        time of their ways to Envoy: seconds, where many wait for the processor.
+        the first of them started, and the second one followed within `TOGETHER_S`.
         """
         served = sorted(
             (one for one in self.traces.values() if one.started_at), key=lambda one: one.started_at
@@ -119,8 +118,7 @@ class Account:
 
 def _are_together(first: Trace, second: Trace) -> bool:
     was_free = second.freed_at <= first.started_at
-    way_s = max(one.read_at - one.sent_at for one in (first, second))
-    return was_free and second.started_at - first.started_at < max(TOGETHER_S, way_s)
+    return was_free and second.started_at - first.started_at < TOGETHER_S
 
 
 def telling_when_read(config: str) -> str:

@@ -10,7 +10,7 @@ def account(*requests: tuple[float, float, float]) -> Account:
     found = Account()
     for number, (read_at, freed_at, started_at) in enumerate(requests):
         found.traces[number] = Trace(
-            number, sent_at=read_at, read_at=read_at, freed_at=freed_at, started_at=started_at
+            number, read_at=read_at, freed_at=freed_at, started_at=started_at
         )
     return found
 
@@ -29,8 +29,3 @@ def test_one_that_gets_a_later_slot_than_one_that_came_later_is_overtaken() -> N
 def test_those_that_get_free_slots_in_one_moment_are_together() -> None:
     assert overtaken((1.0, 2.0, 4.1), (2.0, 2.0, 4.0)) == []
     assert overtaken((1.0, 2.0, 4.9), (2.0, 2.0, 4.0)) == [0], "its slot stood idle for it"
-    slow = account((1.0, 2.0, 4.9), (2.0, 2.0, 4.0))
-    slow.traces[0].sent_at = 0.0
-    assert slow.overtaken() == [], "their ways are as long as the one to Envoy"
-    slow.traces[0].freed_at = 4.8
-    assert len(slow.overtaken()) == 1, "it waited for a slot"

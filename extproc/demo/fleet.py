@@ -13,6 +13,7 @@ from extproc.demo.llama_server import find_llama_server
 from extproc.demo.own_module import own_module
 from extproc.demo.port import LOOPBACK, free_ports
 from extproc.demo.process import Probe
+from extproc.envoy_config.names import LLAMA_CLUSTER
 
 MODEL_FILE = "tiny.gguf"
 PROBE_TIMEOUT_S = 2.0
@@ -165,5 +166,21 @@ def health_probe(
         except httpx.TransportError:
             return False
         return answer.status_code == status
+
+    return probe
+
+
+def cluster_probe(client: httpx.AsyncClient, admin: str) -> Probe:
+    """A probe of an Envoy by its admin page: true once it has the servers' cluster from the picker.
+    Until then it rejects what goes to a server, and lets pass what the picker answers itself."""
+
+    async def probe() -> bool:
+        url = f"{admin}/clusters?format=json"
+        try:
+            answer = await client.get(url, timeout=PROBE_TIMEOUT_S)
+        except httpx.TransportError:
+            return False
+        known = answer.json().get("cluster_statuses", []) if answer.is_success else []
+        return any(cluster["name"] == LLAMA_CLUSTER for cluster in known)
 
     return probe

@@ -20,6 +20,7 @@ from extproc.demo.fleet import (
     EmbeddedServer,
     FleetOptions,
     choose_fleet,
+    cluster_probe,
     health_probe,
     server_environment,
 )
@@ -268,6 +269,8 @@ class _Run:
         settings = self.options.settings
         url = f"{url_of(settings.envoy.listen)}/v1/models"
         headers = _clients_headers(settings)
+        has_cluster = cluster_probe(self.client, url_of(settings.envoy.admin))
+        await envoy.wait_ready(has_cluster, timeout_s=READY_TIMEOUT_S)
         if headers is None:
             await self._wait_ready(envoy, url, status=httpx.codes.UNAUTHORIZED)
             self.report.ready("Envoy asks clients for a key", "")

@@ -18,10 +18,15 @@ from typing import Any
 import httpx
 import pytest
 
+from extproc.demo.envoy_binary import find_envoy
+from extproc.demo.fleet import cluster_probe, health_probe
 from extproc.demo.llama_server import find_llama_server
 from extproc.demo.port import LOOPBACK, free_port, free_ports
+from extproc.demo.process import Children
 from extproc.demo.simulator.options import SimulatorOptions
 from extproc.demo.simulator.server import Simulator
+from extproc.envoy_config.documents import bootstrap
+from extproc.envoy_config.options import EnvoyOptions, HostPort
 from tests.long_run import in_long_run
 
 pytestmark = pytest.mark.e2e
@@ -178,6 +183,24 @@ async def test_a_found_llama_server_answers_for_real(start: Starter) -> None:
     assert answer["usage"]["completion_tokens"] >= 1
     up.process.send_signal(signal.SIGINT)
     assert await up.ended() == (0, "")
+
+
+async def test_envoy_without_the_cluster_of_servers_is_not_ready(tmp_path: Path) -> None:
+    port, admin, picker = free_ports(3)
+    options = EnvoyOptions(
+        listener=HostPort(LOOPBACK, port),
+        admin=HostPort(LOOPBACK, admin),
+        picker=HostPort(LOOPBACK, picker),
+    )
+    config = tmp_path / "envoy.yaml"
+    config.write_text(bootstrap(options), encoding="utf-8")
+    url = f"http://{LOOPBACK}:{admin}"
+    command = [find_envoy(), "-c", config, "--log-level", "warning", "--disable-hot-restart"]
+    async with Children(tmp_path) as children, httpx.AsyncClient() as client:
+        envoy = await children.start("Envoy", command)
+        answers = health_probe(client, f"{url}/clusters?format=json")
+        await envoy.wait_ready(answers, timeout_s=PATIENCE_S)
+        assert not await cluster_probe(client, url)()
 
 
 @in_long_run

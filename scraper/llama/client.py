@@ -168,7 +168,8 @@ class LlamaClient:
         except (httpx.TimeoutException, TimeoutError):
             message = f"{method} {_shown(path)} was not answered within {read_s:g} s"
             return self._failure(FailureKind.TIMED_OUT, message, began_at, is_timeout=True)
-        except httpx.TransportError as error:
+        except (httpx.TransportError, ssl.SSLError) as error:
+            # With TLS 1.3 a server rejects a client that shows no certificate after the handshake.
             message = f"{method} {_shown(path)} was cut off ({type(error).__name__})"
             return self._failure(FailureKind.BROKEN, message, began_at)
         if body is None:

@@ -250,8 +250,8 @@ class EndpointProbe:
             is_slow = self._lost_s(began_at) <= LOST_S  # else the time passed here, not there
         if not self._open_request.done():
             return await self._report_slow()
-        outcome = self._open_request.result()
-        self._open_request = None
+        request, self._open_request = self._open_request, None
+        outcome = request.result()
         match outcome:
             case SlotCounts():
                 return await self._count(outcome)

@@ -195,7 +195,8 @@ async def test_envoy_without_the_cluster_of_servers_is_not_ready(tmp_path: Path)
     config = tmp_path / "envoy.yaml"
     config.write_text(bootstrap(options), encoding="utf-8")
     url = f"http://{LOOPBACK}:{admin}"
-    command = [find_envoy(), "-c", config, "--log-level", "warning", "--disable-hot-restart"]
+    command: list[str | Path] = [find_envoy(), "-c", config, "--log-level", "warning"]
+    command.append("--disable-hot-restart")
     async with Children(tmp_path) as children, httpx.AsyncClient() as client:
         envoy = await children.start("Envoy", command)
         answers = health_probe(client, f"{url}/clusters?format=json")

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from scraper.llama.client import MAX_BODY_BYTES, Answer, Failure, FailureKind, LlamaClient, Timeouts
 from scraper.target import EndpointTarget
+from tests.fakes.authority import Authority
 from tests.fakes.listener import Listener
 from tests.fakes.llama_server import FakeLlamaServer, Reply
 from tests.fakes.patience import PATIENT
@@ -219,6 +223,29 @@ async def test_an_abandoned_handshake_leaves_no_connection() -> None:
         await asking
     async with asyncio.timeout(20):
         await ended.wait()
+    await client.aclose()
+    await listener.close()
+
+
+async def test_a_tls_error_after_the_handshake_is_a_failure(tmp_path: Path) -> None:
+    """With TLS 1.3 a client learns only then that its certificate is missing, for instance."""
+    authority = Authority(tmp_path)
+    pair = authority.issue("server")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.cert, pair.key)
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        os.write(writer.get_extra_info("socket").fileno(), b"HTTP/1.1 502 Bad Gateway\r\n\r\n")
+        await reader.read()
+
+    listener = Listener(listen)
+    address = await listener.start(tls=context)
+    target = EndpointTarget(address=address, is_tls=True, ca_file=str(authority.ca))
+    client = LlamaClient(target, PATIENT, time.monotonic)
+    failure = await failed(client, "/slots")
+    assert failure.kind is FailureKind.BROKEN
+    assert failure.message == "GET /slots was cut off (SSLError)"
     await client.aclose()
     await listener.close()
 

@@ -9,11 +9,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from extproc.core.observation import MAX_ENTRIES, Observation, ScrapeStatus
+from scraper.llama.client import LlamaClient
 from scraper.options import ScraperOptions
 from scraper.probe.endpoint_probe import EndpointProbe, unwanted
 from scraper.probe.server_identity import MAX_ADAPTER_FAILURES
@@ -305,6 +306,23 @@ async def test_slots_that_never_answer_stay_no_failure(
     for _ in range(2):
         assert codes(await scrape(probe)) == ["slow-slots"]
     assert fake.count("/slots") == 2
+
+
+async def test_a_fault_of_ours_while_slots_are_asked_lasts_for_one_scrape(
+    fake: FakeLlamaServer, probe: EndpointProbe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scrape_until_counted(probe)
+    with monkeypatch.context() as patch:
+        patch.setattr(LlamaClient, "ask", _failing)
+        with pytest.raises(RuntimeError):
+            await scrape(probe)
+    fake.busy = (True, True)
+    await scrape_until_counted(probe)
+    assert (await scrape(probe)).busy_slots == 2
+
+
+async def _failing(_client: LlamaClient, _path: str) -> NoReturn:
+    raise RuntimeError("a fault of ours")
 
 
 async def test_a_server_that_stalls_altogether_fails(

@@ -128,7 +128,7 @@ class ModelServer:
         self._leaving.clear()
         self._set(ModelState.LOADING)
         try:
-            while (failure := await self._serve()) is not None:
+            while (failure := await self._try_to_serve()) is not None:
                 if not await self._pause_after(failure):
                     break
         finally:
@@ -140,6 +140,16 @@ class ModelServer:
                 self._set(ModelState.UNLOADED)
 
     # One run of its server
+
+    async def _try_to_serve(self) -> str | None:
+        """What cannot even be started counts as a failure, too: its next start waits as long."""
+        try:
+            return await self._serve()
+        except OSError as error:
+            return f"it cannot be started: {error}"
+        except Exception as error:
+            log.exception("keeping %s failed", self.name)
+            return f"the keeper failed ({type(error).__name__}); report this bug"
 
     async def _serve(self) -> str | None:
         """Start the server and watch it. Returns why it ended, None after `leave`."""
@@ -153,8 +163,14 @@ class ModelServer:
         if self.entry.api_key_env and not client.api_key:
             return f"the environment variable {self.entry.api_key_env} is empty or not set"
         self.log.add(f"[keeper] loading {self.name} on {self.address}")
-        cache = self._slot_cache
-        command = server_command(self.entry, self.address, "" if cache is None else cache.folder)
+        cache, folder = self._slot_cache, ""
+        if cache is not None:
+            try:
+                folder = cache.folder
+            except OSError as error:
+                self.log.add(f"[keeper] slots are not saved: {error}")
+                cache = None
+        command = server_command(self.entry, self.address, folder)
         process = await ServerProcess.start(
             command, self.entry.env, self.log, is_private=cache is not None
         )

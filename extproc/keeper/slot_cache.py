@@ -33,6 +33,11 @@ class SlotsUnavailableError(RuntimeError):
     """The server's slots cannot be saved; `str(error)` says why."""
 
 
+UNKNOWN_FORM: Final = (LookupError, TypeError, AttributeError)
+"""What reading an answer of another form than llama-server's raises."""
+UNUSABLE: Final = (SlotsUnavailableError, httpx.HTTPError, OSError, ValueError, *UNKNOWN_FORM)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     """A running server: how to ask it, and what it was started with."""
@@ -65,7 +70,7 @@ class SlotCache:
                 await self._restore(server)
         except TimeoutError:
             self._say(f"slots were not restored within {RESTORE_S:g} s")
-        except (SlotsUnavailableError, httpx.HTTPError, OSError, ValueError) as error:
+        except UNUSABLE as error:
             self._say(f"slots are not saved: {_text(error)}")
 
     async def save(self, server: Server) -> None:
@@ -77,7 +82,7 @@ class SlotCache:
                 await self._save(server, self._identity, self._probe)
         except TimeoutError:
             self._say(f"not all slots were saved within {SAVE_S:g} s")
-        except (SlotsUnavailableError, httpx.HTTPError, OSError, ValueError) as error:
+        except UNUSABLE as error:
             self._say(f"slots were not saved: {_text(error)}")
 
     # After a start
@@ -213,6 +218,8 @@ def _amount(done: Sequence[SavedSlot]) -> str:
 
 
 def _text(error: Exception) -> str:
+    if isinstance(error, UNKNOWN_FORM):
+        return f"its answer has an unknown form ({type(error).__name__}: {error})"
     return str(error) or type(error).__name__
 
 

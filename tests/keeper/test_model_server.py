@@ -22,6 +22,7 @@ from extproc.keeper import model_server, server_report
 from extproc.keeper.model_server import ModelServer, endpoint_name
 from extproc.keeper.model_status import ModelState
 from extproc.keeper.models_file import ModelEntry
+from extproc.keeper.slot_store import SlotStore
 from scraper.agent import Agent, AgentOptions
 from scraper.agent.advertise import Advertise
 from scraper.llama.client import Timeouts
@@ -36,7 +37,7 @@ TINY = Path(__file__).with_name("tiny_server.py")
 class Kept:
     """One model without a picker, and everything that it has been."""
 
-    def __init__(self, *more: str, **entry: Any) -> None:
+    def __init__(self, *more: str, slots: SlotStore | None = None, **entry: Any) -> None:
         cmd = [sys.executable, str(TINY), *more]
         self.entry = ModelEntry.model_validate({"cmd": cmd, "memory_mb": 1, **entry})
         self.states: list[ModelState] = []
@@ -49,6 +50,7 @@ class Kept:
             endpoint_name="gpu-1.qwen",
             make_agent=self._agent,
             changed=self._changed,
+            slot_store=slots,
         )
         self._task: asyncio.Task[None] | None = None
 
@@ -166,6 +168,27 @@ async def test_a_crash_loop_is_said_and_left_alone(keep: Callable[..., Kept]) ->
     assert kept.server.pid is None
     kept.server.forgive()
     assert kept.server.status.state is ModelState.UNLOADED
+
+
+async def test_a_server_that_cannot_be_started_is_a_crash_loop_too(
+    keep: Callable[..., Kept],
+) -> None:
+    kept = keep("x" * 140_000)  # longer than an argument may be
+    await kept.start()
+    status = kept.server.status
+    assert status.state is ModelState.FAILED and status.exits == load_policy.MAX_FAILURES
+    assert status.problem.startswith("it cannot be started: [Errno 7]")
+
+
+async def test_a_missing_folder_for_slots_costs_only_the_cache(
+    keep: Callable[..., Kept], tmp_path: Path
+) -> None:
+    kept = keep(slots=SlotStore(tmp_path / "missing", "gpu-1", 10))
+    kept.start()
+    await kept.until_state(ModelState.LOADED)
+    assert any("slots are not saved" in line for line in kept.server.log.tail(100))
+    kept.server.leave()
+    await kept.until_state(ModelState.UNLOADED)
 
 
 async def test_a_server_that_never_gets_ready_is_stopped(keep: Callable[..., Kept]) -> None:

@@ -122,6 +122,7 @@ class StandIn:
         self.folder: Path | None = None
         self.reuses = True
         self.restored = 512
+        self.saved = {"n_saved": 512, "n_written": 1000}
         self.requests: list[str] = []
         self.answers: dict[str, Any] = {
             "/props": {
@@ -151,7 +152,7 @@ class StandIn:
             assert self.folder is not None
             (self.folder / body["filename"]).write_bytes(b"x" * 1000)
             timings = {"save_ms": 1.0}
-            return httpx.Response(200, json={"n_saved": 512, "n_written": 1000, "timings": timings})
+            return httpx.Response(200, json={**self.saved, "timings": timings})
         if action == "restore":
             timings = {"restore_ms": 1.0}
             return httpx.Response(200, json={"n_restored": self.restored, "timings": timings})
@@ -196,6 +197,14 @@ async def test_a_server_that_cannot_be_proved_is_left_alone(
     await kit.cache.save(server.server())
     assert len(kit.said) == 1 and reason in kit.said[0], kit.said
     assert not {"save", "restore"} & set(server.requests)
+
+
+async def test_an_answer_in_another_form_costs_only_the_cache(tmp_path: Path) -> None:
+    kit, server = await stand_in(tmp_path)
+    server.saved = {}
+    await kit.cache.restore(server.server())
+    reason = "its answer has an unknown form (KeyError: 'n_written')"
+    assert kit.said == [f"slots are not saved: {reason}"]
 
 
 async def test_a_restore_that_fails_leaves_an_empty_slot_and_no_file(tmp_path: Path) -> None:

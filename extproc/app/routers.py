@@ -132,6 +132,8 @@ class Routers:
 
     def _forget(self, router: _Router) -> None:
         del self._routers[router.address]
+        if router.task is not None:
+            router.task.cancel()  # it would report the machine again
         self._placement.forgotten(router.core.machine)
 
     # Deciding

@@ -249,6 +249,25 @@ async def test_a_router_that_is_drained_or_down_gets_no_loads() -> None:
         await kit.until(lambda: not kit.placement.machines and not kit.routers.machines)
 
 
+async def test_a_router_that_leaves_during_a_call_is_forgotten_for_good() -> None:
+    """Its models would count as somewhere to load them, and no other machine would get them."""
+    async with router({"a": "unloaded"}, name="gpu-1") as kit:
+        reply = Reply.of({"error": {}}, 500)
+        reply.gate = asyncio.Event()
+        kit.fake.replies["/models/load"] = reply
+        kit.start()
+        await kit.until(lambda: kit.state("a") is KeptState.UNLOADED)
+        kit.submit("a")
+        await kit.until(lambda: bool(kit.calls()))
+        calls = [task for task in asyncio.all_tasks() if task.get_name() == "load a"]
+        kit.dispatcher.set_members("test", [], now())
+        await kit.until(lambda: not kit.placement.machines)
+        reply.gate.set()
+        assert len(calls) == 1
+        await asyncio.wait(calls)
+        assert not kit.placement.machines
+
+
 async def test_an_unknown_endpoint_is_no_machine() -> None:
     async with router({"a": "loaded"}) as kit:
         assert kit.target is not None

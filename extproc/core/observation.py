@@ -191,6 +191,11 @@ class Observation:
         for model in self.models:
             self._check_slots(model.slots, model.busy_slots)
 
+    @property
+    def has_model_pools(self) -> bool:
+        """Whether it lists the models of a router: as the server said itself, or by its models."""
+        return bool(self.models) and (self.router is not None or is_router(self.models))
+
     def _check_slots(self, slots: int | None, busy_slots: int | None) -> None:
         if slots is not None and not 0 <= slots <= MAX_SLOTS:
             raise ObservationError(f"{self.address}: {slots} slots; 0 to {MAX_SLOTS} can be")

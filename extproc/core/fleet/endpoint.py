@@ -11,7 +11,7 @@ from typing import assert_never
 
 from extproc.core.address import Address
 from extproc.core.fleet.health import SERVING, Health
-from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus, is_router
+from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
 
 
 class Intent(Enum):
@@ -206,7 +206,7 @@ class Endpoint:
             self.reported_models = observation.models
             self.models = tuple(one for one in observation.models if not one.is_closed)
             self.models_by_name = _by_name(self.models)
-            self.is_router = is_router(observation.models)
+            self.is_router = observation.has_model_pools
         if observation.adapters is not None:
             self.adapter_ids = {adapter.name: adapter.id for adapter in observation.adapters}
         if health is not Health.LOADING and not observation.awaits_adapters:

@@ -14,7 +14,6 @@ from extproc.core.observation import (
     ModelReading,
     Observation,
     ScrapeStatus,
-    is_router,
 )
 from extproc.core.placement.model_load import ModelLoad
 from extproc.core.scheduler.admission import Admission
@@ -138,7 +137,7 @@ class FleetUpdates:
                 on_observation(self.state, endpoint, observation)
             except Exception as error:  # noqa: BLE001 - the slots count, whatever is learned
                 self._outbox.step_failed("learning from an observation", error)
-        if is_replaced and not is_router(observation.models):
+        if is_replaced and not observation.has_model_pools:
             self._allocator.close_model_pools(endpoint_slots, now)
         self._allocator.change_models(self.state.resolver.report(endpoint), now)
         self._require_picks()

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from extproc.core.address import Address
-from extproc.core.observation import Observation, is_router
+from extproc.core.observation import Observation
 from extproc.core.slots.draining_evidence import RELEASE_S
 from extproc.core.slots.endpoint_slots import EndpointSlots, can_fit
 from extproc.core.slots.lease import Lease, LeaseEnd, LeaseState
@@ -126,7 +126,7 @@ class Ledger:
         self._by_endpoint[lease.address].remove(lease, now)
         endpoint_slots = self._by_endpoint[address]
         lease.address = address
-        lease.model_pool = pool or ""
+        lease.model_pool = pool if pool in endpoint_slots.model_pools else ""
         lease.weight_slots = max(1, min(lease.asked_slots, endpoint_slots.pool(pool).slots))
         endpoint_slots.add(lease, is_running=True)
 
@@ -145,7 +145,7 @@ class Ledger:
     def observe(self, observation: Observation, now: float) -> None:
         """Apply a scrape to one endpoint; raises `KeyError` if it is unknown."""
         endpoint_slots = self._by_endpoint[observation.address]
-        has_model_pools = endpoint_slots.is_newer(observation) and is_router(observation.models)
+        has_model_pools = endpoint_slots.is_newer(observation) and observation.has_model_pools
         freed = endpoint_slots.observe(observation)
         if has_model_pools:
             freed = observe_model_pools(endpoint_slots, observation, freed)

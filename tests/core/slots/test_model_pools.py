@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from extproc.core.observation import ModelReading, is_router
+from dataclasses import replace
+
+from extproc.core.observation import (
+    ModelReading,
+    Observation,
+    RouterReading,
+    ScrapeStatus,
+    is_router,
+)
 from extproc.core.slots.lease import LeaseEnd
 from extproc.core.slots.model_pools import UNLOADED_SLOTS
 from tests.fakes.steered_fleet import SteeredFleet
@@ -148,3 +156,45 @@ def test_a_closed_model_has_no_slots_until_it_is_loaded() -> None:
     assert pools["a"].foreign_slots == 0 and pools["a"].leases == {lease.id: lease}
     fleet.finish(lease)
     assert not pools["a"].leases
+
+
+def test_a_router_that_shows_no_slots_stays_one_when_all_is_loaded() -> None:
+    """Its models then look like a plain server's. One that was closed before must get its slot."""
+    fleet = SteeredFleet()
+    address = fleet.join()
+
+    def scrape(*models: ModelReading) -> None:
+        fleet.now += 1.0
+        running = frozenset(one.name for one in models if one.is_loaded)
+        router = RouterReading(autoloads=False, max_models=2, running=running, listed_at=fleet.now)
+        observation = Observation(
+            address=address,
+            began_at=fleet.now,
+            answered_at=fleet.now,
+            status=ScrapeStatus.READY,
+            models=models,
+            router=router,
+        )
+        fleet.dispatcher.observe(observation, fleet.now)
+
+    a, b = ModelReading(name="a"), ModelReading(name="b")
+    scrape(a, replace(b, is_loaded=False, is_closed=True))
+    fleet.finish(fleet.pick(model="a"))
+    scrape(a, b)
+    assert fleet.pick(model="b").address == address
+
+
+def test_a_lease_moves_into_a_pool_only_if_there_is_one() -> None:
+    """A later scrape may make the pool, and the lease could not be taken out of it."""
+    fleet = SteeredFleet()
+    a, b, c = (ModelReading(name=name) for name in "abc")
+    plain = fleet.add(1, models=("c",))
+    router = fleet.add(4, models=(a, unloaded("b")))
+    fleet.now += 1.0
+    fleet.scrape(router, slots=4, busy_slots=None, models=(a, b, c))
+    lease = fleet.pick(model="c", allowed=frozenset([plain]))
+    fleet.dispatcher.served_by(lease, router, fleet.now)
+    fleet.now += 1.0
+    fleet.scrape(router, slots=4, busy_slots=None, models=(a, unloaded("b"), c))
+    fleet.dispatcher.release(lease, LeaseEnd.SERVED, fleet.now)
+    assert fleet.dispatcher.faults(fleet.now) == []

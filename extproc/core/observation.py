@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from extproc.core.address import Address
 
+MAX_COUNT = 2**40
+"""More tokens than any context holds, and more requests than any server takes."""
 MAX_SLOTS = 65_536
 """More slots than any llama-server runs; a larger number is a misread, not a large server."""
 MAX_ENTRIES = 1_024

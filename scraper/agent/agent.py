@@ -165,6 +165,8 @@ class Agent:
                 self._log_problem(str(error))
             except AdvertiseError as error:
                 self._log_problem(str(error))
+            except Exception:
+                log.exception("reporting to the picker failed; it is tried again")
             if self._clock() - began_at > LONGEST_S:
                 self._backoff.reset()
             with suppress(TimeoutError):

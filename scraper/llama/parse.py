@@ -13,6 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 from extproc.core.observation import (
+    MAX_COUNT,
     MAX_ENTRIES,
     MAX_SLOTS,
     MAX_TEXT_CHARS,
@@ -21,8 +22,7 @@ from extproc.core.observation import (
     SlotReading,
 )
 
-MAX_COUNT = 2**40
-"""More tokens than any context holds."""
+MAX_ADAPTERS = 65_536
 MAX_ALIASES = 64
 MAX_NAMES = 4_096
 """Of all models of one list together, names and aliases; aliases beyond it are not read."""
@@ -115,6 +115,8 @@ def parse_slots(body: bytes) -> SlotsReading:
             raise ParseError("/slots has an entry whose is_processing is not true or false")
         busy += is_processing
         task = entry.get("id_task")
+        if type(task) is int and task > MAX_COUNT:
+            task = None
         if type(task) is int and task >= 0 and (newest is None or task > newest):
             newest = task
         if is_processing and type(task) is int and len(readings) < MAX_ENTRIES:
@@ -145,7 +147,7 @@ def parse_adapters(body: bytes) -> tuple[AdapterReading, ...]:
     for entry in entries[:MAX_ENTRIES]:
         path = _name(entry.get("path")) if isinstance(entry, dict) else None
         number = _count(entry, "id") if path is not None else None
-        if path is None or number is None:
+        if path is None or number is None or number >= MAX_ADAPTERS:
             raise ParseError("/lora-adapters has an entry that is not an adapter")
         name = PurePath(path.replace("\\", "/")).stem
         if name:

@@ -10,6 +10,7 @@ from extproc.admin.call_errors import invalid
 from extproc.core.address import Address, AddressError, is_ip
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.observation import (
+    MAX_COUNT,
     MAX_ENTRIES,
     MAX_SLOTS,
     MAX_TEXT_CHARS,
@@ -109,8 +110,10 @@ def read_observation(
             if observation.HasField("instance")
             else None,
             slot_readings=tuple(_slot(slot) for slot in observation.busy),
-            ended_tasks=tuple(_ended(task) for task in observation.ended),
-            context_tokens=_optional(observation, "context_tokens"),
+            ended_tasks=tuple(
+                _ended(task) for task in observation.ended if task.held_tokens <= MAX_COUNT
+            ),
+            context_tokens=_tokens(observation, "context_tokens"),
             adapters=tuple(_adapter(adapter) for adapter in observation.adapters.adapters)
             if observation.HasField("adapters")
             else None,
@@ -143,11 +146,11 @@ def _ended(task: pb.Observation.EndedTask) -> EndedTask:
 def _slot(slot: pb.Observation.Slot) -> SlotReading:
     return SlotReading(
         task_id=slot.task_id,
-        prompt_tokens=_optional(slot, "prompt_tokens"),
-        cached_tokens=_optional(slot, "cached_tokens"),
-        processed_tokens=_optional(slot, "processed_tokens"),
-        decoded_tokens=_optional(slot, "decoded_tokens"),
-        remaining_tokens=_optional(slot, "remaining_tokens"),
+        prompt_tokens=_tokens(slot, "prompt_tokens"),
+        cached_tokens=_tokens(slot, "cached_tokens"),
+        processed_tokens=_tokens(slot, "processed_tokens"),
+        decoded_tokens=_tokens(slot, "decoded_tokens"),
+        remaining_tokens=_tokens(slot, "remaining_tokens"),
         model=_text(slot.model),
     )
 
@@ -158,6 +161,12 @@ def _adapter(adapter: pb.Observation.Adapter) -> AdapterReading:
 
 def _optional(message: Message, field: str) -> int | None:
     return getattr(message, field) if message.HasField(field) else None
+
+
+def _tokens(message: Message, field: str) -> int | None:
+    """A number of tokens; what no context holds counts as not reported."""
+    count = _optional(message, field)
+    return None if count is None or count > MAX_COUNT else count
 
 
 def _text(text: str) -> str:

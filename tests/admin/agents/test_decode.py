@@ -241,6 +241,22 @@ def test_all_that_a_scraper_reads_is_taken() -> None:
     assert len(seen.models) == len(seen.slot_readings) == MAX_ENTRIES
 
 
+def test_tokens_that_no_context_holds_are_not_believed() -> None:
+    """They would be counted as usage, for a client's limit and in metrics."""
+    huge = 2**64 - 1
+    seen = read_observation(
+        pb.Observation(
+            status=pb.Observation.STATUS_READY,
+            context_tokens=huge,
+            busy=[pb.Observation.Slot(task_id=1, prompt_tokens=huge, decoded_tokens=huge)],
+            ended=[pb.Observation.EndedTask(task_id=1, held_tokens=huge)],
+        ),
+        *(HERE, 1.0, 1.0),
+    )
+    assert seen.slot_readings == (SlotReading(task_id=1),)
+    assert seen.ended_tasks == () and seen.context_tokens is None
+
+
 def test_texts_are_cut_and_kept_in_one_line() -> None:
     issue = pb.Observation.Issue(code="x\ny", message="m" * 10_000, remedy="r")
     seen = read_observation(

@@ -184,6 +184,27 @@ async def test_it_pauses_between_its_attempts_as_its_backoff_says(
         assert asked == [is_rejected for is_rejected, _ in pauses]
 
 
+async def test_a_fault_of_ours_in_a_report_does_not_end_it(
+    llama: FakeLlamaServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a keeper nobody would notice: its server would never be picked again."""
+    async with agents_port() as port:
+        built = build(llama, port.port)
+        attempts = 0
+
+        def connect() -> grpc.aio.Channel:
+            nonlocal attempts
+            attempts += 1
+            if attempts == 1:
+                raise RuntimeError("a fault of ours")
+            return grpc.aio.insecure_channel(f"127.0.0.1:{port.port}")
+
+        agent = Agent(built.target, built.options, connect, random=lambda: 0.0)
+        async with running(agent):
+            await is_pickable(port)
+    assert "reporting to the picker failed; it is tried again" in caplog.text
+
+
 async def test_it_scrapes_when_the_picker_asks(llama: FakeLlamaServer) -> None:
     """Nobody would look for an hour: only the poke frees the slot of a client that left.
 

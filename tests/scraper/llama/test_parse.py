@@ -165,6 +165,9 @@ def test_a_server_of_a_million_slots_is_misread_not_huge() -> None:
 def test_negative_and_absurd_task_numbers_are_ignored() -> None:
     slots = [{"is_processing": True, "id_task": task} for task in (-1, True, "4", 3.0, None)]
     assert parse_slots(encoded(slots)).newest_task is None
+    huge = [{"is_processing": is_busy, "id_task": 2**64} for is_busy in (True, False)]
+    seen = parse_slots(encoded(huge))
+    assert (seen.busy_slots, seen.newest_task, seen.busy, seen.ended) == (1, None, (), ())
 
 
 def test_unusable_names_are_left_out() -> None:
@@ -243,7 +246,8 @@ def test_adapters_are_named_by_their_files() -> None:
     assert parse_adapters(b"[]") == ()
     nameless = encoded([{"id": 0, "path": path} for path in ("/", ".", "\\", "a.gguf")])
     assert parse_adapters(nameless) == (AdapterReading(id=0, name="a"),)
-    for garbage in (b"{}", b"[1]", b'[{"id": -1, "path": "x"}]', b'[{"id": 1}]'):
+    huge = encoded([{"id": 2**32, "path": "x"}])
+    for garbage in (huge, b"{}", b"[1]", b'[{"id": -1, "path": "x"}]', b'[{"id": 1}]'):
         with pytest.raises(ParseError):
             parse_adapters(garbage)
 

@@ -7,8 +7,8 @@ reading does not change. Both are printed with six digits: 1234567 is shown as 1
 import re
 from typing import Final
 
-from extproc.core.observation import Counter, TokenCounters
-from scraper.llama.parse import MAX_COUNT, ParseError
+from extproc.core.observation import MAX_COUNT, Counter, TokenCounters
+from scraper.llama.parse import ParseError
 
 PATH: Final = "/metrics"
 MAX_BYTES: Final = 65_536

@@ -34,7 +34,7 @@ def slow_slots(waited_s: float) -> Issue:
         code=SLOW_SLOTS,
         message=f"/slots has not answered for {waited_s:.0f} s, while /health does",
         remedy=(
-            "long prompts keep the server busy between two answers; a smaller --ubatch-size "
+            "long prompts keep the server busy between two answers; a smaller --batch-size "
             "shortens its steps. Slots that were busy count as busy until it answers"
         ),
     )

@@ -243,11 +243,13 @@ async def test_a_tls_error_after_the_handshake_is_a_failure(tmp_path: Path) -> N
     address = await listener.start(tls=context)
     target = EndpointTarget(address=address, is_tls=True, ca_file=str(authority.ca))
     client = LlamaClient(target, PATIENT, time.monotonic)
-    failure = await failed(client, "/slots")
-    assert failure.kind is FailureKind.BROKEN
-    assert failure.message == "GET /slots was cut off (SSLError)"
-    await client.aclose()
-    await listener.close()
+    try:
+        failure = await failed(client, "/slots")
+        assert failure.kind is FailureKind.BROKEN
+        assert failure.message == "GET /slots was cut off (SSLError)"
+    finally:
+        await client.aclose()
+        await listener.close()
 
 
 def test_impossible_timeouts_are_rejected() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from extproc.core.address import Address
-from extproc.core.observation import Issue, Observation, ScrapeStatus, is_router
+from extproc.core.observation import Issue, Observation, ScrapeStatus
 from extproc.keeper.model_status import ModelState, ModelStatus
 from scraper.agent import Agent
 from scraper.target import EndpointTarget
@@ -90,7 +90,7 @@ class ServerReport:
         """The same under the names of the keeper's file, with what the keeper knows."""
         self._watch_health(observation)
         status = self._status()
-        if observation.models and not is_router(observation.models):
+        if observation.models and not observation.has_model_pools:
             model = replace(observation.models[0], name=status.name, aliases=self._aliases)
             observation = replace(observation, models=(model,))
         if status.problem:

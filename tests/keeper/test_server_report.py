@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.observation import ModelReading, Observation, ScrapeStatus
+from extproc.core.observation import ModelReading, Observation, RouterReading, ScrapeStatus
 from extproc.keeper.model_status import ModelState, ModelStatus
 from extproc.keeper.server_report import UNRESPONSIVE_S, ServerReport
 from scraper.agent import Agent, AgentOptions
@@ -74,6 +74,14 @@ async def test_the_model_has_the_names_of_the_file(reported: Reported) -> None:
     seen = replace(SEEN, models=(ModelReading(name="tiny.gguf"),))
     (model,) = reported.edit(seen).models
     assert (model.name, model.aliases) == ("qwen", ("alias",))
+
+
+async def test_a_routers_models_keep_their_names(reported: Reported) -> None:
+    """Also where it shows no slots and all of them are loaded."""
+    models = (ModelReading(name="a"), ModelReading(name="b"))
+    running = frozenset({"a", "b"})
+    router = RouterReading(autoloads=True, max_models=2, running=running, listed_at=0.0)
+    assert reported.edit(replace(SEEN, models=models, router=router)).models == models
 
 
 async def test_a_problem_is_an_issue_with_its_last_line(reported: Reported) -> None:

@@ -142,11 +142,9 @@ class ModelServer:
     # One run of its server
 
     async def _try_to_serve(self) -> str | None:
-        """What cannot even be started counts as a failure, too: its next start waits as long."""
+        """A fault of ours counts as a failure, too: the next start waits as long."""
         try:
             return await self._serve()
-        except OSError as error:
-            return f"it cannot be started: {error}"
         except Exception as error:
             log.exception("keeping %s failed", self.name)
             return f"the keeper failed ({type(error).__name__}); report this bug"
@@ -163,17 +161,15 @@ class ModelServer:
         if self.entry.api_key_env and not client.api_key:
             return f"the environment variable {self.entry.api_key_env} is empty or not set"
         self.log.add(f"[keeper] loading {self.name} on {self.address}")
-        cache, folder = self._slot_cache, ""
-        if cache is not None:
-            try:
-                folder = cache.folder
-            except OSError as error:
-                self.log.add(f"[keeper] slots are not saved: {error}")
-                cache = None
+        cache = self._slot_cache
+        folder = "" if cache is None else cache.make_folder()
         command = server_command(self.entry, self.address, folder)
-        process = await ServerProcess.start(
-            command, self.entry.env, self.log, is_private=cache is not None
-        )
+        try:
+            process = await ServerProcess.start(
+                command, self.entry.env, self.log, is_private=bool(folder)
+            )
+        except OSError as error:
+            return f"it cannot be started: {error}"
         self._process = process
         ended = await self._first_of(
             process.wait(),
@@ -194,7 +190,7 @@ class ModelServer:
                 return problem
             self._trial = None
             trial.end(None)
-        if cache is not None:
+        if cache is not None and folder:
             ended = await self._first_of(
                 process.wait(), self._leaving.wait(), client.move_slots(cache.restore)
             )

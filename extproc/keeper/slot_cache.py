@@ -57,10 +57,14 @@ class SlotCache:
         self._identity: str | None = None
         self._probe: Probe | None = None
 
-    @property
-    def folder(self) -> str:
-        """For `--slot-save-path`."""
-        return f"{self._store.folder_of(self._model)}/"
+    def make_folder(self) -> str:
+        """The folder for `--slot-save-path`; empty if there can be none: nothing is saved then."""
+        try:
+            return f"{self._store.folder_of(self._model)}/"
+        except OSError as error:
+            self._identity = self._probe = None
+            self._say(f"slots are not saved: {_text(error)}")
+            return ""
 
     async def restore(self, server: Server) -> None:
         """Find out which server has started, and restore the newest slots of exactly this one."""

@@ -169,7 +169,7 @@ class LlamaClient:
             message = f"{method} {_shown(path)} was not answered within {read_s:g} s"
             return self._failure(FailureKind.TIMED_OUT, message, began_at, is_timeout=True)
         except (httpx.TransportError, ssl.SSLError) as error:
-            # With TLS 1.3 a server rejects a client that shows no certificate after the handshake.
+            # With TLS 1.3 a client learns only after the handshake that its certificate is missing.
             message = f"{method} {_shown(path)} was cut off ({type(error).__name__})"
             return self._failure(FailureKind.BROKEN, message, began_at)
         if body is None:

@@ -23,6 +23,7 @@ from extproc.core.observation import (
 )
 
 MAX_ADAPTERS = 65_536
+"""Their ids are smaller: each is an index in the list of the server."""
 MAX_ALIASES = 64
 MAX_NAMES = 4_096
 """Of all models of one list together, names and aliases; aliases beyond it are not read."""
@@ -115,13 +116,13 @@ def parse_slots(body: bytes) -> SlotsReading:
             raise ParseError("/slots has an entry whose is_processing is not true or false")
         busy += is_processing
         task = entry.get("id_task")
-        if type(task) is int and task > MAX_COUNT:
-            task = None
-        if type(task) is int and task >= 0 and (newest is None or task > newest):
+        if type(task) is not int or task > MAX_COUNT:
+            continue
+        if task >= 0 and (newest is None or task > newest):
             newest = task
-        if is_processing and type(task) is int and len(readings) < MAX_ENTRIES:
+        if is_processing and len(readings) < MAX_ENTRIES:
             readings.append(_slot_reading(entry, task))
-        elif not is_processing and type(task) is int and task >= 0 and len(ended) < MAX_ENTRIES:
+        elif not is_processing and task >= 0 and len(ended) < MAX_ENTRIES:
             held = _count(entry, "n_prompt_tokens")
             if held:
                 ended.append(EndedTask(task_id=task, held_tokens=held))

@@ -52,7 +52,7 @@ class Kit:
         binary = find_llama_server()
         assert binary is not None
         command = [str(binary), "-m", str(self.model), "-np", str(SLOTS), "-c", "16384", "-t", "1"]
-        here = ["--port", str(port), "--slot-save-path", self.cache.folder]
+        here = ["--port", str(port), "--slot-save-path", self.cache.make_folder()]
         async with (
             Children(self.model.parent) as children,
             httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,

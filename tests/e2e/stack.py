@@ -20,6 +20,7 @@ import yaml
 
 from extproc.app.envoy import envoy_options
 from extproc.demo.envoy_binary import find_envoy
+from extproc.demo.fleet import cluster_probe
 from extproc.demo.llama_server import find_llama_server
 from extproc.demo.model import ModelShape, write_model
 from extproc.demo.port import free_ports
@@ -322,7 +323,7 @@ class Stack:
             if not wanted <= passing:
                 return False
             if not wanted:
-                is_known = any(one["name"] == "llama" for one in await self._clusters_of_envoy())
+                is_known = await cluster_probe(self.client, self._envoy_admin)()
                 return is_known and ((await self.client.get(self.url("/slots"))).status_code == 403)
             answer = await self.client.post(self.url(CHAT), json=chat(1))
         except (httpx.TransportError, OSError):
@@ -341,17 +342,17 @@ class Stack:
 
     async def _hosts_of_envoy(self) -> list[tuple[int, set[str]]]:
         """The port and the health flags that are set of each server that Envoy knows."""
+        page = await self.client.get(f"{self._envoy_admin}/clusters?format=json")
         return [
             (host["address"]["socket_address"]["port_value"], set(host.get("health_status", {})))
-            for cluster in await self._clusters_of_envoy()
+            for cluster in page.json()["cluster_statuses"]
             if cluster["name"] == "llama"
             for host in cluster.get("host_statuses", [])
         ]
 
-    async def _clusters_of_envoy(self) -> list[dict[str, Any]]:
-        url = f"http://127.0.0.1:{self.envoy_admin_port}/clusters?format=json"
-        clusters: list[dict[str, Any]] = (await self.client.get(url)).json()["cluster_statuses"]
-        return clusters
+    @property
+    def _envoy_admin(self) -> str:
+        return f"http://127.0.0.1:{self.envoy_admin_port}"
 
     # Traffic
 

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from extproc.core.observation import (
-    ModelReading,
-    Observation,
-    RouterReading,
-    ScrapeStatus,
-    is_router,
-)
+from extproc.core.observation import ModelReading, RouterReading, is_router
 from extproc.core.slots.lease import LeaseEnd
 from extproc.core.slots.model_pools import UNLOADED_SLOTS
 from tests.fakes.steered_fleet import SteeredFleet
@@ -167,15 +161,7 @@ def test_a_router_that_shows_no_slots_stays_one_when_all_is_loaded() -> None:
         fleet.now += 1.0
         running = frozenset(one.name for one in models if one.is_loaded)
         router = RouterReading(autoloads=False, max_models=2, running=running, listed_at=fleet.now)
-        observation = Observation(
-            address=address,
-            began_at=fleet.now,
-            answered_at=fleet.now,
-            status=ScrapeStatus.READY,
-            models=models,
-            router=router,
-        )
-        fleet.dispatcher.observe(observation, fleet.now)
+        fleet.scrape(address, models=models, router=router)
 
     a, b = ModelReading(name="a"), ModelReading(name="b")
     scrape(a, replace(b, is_loaded=False, is_closed=True))

@@ -111,7 +111,7 @@ class ReadyMade:
                     if state is not None and state[0] == LEASED:
                         link.say((frames.MESSAGE, number, self._response))
                 else:
-                    link.say((frames.GONE, number))
+                    link.say((frames.GONE, number, True))
             elif frame[0] == frames.ENDED:
                 self.ended += 1
                 self._open(link)

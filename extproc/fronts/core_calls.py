@@ -354,6 +354,7 @@ class CoreCalls:
         elif kind == frames.GONE:
             call = front.calls.pop(number, None)
             if call is not None:
+                call.was_reset = frame[2]
                 call.lose()
             front.link.say((frames.ENDED, number))
         elif kind == frames.READ:

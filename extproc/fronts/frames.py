@@ -6,7 +6,7 @@
     OPEN     call, path, metadata, exchange, began_at           replies
     MESSAGE  call, message                             FINISH   call, status, text
     CLOSED   call: its client sends no more            FLEET    endpoints
-    GONE     call: it ended before it was finished     ENDED    call: its end was heard
+    GONE     call, was_reset: it ended unfinished      ENDED    call: its end was heard
     READ     the counts of a response                  TAKEN    exchange: its counts were heard
     PONG     sent_at, of a ping                        OPENED   the core decides
                                                        PING     sent_at, is_deciding
@@ -40,7 +40,7 @@ TAKEN: Final = 11
 PING: Final = 12
 PONG: Final = 13
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Of the messages: a front and a core of different versions do not talk."""
 
 Frame: TypeAlias = tuple[Any, ...]

@@ -128,8 +128,8 @@ class FrontCalls:
         held = (*self._ended.values(), *self._calls.values())
         calls = [each.as_plain() for each in held]
         link.say((frames.HELLO, self.name, frames.VERSION, self._fleet, calls))
-        for number in self._ended:
-            link.say((frames.GONE, number))
+        for each in self._ended.values():
+            link.say((frames.GONE, each.number, each.call.was_reset))
         self.responses.say_again()
 
     def leave(self) -> None:
@@ -181,8 +181,8 @@ class FrontCalls:
             self._link.say((frames.CLOSED, held.number))
 
     def gone(self, held: HeldCall) -> None:
-        """The call ended by its client. One with a server is reported until a core has heard of
-        it: its slot is free, and it counts."""
+        """The call ended. One with a server is reported until a core has heard of it: its slot is
+        free or drains, and it counts."""
         self.progress.step()
         self._drop(held)
         has_server = is_final(held.state) and not is_over(held.state)
@@ -191,7 +191,7 @@ class FrontCalls:
             if len(self._ended) > MAX_ENDED:
                 self._ended.popitem(last=False)
         if self._link is not None:
-            self._link.say((frames.GONE, held.number))
+            self._link.say((frames.GONE, held.number, held.call.was_reset))
 
     # What the core says: the owner of a link
 

@@ -108,6 +108,7 @@ class CoreCall:
         "number",
         "path",
         "replies",
+        "was_reset",
     )
 
     def __init__(
@@ -127,6 +128,7 @@ class CoreCall:
         self._muted: list[bytes] = []
         self.is_closed = False
         self.is_over = False
+        self.was_reset = False
         self.is_paused = False
         self.has_sent_state = False
         """Whether its front knows the last state of its exchange."""

@@ -247,7 +247,9 @@ _WRITERS: Final[dict[int, Callable[..., pb.Frame]]] = {
         message=pb.Message(number=number, message=message)
     ),
     frames.CLOSED: lambda _, number: pb.Frame(closed=number),
-    frames.GONE: lambda _, number: pb.Frame(gone=number),
+    frames.GONE: lambda _, number, was_reset: (
+        pb.Frame(gone=number) if was_reset else pb.Frame(lost=number)
+    ),
     frames.REPLIES: _write_replies,
     frames.FINISH: lambda _, number, status, text: pb.Frame(
         finish=pb.Finish(number=number, status=status, text=text)
@@ -267,7 +269,8 @@ _READERS: Final[dict[str, Callable[[Any, float], Frame]]] = {
     "open": _read_open,
     "message": lambda said, _: (frames.MESSAGE, said.number, said.message),
     "closed": lambda number, _: (frames.CLOSED, number),
-    "gone": lambda number, _: (frames.GONE, number),
+    "gone": lambda number, _: (frames.GONE, number, True),
+    "lost": lambda number, _: (frames.GONE, number, False),
     "replies": _read_replies,
     "finish": lambda said, _: (frames.FINISH, said.number, said.status, said.text),
     "ended": lambda number, _: (frames.ENDED, number),

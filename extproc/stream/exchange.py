@@ -333,9 +333,9 @@ class Exchange:
         )
 
     def lose_stream(self) -> None:
-        """Its stream was lost with the front that held it: the request may be on its way to its
-        server, as with a gateway that ends the stream with our reply, or its response still
-        flows."""
+        """Its stream was lost, with its connection or by an error, and Envoy may go on without it:
+        the request may be on its way to its server, as with a gateway that ends the stream with our
+        reply, or its response still flows."""
         self._is_half_closed = self._is_lost = True
 
     def break_off(self, *, is_servers_fault: bool = False) -> None:

@@ -49,7 +49,6 @@ class ExchangeContinuer:
 
     def leave(self, handler: CallHandler) -> None:
         stream = _stream(handler)
-        stream.exchange.lose_stream()
         ticket, state = stream.ticket, held_state(stream.exchange)
         if ticket is not None and state is not None and ticket.request.id:
             comes_back = is_patient(stream.metadata)

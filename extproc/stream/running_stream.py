@@ -90,7 +90,11 @@ class RunningStream:
             self._finish(OK)
 
     def gone(self) -> None:
-        self._owner.leave(self)
+        try:
+            if not self._call.was_reset:
+                self.exchange.lose_stream()
+        finally:
+            self._owner.leave(self)
 
     # What the exchange says
 
@@ -115,6 +119,7 @@ class RunningStream:
 
     def _fail(self, error: Exception) -> None:
         """End the stream for an error: Envoy's failure mode decides about the request."""
+        self.exchange.lose_stream()
         if isinstance(error, (ProtocolError, DecodeError)):
             problem = str(error) if isinstance(error, ProtocolError) else NO_MESSAGE
             log.warning("exchange %s: %s; Envoy continues without the picker", self.id, problem)

@@ -22,6 +22,10 @@ class Call(Protocol):
     def is_over(self) -> bool:
         """Whether nothing can be sent any more."""
 
+    @property
+    def was_reset(self) -> bool:
+        """Whether its client ended it. One that lost it otherwise may go on without it."""
+
     def send(self, message: bytes) -> None:
         """Send a message. Without effect if the call is over. The transport reads no more of the
         call while the client does not take what was sent."""

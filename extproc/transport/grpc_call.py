@@ -47,6 +47,7 @@ class GrpcCall:
         "_reader",
         "_stream",
         "is_over",
+        "was_reset",
     )
 
     def __init__(self, calls: GrpcConnection, stream: Stream, headers: RequestHeaders) -> None:
@@ -63,6 +64,7 @@ class GrpcCall:
         self._is_opened = False
         self._is_paused = False
         self.is_over = False
+        self.was_reset = False
 
     # What the service calls
 

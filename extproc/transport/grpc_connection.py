@@ -127,6 +127,7 @@ class GrpcConnection:
             if isinstance(event, HalfClosed):
                 call.half_close()
             else:
+                call.was_reset = True
                 call.lose()
 
     def _open(self, stream: Stream, headers: RequestHeaders) -> None:

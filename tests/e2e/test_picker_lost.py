@@ -7,14 +7,23 @@ hands in full duplex cannot be: Envoy has no copy of a body that it gave away.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import grpc
 import httpx
 import pytest
 import yaml
 
+from extproc.core.address import Address
+from extproc.pb import external_processor_pb2 as pb
+from extproc.stream.servicer import PROCESS
 from tests.e2e.conftest import QUICK
 from tests.e2e.stack import CHAT, Stack, chat, until
+from tests.fakes import envoy_messages as envoy
+from tests.fakes.envoy_stream import EnvoyStream
+from tests.fakes.wiretap import Wiretap
 from tests.long_run import in_each_mode
 
 pytestmark = [pytest.mark.e2e]
@@ -65,6 +74,23 @@ def without_health_checks(config: str) -> str:
     (check,) = picker["health_checks"]
     check["unhealthy_threshold"] = 1_000_000
     return str(yaml.safe_dump(tree))
+
+
+def through(tap: Wiretap) -> Callable[[str], str]:
+    """What lets an Envoy reach its picker by this relay."""
+
+    def alter(config: str) -> str:
+        tree = yaml.safe_load(config)
+        (picker,) = [
+            one for one in tree["static_resources"]["clusters"] if one["name"] == "coxswain"
+        ]
+        ((endpoint,),) = [one["lb_endpoints"] for one in picker["load_assignment"]["endpoints"]]
+        place = endpoint["endpoint"]["address"]["socket_address"]
+        tap.target = Address(place["address"], place["port_value"])
+        place["port_value"] = tap.address.port
+        return str(yaml.safe_dump(tree))
+
+    return alter
 
 
 @in_each_mode
@@ -125,3 +151,29 @@ async def test_who_waits_in_a_picker_that_dies_is_asked_to_ask_again(stack: Stac
     assert rejected.status_code == 503
     assert rejected.headers["x-coxswain-reason"] == "picker-lost"
     await assert_served_without_picker(stack)
+
+
+async def test_a_response_that_flows_on_without_the_picker_keeps_its_slot(tmp_path: Path) -> None:
+    """Only the connection is cut: the request of another Envoy waits for the slot."""
+    async with (
+        Wiretap(Address("127.0.0.1", 0)) as tap,
+        Stack.running(
+            tmp_path, slots=(1,), settings=QUICK, kind="simulator", alter=through(tap)
+        ) as stack,
+        grpc.aio.insecure_channel(f"127.0.0.1:{stack.grpc_port}") as channel,
+    ):
+        held = await stack.hold()
+        ask: grpc.aio.StreamStreamMultiCallable[bytes, pb.ProcessingResponse]
+        ask = channel.stream_stream(PROCESS, response_deserializer=pb.ProcessingResponse.FromString)
+        other = EnvoyStream(ask())
+        await other.hold()
+        tap.break_connections()
+
+        def drains(status: dict[str, Any]) -> bool:
+            (endpoint,) = status["endpoints"].values()
+            return (endpoint["slots"]["draining"], status["queue"]["queued"]) == (1, 1)
+
+        await stack.until(drains)
+        assert await held.next_chunk()
+        await stack.leave_all()
+        assert envoy.destination(await other.receive())

@@ -15,7 +15,7 @@ from tests.e2e.stack import until
 pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).parents[2]
-VERSION = "VERSION: Final = 2"
+VERSION = "VERSION: Final = 3"
 ROLES = ("core", "spare", "front")
 
 
@@ -41,7 +41,7 @@ async def test_in_the_end_all_are_of_the_version_that_is_installed(
         frames = installed / "extproc/fronts/frames.py"
         text = frames.read_text(encoding="utf-8")
         assert VERSION in text
-        frames.write_text(text.replace(VERSION, "VERSION: Final = 3"), encoding="utf-8")
+        frames.write_text(text.replace(VERSION, "VERSION: Final = 4"), encoding="utf-8")
         stack.account.traces.clear()
         await stack.run(offered=0.7, length_s=8.0, seed=1, role="front", number=signal.SIGKILL)
 

@@ -176,6 +176,7 @@ class HandCall:
         self._kept: deque[bytes | None] = deque()
         self._is_paused = False
         self.is_over = False
+        self.was_reset = False
         self.sent: list[pb.ProcessingResponse] = []
         self.status: tuple[int, str] | None = None
 
@@ -198,6 +199,12 @@ class HandCall:
         self._deliver()
 
     def reset(self) -> None:
+        if not self.is_over:
+            self.was_reset = True
+            self._lose()
+
+    def lose(self) -> None:
+        """Its connection is cut."""
         if not self.is_over:
             self._lose()
 

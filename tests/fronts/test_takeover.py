@@ -516,6 +516,36 @@ async def test_a_response_that_flows_through_a_lost_front_keeps_its_slot() -> No
     assert core.leased() == [0]
 
 
+@pytest.mark.parametrize("is_remote", [False, True])
+@pytest.mark.parametrize("has_core", [True, False])
+async def test_a_response_whose_envoy_lost_its_front_keeps_its_slot(
+    has_core: bool, is_remote: bool
+) -> None:
+    """The core hears how the call ended, or the next core does; one that Envoy resets has ended."""
+    front, core = FakeFront(), FakeCore(2)
+    await front.follow(core, is_remote=is_remote)
+    core.lead()
+    calls = [front.ask(name) for name in ("lost", "reset")]
+    for call in calls:
+        await until_sent(call)
+        call.say(
+            envoy.response_headers(content_type="text/event-stream", served=str(sent_to(call)))
+        )
+    await eventually(lambda: all(each.answered_at for each in core.dispatcher.leases()))
+    if not has_core:
+        core.die()
+        await settle()
+    calls[0].lose()
+    calls[1].reset()
+    if not has_core:
+        core = FakeCore(2)
+        await front.follow(core, is_remote=is_remote)
+        core.lead()
+    await eventually(lambda: len(core.rig.records) == 2)
+    [lease] = core.dispatcher.leases()
+    assert lease.state is LeaseState.DRAINING
+
+
 async def test_what_runs_at_a_front_that_stops_drains_too() -> None:
     """Its drain timeout is over: it leaves its core before it ends what is left."""
     front, core, call = await one_running("a")

@@ -401,6 +401,17 @@ async def others(shell: Shell) -> None:
         await shell.open(ask(number))
 
 
+async def cut(shell: Shell) -> None:
+    """Envoy's connection, while one response flows, one is awaited and one request waits."""
+    first = await shell.open(ask(1))
+    await shell.open(ask(2))
+    await shell.open(ask(3))
+    await shell.say(first, envoy.response_headers(content_type="text/event-stream"))
+    for call in shell.calls:
+        call.lose()
+    await shell.settle()
+
+
 async def closing(shell: Shell) -> None:
     """Who asked to the end and waits, and who comes when the service goes."""
     running = [await shell.open(ask(number)) for number in (1, 2)]
@@ -488,6 +499,7 @@ SCENARIOS: list[Callable[[Shell], Awaitable[None]]] = [
     untaken,
     relayed,
     others,
+    cut,
     closing,
     limited,
     moved,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -11,7 +12,7 @@ from extproc.stream.exchange import Exchange, ExchangeOptions
 from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.running_stream import RunningStream
 from tests.fakes import envoy_messages as envoy
-from tests.fakes.envoy_stream import HandCall, NoOwner
+from tests.fakes.envoy_stream import HandCall, NoOwner, Rig
 from tests.fakes.small_fleet import SmallFleet
 
 
@@ -51,6 +52,69 @@ async def test_a_report_reaches_the_exchange() -> None:
     stream.exchange.feed(answer, fleet.now)
     stream.break_off()
     assert stream.exchange.end(fleet.now).outcome.value == "broken"
+
+
+async def streaming() -> tuple[Rig, list[HandCall], HandCall]:
+    """Two event streams flow from the only server, which shows two slots, and a request waits."""
+    picker = Rig(SmallFleet(2), ExchangeOptions())
+    flowing = [picker.by_hand() for _ in range(2)]
+    for call in flowing:
+        call.say(envoy.request_headers())
+        call.say(envoy.response_headers(content_type="text/event-stream"))
+    waiting = picker.by_hand()
+    waiting.say(envoy.request_headers())
+    picker.fleet.now += 0.5
+    picker.fleet.scrape(picker.fleet.addresses[0], busy=2)
+    assert picker.in_queue == 1
+    return picker, flowing, waiting
+
+
+@pytest.mark.parametrize(
+    "lose",
+    [HandCall.lose, lambda call: call.say(envoy.unknown_kind())],
+    ids=["its connection is cut", "it says what nobody understands"],
+)
+async def test_a_response_that_flows_without_the_picker_keeps_its_slot(
+    lose: Callable[[HandCall], None],
+) -> None:
+    """Until a scrape shows the slot free: Envoy passes the response on."""
+    picker, flowing, waiting = await streaming()
+    for call in flowing:
+        lose(call)
+    await asyncio.sleep(0)
+    assert (len(picker.records), len(waiting.sent), picker.in_queue) == (2, 1, 1)
+    [address] = picker.fleet.addresses
+    picker.fleet.now += 1.0
+    picker.fleet.scrape(address, busy=2)
+    assert picker.leased == 2
+    picker.fleet.now += 1.0
+    picker.fleet.scrape(address, busy=0)
+    await asyncio.sleep(0)
+    assert envoy.destination(waiting.sent[1])
+    assert picker.leased == 1
+
+
+async def test_a_response_whose_stream_envoy_resets_has_ended() -> None:
+    picker, flowing, waiting = await streaming()
+    flowing[0].reset()
+    await asyncio.sleep(0)
+    assert envoy.destination(waiting.sent[1])
+    assert picker.leased == 2
+
+
+async def test_a_request_that_is_on_its_way_without_the_picker_keeps_its_slot() -> None:
+    """A scrape proves nothing that began when Envoy may not have sent it yet, though it would do
+    for a client that left."""
+    picker = Rig(SmallFleet(1), ExchangeOptions())
+    call = picker.by_hand()
+    call.say(envoy.request_headers())
+    call.lose()
+    picker.fleet.now += 0.3
+    picker.fleet.scrape(picker.fleet.addresses[0], busy=0)
+    assert picker.leased == 1
+    picker.fleet.now += 1.0
+    picker.fleet.scrape(picker.fleet.addresses[0], busy=0)
+    assert picker.leased == 0
 
 
 class Waiting:

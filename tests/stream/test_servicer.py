@@ -14,6 +14,7 @@ import pytest
 from extproc.core.exchange_record import Outcome
 from extproc.core.fleet.health import Health
 from extproc.core.rejection import Reason
+from extproc.core.slots.ledger import HANDOVER_S
 from extproc.pb import external_processor_pb2 as pb
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import LIMIT_S, EnvoyStream, Rig, eventually, rig
@@ -375,14 +376,16 @@ async def test_a_storm_of_clients_that_leave(caplog: pytest.LogCaptureFixture) -
 async def test_a_message_without_sense(
     message: pb.ProcessingRequest | bytes, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The stream is ended with a clear status and one log line; its slot drains."""
+    """The stream is ended with a clear status and one log line; its slot drains, from when the
+    request must have reached its server."""
     caplog.set_level(SHOWN)
     async with rig(2) as picker:
         stream, other = await picker.running(), await picker.running()
         await stream.send(message)
         assert await stream.status() is grpc.StatusCode.INVALID_ARGUMENT
         await picker.finished()
-        picker.fleet.pass_time(10.0)
+        assert picker.leased == 2
+        picker.fleet.pass_time(10.0 + HANDOVER_S)
         assert picker.leased == 1, "the other one's"
         assert (await other.ask(envoy.response_headers())).HasField("response_headers")
     assert [told in record.getMessage() for record in logged(caplog)] == [True]

@@ -226,7 +226,7 @@ def test_an_exception_ends_one_call(caplog: pytest.LogCaptureFixture) -> None:
     pair.carry()
     assert pair.answers[bad].status == "13"
     assert "bug" not in str(pair.answers[bad].headers)
-    assert broken[0].is_gone
+    assert broken[0].is_gone and not broken[0].call.was_reset
     assert pair.answers[good].messages == [b"hello"]
     assert len(caplog.records) == 2
 
@@ -250,7 +250,7 @@ def test_a_reset_is_a_loss() -> None:
     pair.client.reset_stream(stream_id)
     pair.carry()
     (handler,) = pair.handlers
-    assert handler.is_gone and handler.call.is_over
+    assert handler.is_gone and handler.call.is_over and handler.call.was_reset
     handler.call.send(b"late")
     handler.call.finish(0)
     assert pair.server.http2.output.take() == b""
@@ -274,6 +274,7 @@ def test_a_lost_connection_ends_all_its_calls() -> None:
     pair.carry()
     pair.server.lost()
     assert [handler.is_gone for handler in pair.handlers] == [True] * 3
+    assert not any(handler.call.was_reset for handler in pair.handlers)
     assert len(pair.server) == 0
 
 
@@ -288,7 +289,7 @@ def test_a_deadline() -> None:
     expire()
     pair.carry()
     assert pair.answers[stream_id].status == "4"
-    assert pair.handlers[0].is_gone
+    assert pair.handlers[0].is_gone and not pair.handlers[0].call.was_reset
 
 
 def test_metadata() -> None:

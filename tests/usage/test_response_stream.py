@@ -21,6 +21,7 @@ class FakeCall:
     """The transport's side of a call."""
 
     is_over = False
+    was_reset = False
 
     def __init__(self, *metadata: tuple[str, str | bytes]) -> None:
         self.metadata = metadata

@@ -53,7 +53,7 @@ class Batch(_message.Message):
     def __init__(self, frames: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ...) -> None: ...
 
 class Frame(_message.Message):
-    __slots__ = ("hello", "open", "message", "closed", "gone", "replies", "finish", "fleet", "opened", "ping", "pong", "ended", "read", "taken")
+    __slots__ = ("hello", "open", "message", "closed", "gone", "replies", "finish", "fleet", "opened", "ping", "pong", "ended", "read", "taken", "lost")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
@@ -68,6 +68,7 @@ class Frame(_message.Message):
     ENDED_FIELD_NUMBER: _ClassVar[int]
     READ_FIELD_NUMBER: _ClassVar[int]
     TAKEN_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     open: Open
     message: Message
@@ -82,7 +83,8 @@ class Frame(_message.Message):
     ended: int
     read: Read
     taken: str
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., message: _Optional[_Union[Message, _Mapping]] = ..., closed: _Optional[int] = ..., gone: _Optional[int] = ..., replies: _Optional[_Union[Replies, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., fleet: _Optional[_Union[Fleet, _Mapping]] = ..., opened: _Optional[_Union[Opened, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., pong: _Optional[float] = ..., ended: _Optional[int] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., taken: _Optional[str] = ...) -> None: ...
+    lost: int
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., message: _Optional[_Union[Message, _Mapping]] = ..., closed: _Optional[int] = ..., gone: _Optional[int] = ..., replies: _Optional[_Union[Replies, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., fleet: _Optional[_Union[Fleet, _Mapping]] = ..., opened: _Optional[_Union[Opened, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., pong: _Optional[float] = ..., ended: _Optional[int] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., taken: _Optional[str] = ..., lost: _Optional[int] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("front", "version", "fleet", "calls")

@@ -117,6 +117,11 @@ class Endpoint:
         return (*(issue for issue in ours if issue is not None), *self.observed_issues)
 
     @property
+    def offer(self) -> tuple[Mapping[str, ModelReading], Mapping[str, int], int | None]:
+        """What eligibility depends on: its models, its adapters and its context."""
+        return self.models_by_name, self.adapter_ids, self.context_tokens
+
+    @property
     def is_serving(self) -> bool:
         """Whether it responds to requests, possibly after it has loaded its model again."""
         return self.health in SERVING

@@ -56,6 +56,17 @@ def fit_context(
     return resolved._replace(constraints=constraints._replace(context_tokens=needed))
 
 
+def is_context_gone(state: State, constraints: Constraints) -> bool:
+    """Whether none of those that can serve a queued request has the context that it needs, as one
+    had when it was queued. O(endpoints)."""
+    needed = constraints.context_tokens
+    if not needed:
+        return False
+    others = constraints._replace(context_tokens=0)
+    sizes = _sizes(state, others) | _loadable_sizes(state, others)
+    return needed > max((tokens or needed for tokens in sizes), default=needed)
+
+
 def _sizes(state: State, constraints: Constraints) -> set[int | None]:
     """The contexts of the endpoints that can serve it, None for one that is not known."""
     return {

@@ -110,6 +110,7 @@ class FleetUpdates:
 
     def _observe(self, endpoint: Endpoint, observation: Observation, now: float) -> None:
         endpoint_slots = self.ledger.endpoint_slots(endpoint.address)
+        offer = endpoint.offer
         is_replaced = endpoint_slots.is_replaced_by(observation)
         if is_replaced:
             self.state.prefix_caches.forget(endpoint.address)
@@ -140,6 +141,8 @@ class FleetUpdates:
         if is_replaced and not observation.has_model_pools:
             self._allocator.close_model_pools(endpoint_slots, now)
         self._allocator.change_models(self.state.resolver.report(endpoint), now)
+        if endpoint.offer != offer:
+            self._allocator.refit_contexts(now)
         self._require_picks()
         self._allocator.drop_reservations(endpoint, endpoint_slots, now)
         self._allocator.on_capacity_change(endpoint.address, now)
@@ -169,6 +172,7 @@ class FleetUpdates:
             if changed:
                 self._outbox.membership_changed()
                 self._allocator.on_capacity_changes(changed, now)
+                self._allocator.refit_contexts(now)
 
     def learned_version(self, address: Address) -> tuple[float, ...]:
         """Changes when more was learned of an endpoint."""
@@ -211,6 +215,7 @@ class FleetUpdates:
         with self._call:
             self.state.contexts.report_loadable(machine, readings)
             self._allocator.change_models(self.state.resolver.set_loadable(machine, readings), now)
+            self._allocator.refit_contexts(now)
             self._require_picks()
 
     def _require_picks(self) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from extproc.core.address import Address
-from extproc.core.constraints import UNRESOLVED
+from extproc.core.constraints import UNRESOLVED, Constraints
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.fleet.health import Health
@@ -12,6 +12,7 @@ from extproc.core.queue.discipline import QueueDiscipline
 from extproc.core.queue.ticket import UNKNOWN_SIZE, ExpectedSize, Ticket
 from extproc.core.rejection import Reason
 from extproc.core.request import HOLD_MARGIN_S, Request, ResolvedRequest
+from extproc.core.scheduler.context_fit import fit_context, is_context_gone
 from extproc.core.scheduler.settlements import Settlements
 from extproc.core.scheduler.sizing import expected_size
 from extproc.core.scheduler.state import State
@@ -245,6 +246,31 @@ class SlotAllocator(Settlements):
                 ticket.resolved = ticket.resolved._replace(constraints=constraints)
                 state.queue.change_constraints(ticket, constraints)
                 is_changed = True
+        if is_changed:
+            for endpoint in list(state.fleet):
+                self.on_capacity_change(endpoint.address, now)
+
+    def refit_contexts(self, now: float) -> None:
+        """Servers left or changed: tickets for a context that none has any more are treated as if
+        they arrived now."""
+        state = self._state
+        is_gone: dict[Constraints, bool] = {}
+        is_changed = False
+        for ticket in list(state.queue):
+            constraints = ticket.resolved.constraints
+            if constraints not in is_gone:
+                is_gone[constraints] = is_context_gone(state, constraints)
+            if not is_gone[constraints]:
+                continue
+            others = ticket.resolved._replace(constraints=constraints._replace(context_tokens=0))
+            resolved = fit_context(state, others, ticket.request)
+            if isinstance(resolved, Reason):
+                self.reject(ticket, resolved, now)
+                continue
+            state.affinity_waits.left(ticket)
+            ticket.resolved = resolved
+            state.queue.change_constraints(ticket, resolved.constraints)
+            is_changed = True
         if is_changed:
             for endpoint in list(state.fleet):
                 self.on_capacity_change(endpoint.address, now)

@@ -20,6 +20,7 @@ from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.scheduler.explain import explain
 from extproc.core.scheduler.options import ContextFit
 from extproc.core.slots.lease import LeaseEnd
+from tests.fakes.steered_fleet import SteeredFleet
 
 SMALL, LARGE, OTHER = (Address("10.0.0.1", port) for port in (8001, 8002, 8003))
 
@@ -206,6 +207,53 @@ def test_a_prompt_is_measured_when_its_response_begins() -> None:
     whole = replace(begun, prompt_tokens=1501, processed_tokens=1500, decoded_tokens=1)
     fleet.observe(decision.lease.address, (whole,), 4.0)
     assert isinstance(fleet.ask(17_000), Rejected)
+
+
+LONG_PROMPT = {"model": "m", "prompt_tokens": 3000, "prompt_chars": 12_000}
+
+
+@pytest.mark.parametrize("tokens", [3000, 40_000])
+@pytest.mark.parametrize("how", ["leaves", "restarts shorter", "serves another model"])
+def test_the_last_long_context_is_waited_for_only_while_it_is_there(how: str, tokens: int) -> None:
+    """Then a queued prompt gets what a new one gets: another endpoint, or its rejection."""
+    fleet = SteeredFleet()
+    short = fleet.add(4, context_tokens=2000, models=("m",))
+    long = fleet.add(1, context_tokens=20_000, models=("m",), instance="first")
+    fleet.pick(**LONG_PROMPT)
+    ask = LONG_PROMPT | {"prompt_tokens": tokens, "prompt_chars": 4 * tokens}
+    ticket = fleet.queue(**ask)
+    assert ticket.constraints.context_tokens == 20_000
+    fleet.now += 1.0
+    if how == "leaves":
+        fleet.dispatcher.set_members("test", [EndpointSpec(address=short)], fleet.now)
+    elif how == "restarts shorter":
+        restarted = {"context_tokens": 1000, "models": ("m",), "instance": "second"}
+        fleet.scrape(long, slots=1, busy_slots=1, **restarted)
+    else:
+        fleet.scrape(long, slots=1, busy_slots=1, context_tokens=20_000, models=("other",))
+    settlement = fleet.listener.settlements[ticket.id]
+    if tokens == 3000:
+        assert isinstance(settlement, Picked) and settlement.lease.address == short
+    else:
+        assert isinstance(settlement, Rejected)
+        assert settlement.reason is Reason.CONTEXT_LENGTH_EXCEEDED
+    assert type(fleet.submit(**ask)) is type(settlement)
+    assert not fleet.dispatcher.faults(fleet.now)
+
+
+def test_a_context_that_another_endpoint_or_machine_has_is_waited_for() -> None:
+    """Also if that one has no slot, or would have to load the model."""
+    fleet = SteeredFleet()
+    short = fleet.add(4, context_tokens=2000, models=("m",))
+    fleet.add(1, context_tokens=20_000, models=("m",))
+    fleet.pick(**LONG_PROMPT)
+    ticket = fleet.queue(**LONG_PROMPT)
+    readings = {"m": ModelReading(name="m", is_loaded=False, context_tokens=20_000)}
+    fleet.dispatcher.set_loadable("gpu-1", readings, fleet.now)
+    fleet.dispatcher.set_members("test", [EndpointSpec(address=short)], fleet.now)
+    assert fleet.is_waiting(ticket) and ticket.constraints.context_tokens == 20_000
+    fleet.dispatcher.set_loadable("gpu-1", {}, fleet.now)
+    assert fleet.served(ticket).address == short
 
 
 @given(

@@ -225,10 +225,16 @@ class SlotAllocator(Settlements):
 
     # Changes of the fleet
 
+    def _members(self) -> list[Endpoint]:
+        """The endpoints that a change may give requests. Each removed one is forgotten by the call
+        that removed it or ended its last request, not by one inside the other: there may be
+        hundreds."""
+        return [endpoint for endpoint in self._state.fleet if not endpoint.is_removed]
+
     def load_ended(self, model: str, now: float) -> None:
         """A load of the model ended: another server may be asked to load it."""
         self._state.rankings.load_changed(model)
-        for endpoint in list(self._state.fleet):
+        for endpoint in self._members():
             if model in endpoint.models_by_name:
                 self.on_capacity_change(endpoint.address, now)
 
@@ -247,7 +253,7 @@ class SlotAllocator(Settlements):
                 state.queue.change_constraints(ticket, constraints)
                 is_changed = True
         if is_changed:
-            for endpoint in list(state.fleet):
+            for endpoint in self._members():
                 self.on_capacity_change(endpoint.address, now)
 
     def refit_contexts(self, now: float) -> None:
@@ -272,7 +278,7 @@ class SlotAllocator(Settlements):
             state.queue.change_constraints(ticket, resolved.constraints)
             is_changed = True
         if is_changed:
-            for endpoint in list(state.fleet):
+            for endpoint in self._members():
                 self.on_capacity_change(endpoint.address, now)
 
     def _resolve_unresolved(self, now: float) -> bool:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
+from extproc.core.observation import ModelReading
 from extproc.core.rejection import Reason
 from extproc.core.scheduler.decision import Picked, Queued
 from tests.fakes.small_fleet import SmallFleet
+from tests.fakes.steered_fleet import SteeredFleet
 
 
 def test_every_slot_is_used_and_none_twice() -> None:
@@ -77,3 +81,21 @@ def test_without_any_endpoint_requests_wait() -> None:
     address = fleet.add(2)
     assert [fleet.handed(ticket).address for ticket in tickets[:2]] == [address, address]
     assert list(fleet.dispatcher.queue) == tickets[2:]
+
+
+@pytest.mark.parametrize("is_loading", [False, True], ids=["with their models", "while they load"])
+def test_any_number_of_endpoints_leave_at_once(is_loading: bool) -> None:
+    """Each is forgotten with the model that only it had; its queued request goes anywhere."""
+    fleet = SteeredFleet(queue_max_requests=1000)
+    addresses = [fleet.join() for _ in range(400)]
+    for number, address in enumerate(addresses):
+        own = ModelReading(name=f"m{number}", is_loaded=not is_loading, is_loading=is_loading)
+        last = ModelReading(name=f"m{number - 1}", is_loaded=False)
+        fleet.scrape(address, slots=1, busy_slots=1, models=(own, last) if is_loading else (own,))
+    tickets = [fleet.queue(model=f"m{number}") for number in range(len(addresses))]
+    fleet.dispatcher.set_members("test", [], fleet.now)
+    assert len(fleet.dispatcher.fleet) == 0 and not fleet.dispatcher.faults(fleet.now)
+    assert all(fleet.is_waiting(ticket) for ticket in tickets)
+    fleet.addresses.clear()
+    fleet.add(len(addresses))
+    assert not any(fleet.is_waiting(ticket) for ticket in tickets)

@@ -68,7 +68,10 @@ class Placement:
             self._loaded(record)
         if self.machines.get(machine.name) is not machine:
             self.machines[machine.name] = machine
-            self._dispatcher.set_loadable(machine.name, _readings(machine), self._clock())
+            addresses = frozenset(model.address for model in machine.models.values())
+            self._dispatcher.set_loadable(
+                machine.name, _readings(machine), self._clock(), addresses
+            )
         self._soon(0.0)
 
     def forgotten(self, machine: KeptMachine) -> None:

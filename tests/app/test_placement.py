@@ -11,6 +11,7 @@ import pytest
 
 from extproc.app.pages.pages import queue_position
 from extproc.app.placement import Placement
+from extproc.core.address import Address
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.resolver import ResolverOptions
@@ -65,7 +66,8 @@ class Kit:
             for model in self.machine.models.values()
             for name in (model.name, *model.aliases)
         }
-        self.dispatcher.set_loadable(self.machine.name, readings, self.now)
+        addresses = frozenset(model.address for model in self.machine.models.values())
+        self.dispatcher.set_loadable(self.machine.name, readings, self.now, addresses)
         return self.machine
 
     def decide(self, later_s: float = 0.25) -> tuple[str, ...]:
@@ -82,16 +84,24 @@ class Kit:
         one = self.machine.models[model]
         spec = EndpointSpec(address=one.address, is_reported=True, kept_models=kept_models)
         self.dispatcher.set_members("agents", [spec], self.now)
+        self.observe(one.address, ModelReading(name=model, aliases=one.aliases))
+
+    def observe(
+        self,
+        address: Address,
+        *models: ModelReading,
+        status: ScrapeStatus = ScrapeStatus.READY,
+    ) -> None:
         self.now += 0.01
         self.dispatcher.observe(
             Observation(
-                address=one.address,
+                address=address,
                 began_at=self.now,
                 answered_at=self.now,
-                status=ScrapeStatus.READY,
+                status=status,
                 slots=1,
                 busy_slots=0,
-                models=(ModelReading(name=model, aliases=one.aliases),),
+                models=models,
                 adapters=(),
             ),
             self.now,
@@ -147,6 +157,32 @@ def test_a_name_that_no_machine_has_goes_anywhere_again() -> None:
     assert isinstance(queued, Queued) and queued.ticket.is_waiting
     kit.attach()
     assert not queued.ticket.is_waiting
+
+
+def test_a_machine_that_has_reported_is_not_waited_for_while_its_server_restarts() -> None:
+    """The keeper has named its models; a server that loads shows none of them."""
+    kit = Kit(ModelMatch.LENIENT)
+    kit.attach()
+    other = EndpointSpec(address=Address("10.0.0.9", 8000))
+    restarting = EndpointSpec(
+        address=kit.machine.models["a"].address, is_reported=True, kept_models=2
+    )
+    kit.dispatcher.set_members("agents", [other, restarting], kit.now)
+    kit.observe(other.address, ModelReading(name="base"))
+    kit.observe(restarting.address, status=ScrapeStatus.LOADING)
+    assert isinstance(kit.submit("gpt-4"), Picked)
+    assert isinstance(kit.submit("b"), Queued), "the machine has it"
+
+
+def test_a_machine_is_waited_for_though_another_one_has_the_same_model() -> None:
+    """Its keeper may name more."""
+    kit = Kit(ModelMatch.LENIENT)
+    kit.attach()
+    spec = EndpointSpec(address=Address("10.0.0.9", 8000), is_reported=True, kept_models=2)
+    kit.dispatcher.set_members("agents", [spec], kit.now)
+    kit.observe(spec.address, ModelReading(name="a"))
+    assert isinstance(kit.submit("c"), Queued)
+    assert isinstance(kit.submit("a"), Picked), "what is known is served"
 
 
 def test_the_forecast_and_the_reason_name_the_load() -> None:

@@ -51,6 +51,8 @@ class ModelNames:
         self._plain: dict[str, None] = {}
         self.loadable: dict[str, Mapping[str, ModelReading]] = {}
         """By machine with a keeper: the models that it can load, by all of their names."""
+        self._kept_at: dict[str, frozenset[Address]] = {}
+        """By machine with a keeper: where its models are served when they are loaded."""
         self._strays: dict[Address, Endpoint] = {}
         """Kept endpoints whose machine has not said yet which models it has."""
 
@@ -74,7 +76,6 @@ class ModelNames:
             self._unreported.pop(address, None)
         else:
             self._unreported[address] = endpoint
-        self._note_stray(endpoint)
         self.adapters.report(address, endpoint.adapter_ids)
         self.catalog.report(address, endpoint.models_by_name, endpoint.adapter_ids)
         return self.models.report(address, endpoint.models_by_name)
@@ -87,29 +88,31 @@ class ModelNames:
         self.catalog.forget(address)
         return self.models.report(address, ())
 
-    def set_loadable(self, machine: str, readings: Mapping[str, ModelReading]) -> frozenset[str]:
-        """Set the models that a machine can load, by all of their names; returns the names that
-        are no longer known. Names of machines and addresses of endpoints never meet."""
+    def set_loadable(
+        self, machine: str, readings: Mapping[str, ModelReading], addresses: frozenset[Address]
+    ) -> frozenset[str]:
+        """Set the models that a machine can load, by all of their names, and where; returns the
+        names that are no longer known. Names of machines and addresses of endpoints never meet."""
         if readings:
             self.loadable[machine] = readings
+            self._kept_at[machine] = addresses
             self.catalog.report(machine, readings, {})
         else:
             self.loadable.pop(machine, None)
+            self._kept_at.pop(machine, None)
             self.catalog.forget(machine)
-        for endpoint in list(self._strays.values()):
+        for endpoint in self._fleet:
             self._note_stray(endpoint)
         return self.models.report(machine, readings)
 
     def _note_stray(self, endpoint: Endpoint) -> None:
         """Until its machine has reported, a name that nobody knows may be another model there."""
-        if not endpoint.spec.kept_models:
-            return
-        names = endpoint.models_by_name
-        is_stray = not any(name in known for known in self.loadable.values() for name in names)
-        if is_stray and not endpoint.is_removed:
-            self._strays[endpoint.address] = endpoint
+        address, is_kept = endpoint.address, endpoint.spec.kept_models > 0
+        is_known = any(address in addresses for addresses in self._kept_at.values())
+        if is_kept and not is_known and not endpoint.is_removed:
+            self._strays[address] = endpoint
         else:
-            self._strays.pop(endpoint.address, None)
+            self._strays.pop(address, None)
 
     def is_premature(self, model: str | None) -> bool:
         """Whether a machine that has not reported its models may have this one: a request for it

@@ -71,11 +71,13 @@ class RequestResolver:
         gained = frozenset(n for n in endpoint.models_by_name if not self.models.is_known(n))
         return ModelChange(gained, self.names.report(endpoint))
 
-    def set_loadable(self, machine: str, readings: Mapping[str, ModelReading]) -> ModelChange:
-        """A machine can load these models, given by all of their names: requests for them are
-        queued until one is loaded. Returns what that changes."""
+    def set_loadable(
+        self, machine: str, readings: Mapping[str, ModelReading], addresses: frozenset[Address]
+    ) -> ModelChange:
+        """A machine can load these models, given by all of their names, and serve them at these
+        addresses: requests for them are queued until one is loaded. Returns what that changes."""
         gained = frozenset(name for name in readings if not self.models.is_known(name))
-        return ModelChange(gained, self.names.set_loadable(machine, readings))
+        return ModelChange(gained, self.names.set_loadable(machine, readings, addresses))
 
     def forget(self, address: Address) -> ModelChange:
         """The endpoint left the fleet; returns what that changes."""

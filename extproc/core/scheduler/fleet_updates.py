@@ -209,12 +209,19 @@ class FleetUpdates:
         if endpoint is not None:
             endpoint.envoy_issue = issue
 
-    def set_loadable(self, machine: str, readings: Mapping[str, ModelReading], now: float) -> None:
-        """The models that a machine's keeper can load, by all of their names; empty when it is
-        gone. Requests for them are queued until one is loaded."""
+    def set_loadable(
+        self,
+        machine: str,
+        readings: Mapping[str, ModelReading],
+        now: float,
+        addresses: frozenset[Address] = frozenset(),
+    ) -> None:
+        """The models that a machine's keeper can load, by all of their names, and where it serves
+        them; empty when it is gone. Requests for them are queued until one is loaded."""
         with self._call:
             self.state.contexts.report_loadable(machine, readings)
-            self._allocator.change_models(self.state.resolver.set_loadable(machine, readings), now)
+            change = self.state.resolver.set_loadable(machine, readings, addresses)
+            self._allocator.change_models(change, now)
             self._allocator.refit_contexts(now)
             self._require_picks()
 

@@ -37,7 +37,8 @@ class Request:
     none: no latency is learned from such a request. `allowed` are the only endpoints that may serve
     it, None for any. `ttft_s` is its own SLO, in place of its objective's: it affects the choice of
     the endpoint but not the queue position, because a client could otherwise overtake others.
-    `is_verbatim`: its body cannot be changed; the server will read the client's model name.
+    `is_verbatim`: its body cannot be changed, or is not kept as its names demand no change; the
+    server will read the client's model name.
     `is_uploading`: its body may be incomplete at Envoy; its arrival at the server is unknown.
     `tenant` identifies the key that it came with, empty without one; `fairness_id` a part of that
     tenant's use or, without a tenant, of its objective's. `adapter_numbers` are adapters that it

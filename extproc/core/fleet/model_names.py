@@ -148,26 +148,31 @@ class ModelNames:
             return name, None
         return base or None, adapter
 
-    def is_ambiguous(self, request: Request, unreported: Unreported | None = None) -> bool:
-        """Whether a name in it may be that of an adapter that a server has not reported yet.
+    def is_ambiguous(
+        self,
+        model: str | None,
+        adapter: str | None,
+        numbers: frozenset[int],
+        unreported: Unreported | None = None,
+    ) -> bool:
+        """Whether a name may be that of an adapter that a server has not reported yet.
         `unreported` is the result of `unreported()`, if the caller has it. So is the name of a
         model that a machine with a keeper may have."""
-        if self._strays and self.is_premature(request.model):
+        if self._strays and self.is_premature(model):
             return True
         if not self._unreported and self._has_members():
             return False
-        is_named = request.adapter is not None or bool(request.adapter_numbers)
-        if not is_named and (request.model is None or ":" not in request.model):
+        is_named = adapter is not None or bool(numbers)
+        if not is_named and (model is None or ":" not in model):
             return False
         unreported = self.unreported() if unreported is None else unreported
-        if unreported is Unreported.SOME and self._is_unknown_adapter(request):
+        if unreported is Unreported.SOME and self._is_unknown_adapter(adapter, numbers):
             return True
-        return request.adapter is None and self._may_be_adapter(request.model, unreported)
+        return adapter is None and self._may_be_adapter(model, unreported)
 
-    def _is_unknown_adapter(self, request: Request) -> bool:
-        if request.adapter is not None and not self.adapters.was_ever_known(request.adapter):
+    def _is_unknown_adapter(self, adapter: str | None, numbers: frozenset[int]) -> bool:
+        if adapter is not None and not self.adapters.was_ever_known(adapter):
             return True
-        numbers = request.adapter_numbers
         return bool(numbers) and not self.catalog.has_adapters(numbers)
 
     def _may_be_adapter(self, name: str | None, unreported: Unreported) -> bool:

@@ -110,7 +110,7 @@ class RequestResolver:
         objective = self.objective_of(request)
         if request.model is None and request.adapters is None and request.allowed is None:
             return ResolvedRequest(UNCONSTRAINED, objective, None)
-        if self.names.is_ambiguous(request):
+        if self.names.is_ambiguous(request.model, request.adapter, request.adapter_numbers):
             return ResolvedRequest(UNRESOLVED, self._objective_of_base(request), request.model)
         adapter = request.adapter
         is_unknown = adapter is not None and not self.adapters.was_ever_known(adapter)
@@ -152,6 +152,13 @@ class RequestResolver:
             return True
         endpoints = map(self._fleet.get, constraints.allowed)
         return any(e is not None and e.is_usable and is_eligible(constraints, e) for e in endpoints)
+
+    def may_need_rewrite(
+        self, model: str | None, adapter: str | None, numbers: frozenset[int]
+    ) -> bool:
+        """Whether the body of a request with these names may have to change for its server."""
+        is_named = adapter is not None or model in self._options.splits
+        return is_named or self.names.is_ambiguous(model, adapter, numbers)
 
     def needs_impossible_rewrite(self, request: Request) -> bool:
         """Whether its model name is an alias that must be rewritten, its body cannot be changed,

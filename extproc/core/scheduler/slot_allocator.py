@@ -290,11 +290,12 @@ class SlotAllocator(Settlements):
         is_changed = False
         unresolved = [ticket for ticket in state.queue if ticket.constraints == UNRESOLVED]
         for ticket in unresolved:
+            request = ticket.request
             if not ticket.is_waiting or state.resolver.names.is_ambiguous(
-                ticket.request, unreported
+                request.model, request.adapter, request.adapter_numbers, unreported
             ):
                 continue
-            request, resolved = state.resolver.decided(ticket.request)
+            request, resolved = state.resolver.decided(request)
             if isinstance(resolved, Reason):
                 self.reject(ticket, resolved, now)
                 continue

@@ -23,6 +23,11 @@ NOT_WHOLE: Final = (
     "completely and that is a JSON object."
 )
 
+TOO_LATE: Final = (
+    f"{NOT_WHOLE} A server reported this one while the request was queued, and its body was not "
+    "kept. Send it again."
+)
+
 
 def names_of(
     head: RequestHead, body: RequestBody, resolver: RequestResolver
@@ -59,4 +64,4 @@ def validate_names(
 
 def why_not_after_all(request: Request) -> str:
     """The same for a request that was queued until a server reported its model as an adapter."""
-    return BOTH if request.adapter_numbers else NOT_WHOLE
+    return BOTH if request.adapter_numbers else TOO_LATE

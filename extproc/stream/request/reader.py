@@ -254,7 +254,7 @@ class RequestReader:
         if isinstance(request, str):
             return InvalidRequest(Reason.BAD_REQUEST, request)
         self.request = request
-        if not self._may_be_reworded(request):
+        if request.is_verbatim:
             body_mode.forget_body()
         return NeedsSlot(request)
 
@@ -263,13 +263,6 @@ class RequestReader:
         of it may be here."""
         is_begun = bool(self.body_mode.body) or not self._options.reading.reads_bodies
         return is_begun and not self.body_mode.has_all
-
-    def _may_be_reworded(self, request: Request) -> bool:
-        """Whether the body may have to change for the picked server."""
-        splits = self._dispatcher.options.resolver.splits
-        names = self._dispatcher.resolver.names
-        is_named = request.adapter is not None or request.model in splits
-        return is_named or names.is_ambiguous(request)
 
     def _pass_on(self) -> PassThrough | InvalidRequest:
         allowed = self._allowed()

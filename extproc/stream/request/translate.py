@@ -103,6 +103,7 @@ def understand(
         return problem
     asked_s = head.queue_timeout_s
     numbers = body.adapter_numbers or NO_NUMBERS
+    may_change = resolver.may_need_rewrite(model, adapter, numbers)
     request = Request(
         id=head.id,
         timeout_s=longest_s if asked_s is None else min(asked_s, longest_s),
@@ -122,7 +123,8 @@ def understand(
         max_tokens=body.max_tokens,
         allowed=allowed,
         ttft_s=head.ttft_s,
-        is_verbatim=not (is_whole and is_object(raw)),  # no key can be appended to it
+        # Otherwise it is not kept, or no key can be appended to it.
+        is_verbatim=not (may_change and is_whole and is_object(raw)),
         body_bytes=kept_bytes,
         is_uploading=not is_whole,
         traits=_traits(head.path, body.has_grammar, body.has_tools, body.has_media),

@@ -6,8 +6,11 @@ import json
 
 import pytest
 
+from extproc.core.address import Address
 from extproc.core.fleet.aliases import ModelMatch
+from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.resolver import RequestResolver
+from extproc.core.observation import ModelReading
 from extproc.stream.envoy import codec
 from extproc.stream.envoy.codec import RequestHead
 from extproc.stream.exchange import Stage
@@ -134,6 +137,31 @@ def test_an_adapter_that_cannot_be_said_is_a_clear_400_also_when_it_is_known_lat
     reply = exchange.take_reply()
     assert reply is not None and envoy.rejection(reply) == (400, "bad-request")
     assert told in reply.immediate_response.body.decode()
+
+
+def test_a_name_that_proves_to_be_an_adapters_after_the_body_was_freed_is_a_clear_400() -> None:
+    """All had reported when it was queued, so nobody kept its body. Then a machine with a keeper
+    joins that has the adapter."""
+    harness = ExchangeHarness(4)
+    harness.serve()
+    dispatcher = harness.fleet.dispatcher
+    for _ in range(4):
+        harness.feed(harness.exchange(), ask(), envoy.body(b'{"model":"tiny"}'))
+    exchange = harness.exchange()
+    harness.feed(exchange, ask(), envoy.body(b'{"model":"tiny:poet"}'))
+    assert exchange.stage is Stage.QUEUED and harness.asked[-1].adapter is None
+    harness.fleet.listener.on_settled = lambda _, settlement: exchange.settle(settlement)
+    kept = Address("10.0.0.9", 8000)
+    harness.fleet.addresses.append(kept)
+    spec = EndpointSpec(address=kept, is_reported=True, kept_models=2)
+    dispatcher.set_members("agents", [spec], harness.fleet.now)
+    harness.serve("poet", number=1, model="base")
+    readings = {"base": ModelReading(name="base", aliases=("small",))}
+    dispatcher.set_loadable("gpu-1", readings, harness.fleet.now, frozenset({kept}))
+    reply = exchange.take_reply()
+    assert reply is not None and envoy.rejection(reply) == (400, "bad-request")
+    assert "Send it again" in reply.immediate_response.body.decode()
+    assert not dispatcher.faults(harness.fleet.now)
 
 
 def test_a_colon_in_a_models_name_is_no_adapter() -> None:

@@ -84,7 +84,7 @@ class UsageStore:
             with self._file:  # commits, or rolls back
                 self._file.execute("BEGIN IMMEDIATE")
                 self._file.executemany(_ADD, rows)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OverflowError) as error:  # a count of more than 63 bits
             raise UsageError(f"usage cannot be saved in {self._path}: {error}") from None
 
     def forget_before(self, unix_s: float) -> None:

@@ -86,12 +86,13 @@ def test_a_file_of_something_else_is_not_touched(tmp_path: Path) -> None:
         UsageStore(newer)
 
 
-def test_counts_that_cannot_be_saved_change_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", [None, 2**63], ids=["the table refuses", "SQLite cannot hold"])
+def test_counts_that_cannot_be_saved_change_nothing(tmp_path: Path, value: int | None) -> None:
     """All or none, so that they can be added again later."""
     path = tmp_path / "usage.db"
     store = UsageStore(path)
     bad = counts(1)
-    bad.prompt_tokens = None  # type: ignore[assignment]  # what the table refuses
+    bad.prompt_tokens = value  # type: ignore[assignment]
     with pytest.raises(UsageError, match="cannot be saved"):
         store.add({(3600, A): counts(5), (3600, B): bad})
     assert store.read(0, KEYS, 10) == []

@@ -28,7 +28,8 @@ class BatcherOptions:
 class Batcher(Generic[T]):
     """A bounded queue with its thread. `send` returns how many of the batch it failed to send.
 
-    The thread is a daemon: a receiver that hangs does not keep the process from ending.
+    The thread is a daemon: a receiver that hangs does not keep the process from ending. Its `name`
+    says what it does: `send` reports its failures itself, but for those that it raises.
     """
 
     def __init__(self, name: str, send: Callable[[list[T]], int], options: BatcherOptions) -> None:
@@ -40,6 +41,8 @@ class Batcher(Generic[T]):
         self._is_closing = False
         self._overflowed = 0
         self._failed = 0
+        self._is_raising = False
+        self._name = name
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -83,6 +86,12 @@ class Batcher(Generic[T]):
         batch = [self._queue.popleft() for _ in range(count)]
         try:
             self._failed += self._send(batch)
-        except Exception:
+        except Exception as error:
             self._failed += count
-            log.debug("sending failed", exc_info=True)
+            if not self._is_raising:
+                self._is_raising = True
+                log.warning("cannot %s; requests are not affected", self._name, exc_info=error)
+            return
+        if self._is_raising:
+            self._is_raising = False
+            log.info("can %s again", self._name)

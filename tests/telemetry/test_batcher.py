@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+
+import pytest
 
 from extproc.telemetry.batcher import Batcher, BatcherOptions
 
@@ -89,6 +92,25 @@ def test_a_failure_is_counted_and_survived() -> None:
     batcher.put(2)
     assert batcher.close(LONG_S)
     assert sink.batches == [[2]] and batcher.dropped == 1
+
+
+def test_failures_are_reported_once_and_so_is_their_end(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever raises: also what makes the message for a sender that reports its own failures."""
+    caplog.set_level(logging.INFO, "coxswain.telemetry")
+
+    def send(batch: list[bool]) -> int:
+        if batch[0]:
+            raise ValueError("out of range")
+        return 1
+
+    batcher: Batcher[bool] = Batcher("send metrics", send, options(max_batch=1))
+    for fails in (False, True, True, False, False):
+        batcher.put(fails)
+    assert batcher.close(LONG_S)
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "cannot send metrics; requests are not affected"),
+        ("INFO", "can send metrics again"),
+    ]
 
 
 def test_after_closing_nothing_is_taken() -> None:

@@ -263,6 +263,9 @@ class Arrival(Pipe):
         except OSError:
             self.close()
             return
+        if self.is_over:  # nothing may be heard from a port that has no caller any more
+            transport.close()
+            return
         name = transport.get_extra_info("sockname")
         self._own_port = int(name[1])
         PASSED_ON[self._host, self._own_port] = self._peer

@@ -154,3 +154,22 @@ async def test_connections_end_with_their_leader(is_new: bool) -> None:
             async with asyncio.timeout(60):
                 assert await reader.read() == b"", "nobody is there"
             writer.close()
+
+
+async def test_a_caller_that_leaves_before_it_is_passed_on_leaves_nothing() -> None:
+    """Such as a health check of the port. A later caller from the same port is another one, and
+    what the first one said must not count as said by this machine."""
+    heard: list[bytes] = []
+
+    async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.read())
+        writer.close()
+
+    async with await asyncio.start_server(hear, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()[:2]
+        arrival = Arrival(host, port, "10.0.0.7")
+        arrival.connection_made(asyncio.Transport())
+        arrival.data_received(b"x")
+        arrival.connection_lost(None)
+        await eventually(lambda: bool(heard))
+    assert heard == [b""] and not PASSED_ON

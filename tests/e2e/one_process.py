@@ -19,9 +19,9 @@ from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.fleet.health import SERVING
 from extproc.demo.envoy_binary import find_envoy
 from extproc.demo.port import free_port
-from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions
 from extproc.settings import Settings
+from tests.fakes import envoy_text
 from tests.fakes.authority import Pair
 from tests.fakes.http_client import Client
 from tests.fakes.patience import PATIENCE_S
@@ -72,7 +72,7 @@ async def running(
     values: dict[str, Any],
     is_steered: bool = True,
     is_printed_whole: bool = False,
-    printed: Callable[[EnvoyOptions], str] = bootstrap,
+    printed: Callable[[EnvoyOptions], str] = envoy_text.printed,
 ) -> AsyncIterator[Running]:
     """Both up, and at least one server seen well; `is_steered` waits for it through Envoy too.
 

@@ -25,10 +25,10 @@ from extproc.demo.llama_server import find_llama_server
 from extproc.demo.model import ModelShape, write_model
 from extproc.demo.port import free_ports
 from extproc.demo.process import Child, Children
-from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
 from extproc.settings import load_settings
 from tests.e2e.forked_children import ForkedChildren
+from tests.fakes import envoy_text
 from tests.fakes.http_client import Client
 from tests.fakes.patience import PATIENCE_S
 
@@ -284,7 +284,7 @@ class Stack:
         self, name: str, options: EnvoyOptions, alter: Callable[[str], str] = str
     ) -> Child:
         config = self.folder / f"{name}.yaml"
-        config.write_text(alter(bootstrap(options)))
+        config.write_text(alter(envoy_text.printed(options)))
         return await self.children.start(
             name,
             [

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions
 from extproc.envoy_config.snippet import snippet
 from extproc.settings.client_keys_file import add_key, new_key, revoke_keys
 from tests.e2e.foreign_envoy import dropped_in
 from tests.e2e.one_process import Running, running
+from tests.fakes import envoy_text
 from tests.fakes.llama_server import FakeLlamaServer
 from tests.fakes.patience import PATIENCE_S
 
@@ -46,7 +46,7 @@ async def until_problem(stack: Running) -> None:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("printed", [bootstrap, parts])
+@pytest.mark.parametrize("printed", [envoy_text.printed, parts])
 async def test_keys_open_while_they_are_in_the_file(
     tmp_path: Path,
     printed: Callable[[EnvoyOptions], str],

@@ -11,13 +11,13 @@ import grpc
 import pytest
 
 from extproc.core.fleet.health import Health
-from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions
 from extproc.envoy_config.snippet import snippet
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from tests.e2e.foreign_envoy import OWN_PATH, dropped_in
 from tests.e2e.one_process import Running, running, server_side
+from tests.fakes import envoy_text
 from tests.fakes.authority import Authority
 from tests.fakes.llama_server import FakeLlamaServer, Reply
 from tests.fakes.otlp_receiver import otlp_receiver
@@ -112,7 +112,7 @@ async def test_an_envoy_that_was_there_before_checks_the_servers_clients_alone(
             )
 
 
-@pytest.mark.parametrize("printed", [bootstrap, parts])
+@pytest.mark.parametrize("printed", [envoy_text.printed, parts])
 @pytest.mark.parametrize("crowd", ["sk-web", "sk-web-2"])
 async def test_whose_key_it_is_decides_the_turn(
     tmp_path: Path, printed: Callable[[EnvoyOptions], str], crowd: str
@@ -130,7 +130,7 @@ async def test_whose_key_it_is_decides_the_turn(
             assert await order(stack, server, held, then, then, last) == ["0", "3", "1", "2"]
 
 
-@pytest.mark.parametrize("printed", [bootstrap, parts])
+@pytest.mark.parametrize("printed", [envoy_text.printed, parts])
 async def test_no_client_can_say_whom_envoy_found(
     tmp_path: Path, printed: Callable[[EnvoyOptions], str]
 ) -> None:

@@ -12,8 +12,8 @@ import httpx
 from extproc.demo.envoy_binary import find_envoy
 from extproc.demo.port import LOOPBACK, free_ports
 from extproc.demo.process import Child
-from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, HostPort
+from tests.fakes.envoy_text import printed
 
 START_TIMEOUT_S = 30.0
 
@@ -45,7 +45,7 @@ async def running_envoy(
         options = replace(
             options, listener=HostPort(LOOPBACK, port), admin=HostPort(LOOPBACK, admin_port)
         )
-        text = bootstrap(replace(options, serves_cluster=False))
+        text = printed(replace(options, serves_cluster=False))
     config = folder / "envoy.yaml"
     config.write_text(text, encoding="utf-8")
     flags = ("--use-dynamic-base-id", "--concurrency", "1", "-l", "warning")

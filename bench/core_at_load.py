@@ -30,8 +30,8 @@ from extproc.fronts import frames
 from extproc.fronts.frames import Frame
 from extproc.fronts.link import Link
 from extproc.pb import external_processor_pb2 as pb
+from extproc.stream.envoy.codec import PROCESS
 from extproc.stream.envoy.codec.names import ARRIVED_AT, FILTER_ATTRIBUTES
-from extproc.stream.servicer import PROCESS
 from extproc.transport.patience import LONG, PATIENCE
 
 FRONTS: Final = 2

@@ -10,7 +10,6 @@ import sys
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
-from aiohttp.http_exceptions import HttpProcessingError
 from google.protobuf.message import DecodeError
 
 from extproc.settings import LogSettings
@@ -39,12 +38,19 @@ def without_foreign_bytes(record: logging.LogRecord) -> bool:
     The libraries that read HTTP and gRPC for us take it for an error of ours, and write a
     traceback that shows what was sent: keys and prompts too, where a client took the wrong port.
     """
-    if record.exc_info and isinstance(record.exc_info[1], (DecodeError, HttpProcessingError)):
+    if record.exc_info and isinstance(record.exc_info[1], (DecodeError, *_http_errors())):
         record.msg = f"{record.getMessage()}: the data is not a valid message"
         record.args = None
         record.exc_info = record.exc_text = None
         record.levelno, record.levelname = logging.WARNING, "WARNING"
     return True
+
+
+def _http_errors() -> tuple[type[Exception], ...]:
+    """aiohttp's errors of invalid HTTP. Only a process that has loaded it can raise them: fronts
+    serve no HTTP/1, and start sooner without it."""
+    module = sys.modules.get("aiohttp.http_exceptions")
+    return () if module is None else (module.HttpProcessingError,)
 
 
 def dropped_lines() -> int:

@@ -28,7 +28,9 @@ from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.request.paths import Paths
 from extproc.stream.request.translate import ReadingOptions
 from extproc.stream.upload_pace import UploadLimits
-from extproc.telemetry import StatsdOptions, TelemetryOptions, read_environment
+from extproc.telemetry.environment import read_environment
+from extproc.telemetry.hub import TelemetryOptions
+from extproc.telemetry.statsd import StatsdOptions
 from scraper.llama.client import Timeouts
 from scraper.options import ScraperOptions
 from scraper.schedule import Cadence

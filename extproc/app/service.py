@@ -12,6 +12,7 @@ from typing import Final
 from extproc.admin import AdminDependencies, AdminService
 from extproc.admin.agents import SERVICE as AGENTS_SERVICE
 from extproc.admin.agents import AgentsDependencies, AgentsService
+from extproc.admin.auth.guard import Guard
 from extproc.admin.external_scaler import SERVICE as KEDA_SERVICE
 from extproc.admin.external_scaler import ExternalScaler
 from extproc.admin.keepers import SERVICE as KEEPERS_SERVICE
@@ -58,9 +59,11 @@ from extproc.fronts.held_responses import ReadResponse
 from extproc.settings import Settings, SettingsError
 from extproc.stream.dry_run import dry_run
 from extproc.stream.envoy.access_log import AccessLog
+from extproc.stream.envoy.codec import PROCESS
 from extproc.stream.pending_streams import PendingStreams
-from extproc.stream.servicer import PROCESS, ExternalProcessor
-from extproc.telemetry import Telemetry, TelemetrySources
+from extproc.stream.servicer import ExternalProcessor
+from extproc.telemetry.hub import Telemetry
+from extproc.telemetry.metrics import TelemetrySources
 from extproc.transport import ServiceTable
 from extproc.transport.health import Health
 from extproc.xds import ClusterDiscovery, EndpointDiscovery
@@ -316,7 +319,10 @@ class Service:
         self._server, self.grpc_port = self._data_plane(settings, table)
         try:
             self.admin_port = await self._admin_port.start(
-                listen.admin, "listen.admin", secrets.admin_credentials, (secrets.guard,)
+                listen.admin,
+                "listen.admin",
+                secrets.admin_credentials,
+                (Guard(secrets.operators_token, secrets.agents_token),),
             )
             if settings.keda.listen is not None:
                 self.keda_port = await self._keda_port.start(

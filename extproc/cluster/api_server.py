@@ -4,7 +4,6 @@ Token and CA are those that Kubernetes mounts for the pod's service account. The
 each request, as it is renewed in place.
 """
 
-import os
 import ssl
 from http import HTTPStatus
 from pathlib import Path
@@ -84,17 +83,6 @@ class ApiServer:
         if token and not is_header_value(token):
             raise EngineError(f"{self._token} holds no token")
         return token
-
-
-def default_url() -> str:
-    """The API server of the cluster that this pod runs in; empty outside of one."""
-    host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
-    port = os.environ.get("KUBERNETES_SERVICE_PORT_HTTPS") or os.environ.get(
-        "KUBERNETES_SERVICE_PORT", "443"
-    )
-    if not host:
-        return ""
-    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
 def _object(answer: httpx.Response) -> Object:

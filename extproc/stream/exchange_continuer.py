@@ -8,10 +8,11 @@ from typing import Final
 from extproc.core.held_state import HeldState
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.takeover import Place
+from extproc.stream.envoy.codec import PROCESS
 from extproc.stream.held_state import held_state, lease_of, place_of
 from extproc.stream.returning_requests import ReturningRequests
 from extproc.stream.running_stream import RunningStream
-from extproc.stream.servicer import PROCESS, ExternalProcessor
+from extproc.stream.servicer import ExternalProcessor
 from extproc.transport import Call, CallHandler
 from extproc.transport.patience import is_patient
 

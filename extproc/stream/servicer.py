@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
 
 from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.scheduler.dispatcher import Dispatcher
@@ -15,8 +14,6 @@ from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.running_stream import RunningStream
 from extproc.transport import Call, CallHandler, ServiceTable
 from extproc.transport.status import UNAVAILABLE
-
-PROCESS: Final = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
 
 log = logging.getLogger("coxswain.stream")
 
@@ -50,7 +47,7 @@ class ExternalProcessor:
 
     def add_to(self, table: ServiceTable) -> None:
         """Serve ext_proc."""
-        table[PROCESS] = self._open
+        table[codec.PROCESS] = self._open
 
     def close(self) -> None:
         """Accept no new streams: Envoy's failure mode decides about their requests."""

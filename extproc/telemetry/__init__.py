@@ -3,8 +3,3 @@
 The only package that imports opentelemetry. Nothing here can slow a request: what is slow
 runs in threads of its own behind bounded queues.
 """
-
-from extproc.telemetry.environment import read_environment
-from extproc.telemetry.hub import Telemetry, TelemetryOptions
-from extproc.telemetry.metrics import TelemetrySources
-from extproc.telemetry.statsd import StatsdOptions

@@ -12,8 +12,8 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 
 from extproc.admin.auth.guard import Guard
-from extproc.admin.auth.tokens import Token
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.security.tokens import Token
 from extproc.transport.certificates import CertificateFiles, Certificates
 from tests.fakes.authority import Authority
 from tests.fakes.picker import FakePicker, running_picker

@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2
 from extproc.app.service import Service
 from extproc.pb import external_processor_pb2 as pb
 from extproc.settings import Settings
-from extproc.stream.servicer import PROCESS
+from extproc.stream.envoy.codec import PROCESS
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import EnvoyStream
 from tests.fakes.llama_server import FakeLlamaServer

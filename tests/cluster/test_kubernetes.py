@@ -13,7 +13,6 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from extproc.cluster.api_server import default_url
 from extproc.cluster.engine import Beat, EngineError, Member
 from extproc.cluster.kubernetes import INTENTS, KubernetesEngine
 from tests.fakes.api_server import FakeApiServer
@@ -281,24 +280,3 @@ async def test_intents_that_cannot_be_read_are_told(
     api.create("configmaps", NAMESPACE, data)
     with pytest.raises(EngineError, match="delete it"):
         await engine.intents()
-
-
-@pytest.mark.parametrize(
-    ("variables", "url"),
-    [
-        ({}, ""),
-        ({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, "https://10.96.0.1:443"),
-        (
-            {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT_HTTPS": "6443"},
-            "https://[fd00::1]:6443",
-        ),
-    ],
-)
-def test_a_pod_knows_its_api_server(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], url: str
-) -> None:
-    for name in ("HOST", "PORT", "PORT_HTTPS"):
-        monkeypatch.delenv(f"KUBERNETES_SERVICE_{name}", raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert default_url() == url

@@ -14,10 +14,11 @@ import grpc
 from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.pb import external_processor_pb2 as pb
+from extproc.stream.envoy.codec import PROCESS
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.running_stream import RunningStream
-from extproc.stream.servicer import PROCESS, ExternalProcessor
+from extproc.stream.servicer import ExternalProcessor
 from extproc.transport import CallHandler, Metadata, ServeCall, ServiceTable
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.data_plane import serving

@@ -14,10 +14,10 @@ from extproc.fronts.link import Link, LinkOwner
 from extproc.fronts.network_frames import network_codec
 from extproc.fronts.permission import Permission
 from extproc.stream.envoy import codec
+from extproc.stream.envoy.codec import PROCESS
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.exchange_continuer import ExchangeContinuer
 from extproc.stream.exchange_id import new_id
-from extproc.stream.servicer import PROCESS
 from extproc.transport import ServiceTable
 from extproc.transport.patience import LONG, PATIENCE, is_patient
 from tests.fakes import envoy_messages as envoy

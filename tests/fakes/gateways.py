@@ -21,8 +21,7 @@ import httpx
 from extproc.core.address import Address
 from extproc.pb import external_processor_pb2 as pb
 from extproc.pb.processing_mode_pb2 import ProcessingMode
-from extproc.stream.envoy.codec import DESTINATION, SERVED
-from extproc.stream.servicer import PROCESS
+from extproc.stream.envoy.codec import DESTINATION, PROCESS, SERVED
 
 JSON = {"content-type": "application/json"}
 

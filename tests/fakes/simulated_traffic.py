@@ -25,9 +25,10 @@ from extproc.core.queue.ticket import Ticket
 from extproc.core.scheduler.decision import Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
+from extproc.stream.envoy.codec import PROCESS
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.pending_streams import PendingStreams
-from extproc.stream.servicer import PROCESS, ExternalProcessor
+from extproc.stream.servicer import ExternalProcessor
 from extproc.transport import ServiceTable
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.core_events import listen

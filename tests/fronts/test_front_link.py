@@ -9,7 +9,7 @@ from extproc.fronts import frames
 from extproc.fronts.frames import Frame
 from extproc.fronts.front_link import FrontLink
 from extproc.fronts.link import Link
-from extproc.stream.servicer import PROCESS
+from extproc.stream.envoy.codec import PROCESS
 from extproc.transport.status import OK
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import eventually

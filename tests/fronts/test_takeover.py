@@ -12,7 +12,7 @@ from extproc.core.held_state import ticket_of
 from extproc.core.rejection import Reason
 from extproc.core.slots.lease import LeaseState
 from extproc.pb import external_processor_pb2 as pb
-from extproc.stream.servicer import PROCESS
+from extproc.stream.envoy.codec import PROCESS
 from extproc.transport.patience import LONG, PATIENCE
 from extproc.usage.response_stream import PREFIX, USAGE, with_responses
 from tests.fakes import envoy_messages as envoy

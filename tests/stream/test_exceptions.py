@@ -40,9 +40,10 @@ from extproc.stream import (
     running_stream,
     servicer,
 )
+from extproc.stream.envoy.codec import PROCESS
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.pending_streams import PendingStreams
-from extproc.stream.servicer import PROCESS, ExternalProcessor
+from extproc.stream.servicer import ExternalProcessor
 from extproc.transport import ServiceTable
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandCall

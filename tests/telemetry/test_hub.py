@@ -9,8 +9,10 @@ from extproc.core.exchange_record import Outcome
 from extproc.core.fleet.endpoint import EndpointSpec, Intent
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
 from extproc.core.rejection import Reason
-from extproc.telemetry import StatsdOptions, Telemetry, TelemetryOptions, TelemetrySources
+from extproc.telemetry.hub import Telemetry, TelemetryOptions
+from extproc.telemetry.metrics import TelemetrySources
 from extproc.telemetry.spans import UNKNOWN_SERVER, Server
+from extproc.telemetry.statsd import StatsdOptions
 from tests.fakes.small_fleet import SmallFleet
 from tests.telemetry.records import record
 

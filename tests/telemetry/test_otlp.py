@@ -9,13 +9,10 @@ from random import Random
 
 import pytest
 
-from extproc.telemetry import (
-    Telemetry,
-    TelemetryOptions,
-    TelemetrySources,
-    otlp,
-    read_environment,
-)
+from extproc.telemetry import otlp
+from extproc.telemetry.environment import read_environment
+from extproc.telemetry.hub import Telemetry, TelemetryOptions
+from extproc.telemetry.metrics import TelemetrySources
 from tests.fakes.otlp_receiver import OtlpReceiver, otlp_receiver, text_attributes
 from tests.fakes.small_fleet import SmallFleet
 from tests.telemetry.records import record

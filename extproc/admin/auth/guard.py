@@ -7,7 +7,7 @@ from typing import Any, Final, NoReturn
 
 import grpc
 
-from extproc.admin.auth.tokens import Token
+from extproc.security.tokens import Token
 from extproc.transport.health import SERVICE as HEALTH
 
 AGENTS: Final = frozenset({"coxswain.v1.Agents", "coxswain.v1.Keepers"})

@@ -14,8 +14,8 @@ import grpc
 from aiohttp import web
 
 from extproc.admin import AdminService
-from extproc.admin.auth.tokens import Token
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.security.tokens import Token
 
 JSON: Final = "application/json"
 STATUS: Final = {

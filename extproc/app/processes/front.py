@@ -25,7 +25,6 @@ from extproc.settings import Settings, SettingsError
 from extproc.stream.envoy import codec
 from extproc.stream.envoy.access_log import STREAM_ACCESS_LOGS
 from extproc.stream.exchange_id import new_id
-from extproc.stream.servicer import PROCESS
 from extproc.transport import ServiceTable
 from extproc.transport.health import Health
 from extproc.transport.patience import is_patient
@@ -37,7 +36,7 @@ Begin: TypeAlias = Callable[[Link], None]
 """Called with a link as soon as the core is reached."""
 STOP_GRACE_S: Final = 0.5
 POLL_S: Final = 0.05
-HELD: Final = (PROCESS, STREAM_ENDPOINTS, STREAM_CLUSTERS, STREAM_ACCESS_LOGS)
+HELD: Final = (codec.PROCESS, STREAM_ENDPOINTS, STREAM_CLUSTERS, STREAM_ACCESS_LOGS)
 """The calls of Envoy that the core serves."""
 
 log = logging.getLogger("coxswain.front")
@@ -60,7 +59,7 @@ class Front:
         self._calls = FrontCalls(
             self._own_name(identity.name),
             FrontOptions(
-                restored=PROCESS,
+                restored=codec.PROCESS,
                 extension=codec.extend_timeout(wait_s).SerializeToString(),
                 is_patient=lambda call: is_patient(call.metadata),
                 new_id=new_id,
@@ -79,7 +78,7 @@ class Front:
         if settings.usage.path is not None:
             # Whose exchange it was knows the core, and it may be at another front.
             responses = self._calls.responses
-            table[PROCESS] = with_responses(table[PROCESS], responses, lambda _: True)
+            table[codec.PROCESS] = with_responses(table[codec.PROCESS], responses, lambda _: True)
         self._server = http2_server(settings, table)
         self._link_number = 0
         self._ordered = 0

@@ -8,12 +8,10 @@ import ssl
 from pathlib import Path
 from typing import Final
 
-from extproc.admin.auth.tokens import Token, TokenError
 from extproc.app.security.exposure import is_loopback
-from extproc.cluster.api_server import default_url
 from extproc.cluster.engine import Engine
-from extproc.cluster.kubernetes import KubernetesEngine
 from extproc.security.secret_file import SecretFileError, read_secret
+from extproc.security.tokens import Token, TokenError
 from extproc.settings import Problem, Settings, SettingsError
 from extproc.settings.cluster_section import ClusterSettings
 from extproc.transport.certificates import CertificateError, CertificateFiles, load_into
@@ -50,8 +48,13 @@ def check_cluster(settings: Settings) -> None:
 
 
 def make_engine(cluster: ClusterSettings) -> Engine:
-    """The engine of the settings, not connected yet. Raises `SettingsError`."""
+    """The engine of the settings, not connected yet. Raises `SettingsError`.
+
+    Only the engine in use is imported: fronts need none, and start in half the time.
+    """
     if cluster.kubernetes:
+        from extproc.cluster.kubernetes import KubernetesEngine
+
         url, namespace, folder = _service_account(cluster)
         try:
             return KubernetesEngine(cluster.name, url, namespace, folder, cluster.lease_s)
@@ -71,10 +74,21 @@ def make_engine(cluster: ClusterSettings) -> Engine:
     )
 
 
+def default_api_server() -> str:
+    """The API server of the Kubernetes cluster that this pod runs in; empty outside of one."""
+    host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
+    port = os.environ.get("KUBERNETES_SERVICE_PORT_HTTPS") or os.environ.get(
+        "KUBERNETES_SERVICE_PORT", "443"
+    )
+    if not host:
+        return ""
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
 def _service_account(cluster: ClusterSettings) -> tuple[str, str, Path]:
     """The API server's URL, the namespace, and the folder with token and CA."""
     folder = Path(cluster.kubernetes_folder).expanduser()
-    url = cluster.kubernetes_api or default_url()
+    url = cluster.kubernetes_api or default_api_server()
     if not url:
         text = "this is no pod of Kubernetes: give the API server's https://host:port"
         raise _error("cluster.kubernetes_api", text)

@@ -8,8 +8,7 @@ from typing import Final
 
 import grpc
 
-from extproc.admin.auth.guard import Guard
-from extproc.admin.auth.tokens import Token, TokenError
+from extproc.security.tokens import Token, TokenError
 from extproc.settings import AdminSettings, AgentsSettings, Problem, Settings, SettingsError
 from extproc.settings.security_section import PortTlsSettings
 from extproc.settings.values import split_host_port
@@ -24,7 +23,8 @@ class Secrets:
     """What the ports for operators, agents and KEDA need of the files that the settings name.
     Certificates follow their files; the credentials are None without TLS."""
 
-    guard: Guard
+    operators_token: Token | None
+    agents_token: Token | None
     pages_token: Token | None
     admin_credentials: grpc.ServerCredentials | None
     keda_credentials: grpc.ServerCredentials | None
@@ -34,7 +34,8 @@ def read_secrets(settings: Settings) -> Secrets:
     """Read them all, and check that no port is unprotected. Raises `SettingsError`; blocks on the
     disk."""
     found = Secrets(
-        guard=guard(settings),
+        operators_token=operators_token(settings),
+        agents_token=agents_token(settings),
         pages_token=pages_token(settings),
         admin_credentials=admin_credentials(settings),
         keda_credentials=keda_credentials(settings),
@@ -82,11 +83,6 @@ def is_loopback(address: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def guard(settings: Settings) -> Guard:
-    """Asks callers for the tokens that the settings name; raises `SettingsError`."""
-    return Guard(operators_token(settings), agents_token(settings))
 
 
 def operators_token(settings: Settings) -> Token | None:

@@ -7,7 +7,7 @@ machine trust each other, so no frame is forged.
 import asyncio
 
 from extproc.fronts.link import Link
-from extproc.stream.servicer import PROCESS
+from extproc.stream.envoy.codec import PROCESS
 from extproc.usage.response_stream import PREFIX, USAGE, with_responses
 from rigs.fuzz.reader import Reader
 from tests.fakes import envoy_messages as envoy

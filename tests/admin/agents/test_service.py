@@ -12,7 +12,6 @@ import pytest
 
 from extproc.admin.agents import AgentsOptions, liveness, service
 from extproc.admin.auth.guard import Guard
-from extproc.admin.auth.tokens import Token
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.health import Health
@@ -22,6 +21,7 @@ from extproc.core.scheduler.decision import Picked
 from extproc.core.slots.lease import LeaseEnd
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 from extproc.security.address_policy import PRIVATE, AddressPolicy
+from extproc.security.tokens import Token
 from tests.fakes.agents import FakeAgentsPort, HandAgent, HandClock, agents_port
 from tests.fakes.log import logged
 

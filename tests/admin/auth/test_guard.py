@@ -11,9 +11,9 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from extproc.admin.auth.guard import Guard
-from extproc.admin.auth.tokens import Token, TokenError
 from extproc.admin.reflection import V1
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.security.tokens import Token, TokenError
 from tests.fakes.picker import FakePicker, running_picker
 
 OPERATOR, AGENT = "operators-secret", "agents-secret"

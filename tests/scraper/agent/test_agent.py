@@ -14,12 +14,12 @@ import pytest
 
 from extproc.admin.agents import AgentsOptions
 from extproc.admin.auth.guard import Guard
-from extproc.admin.auth.tokens import Token
 from extproc.core.address import Address
 from extproc.core.fleet.health import Health
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked
 from extproc.core.slots.lease import LeaseEnd
+from extproc.security.tokens import Token
 from extproc.settings import AgentsSettings
 from scraper.agent import Agent, AgentOptions, link
 from scraper.agent.advertise import Advertise

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 import grpc
 
 from extproc.admin.auth.guard import Guard
-from extproc.admin.auth.tokens import Token
 from extproc.core.address import Address
 from extproc.core.observation import Observation, ScrapeStatus
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.security.tokens import Token
 from scraper.agent.fleet_watch import FleetWatch, fleet_observation
 from scraper.agent.link import LinkError
 from scraper.target import EndpointTarget

@@ -16,6 +16,7 @@ from extproc.stream.envoy.codec.names import (
     EXCHANGE,
     FULL_DUPLEX,
     LB_NAMESPACE,
+    PROCESS,
     READABLE_MODES,
     REQUEST_HEADERS,
     RESPONSE_HEADERS,

@@ -1,7 +1,8 @@
-"""The names of headers, metadata namespaces and modes on the wire."""
+"""The names of the call, headers, metadata namespaces and modes on the wire."""
 
 from typing import Final
 
+PROCESS: Final = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
 DESTINATION: Final = "x-gateway-destination-endpoint"
 SERVED: Final = "x-gateway-destination-endpoint-served"
 EXCHANGE: Final = "x-coxswain-exchange"

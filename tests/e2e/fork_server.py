@@ -1,9 +1,10 @@
 """Run as a module: starts modules of ours in processes that have imported them already.
 
-`python -m tests.e2e.fork_server DESCRIPTOR`. Importing what a picker needs takes a second of
-processor time on a busy machine, and the suite starts hundreds. This process imports it once, and
-forks for each request that comes by the socket DESCRIPTOR. The forked process runs
-`python -m MODULE` from there on: the same main function, arguments, environment and files.
+`python -m tests.e2e.fork_server DESCRIPTOR`. Importing what a picker needs takes seconds of
+processor time, most of it Envoy's types and their first use, and the suite starts hundreds. This
+process does it once, and forks for each request that comes by the socket DESCRIPTOR. The forked
+process runs `python -m MODULE` from there on: the same main function, arguments, environment and
+files.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ import struct
 import sys
 from contextlib import suppress
 
+from extproc.app.envoy import served_cluster
 from extproc.keeper import parent_death_signal
+from extproc.settings import Settings
 
 NUMBER = struct.Struct("i")
 MAX_REQUEST_BYTES = 200_000
@@ -34,6 +37,7 @@ def main() -> None:
     gc.disable()
     for name in PRELOADED:
         __import__(name)
+    served_cluster(Settings(), (), injects_keys=False)
     gc.collect()
     gc.freeze()
     module, *arguments = _serve(socket.socket(fileno=int(sys.argv[1])))

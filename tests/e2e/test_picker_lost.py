@@ -18,7 +18,7 @@ import yaml
 
 from extproc.core.address import Address
 from extproc.pb import external_processor_pb2 as pb
-from extproc.stream.servicer import PROCESS
+from extproc.stream.envoy.codec import PROCESS
 from tests.e2e.conftest import QUICK
 from tests.e2e.stack import CHAT, Stack, chat, until
 from tests.fakes import envoy_messages as envoy

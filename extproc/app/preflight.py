@@ -22,6 +22,7 @@ from extproc.settings import (
     read_api_keys,
 )
 from extproc.settings.client_keys import read_client_keys
+from extproc.usage.store import UsageError, check_writable
 
 
 def startup_problems(settings: Settings) -> tuple[Problem, ...]:
@@ -40,6 +41,7 @@ def startup_problems(settings: Settings) -> tuple[Problem, ...]:
         lambda: exposure.check_exposure(settings),
         lambda: _check_scale_command(settings),
         lambda: _check_client_keys(settings),
+        lambda: _check_usage(settings),
         lambda: check_cluster(settings),
     )
 
@@ -102,6 +104,15 @@ def _check_followed(settings: Settings) -> None:
 def _check_client_keys(settings: Settings) -> None:
     if settings.clients.keys_file is not None:
         read_client_keys(Path(settings.clients.keys_file).expanduser())
+
+
+def _check_usage(settings: Settings) -> None:
+    if settings.usage.path is None:
+        return
+    try:
+        check_writable(Path(settings.usage.path).expanduser())
+    except UsageError as error:
+        raise _error("usage.path", str(error)) from None
 
 
 def _check_envoy(settings: Settings) -> None:

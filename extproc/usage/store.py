@@ -3,6 +3,7 @@
 Every call blocks on the disk: call it in a thread of its own, and from one thread at a time.
 """
 
+import os
 import sqlite3
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -41,6 +42,24 @@ class UsageRow(NamedTuple):
     counts: UsageCounts
 
 
+def check_writable(path: Path) -> None:
+    """Raise `UsageError` if `path` cannot be opened, as far as shows without creating it."""
+    file = Path(os.path.realpath(path))
+    # SQLite's log is written beside it.
+    can_write = os.access(file.parent, os.W_OK | os.X_OK)
+    if can_write and file.exists():
+        can_write = file.is_file() and os.access(file, os.R_OK | os.W_OK)
+    if not can_write:
+        raise _unusable(path, "it cannot be written")
+
+
+def _unusable(path: Path, reason: str) -> UsageError:
+    return UsageError(
+        f"{path}: {reason}. Name a file in usage.path that Coxswain can write, in a folder that is "
+        "there"
+    )
+
+
 class UsageStore:
     """One open file. Several pickers on one machine may share it."""
 
@@ -54,10 +73,7 @@ class UsageStore:
             )
             self._prepare()
         except sqlite3.Error as error:
-            raise UsageError(
-                f"{path}: {error}. Name a file in usage.path that Coxswain can write, in a "
-                "folder that is there"
-            ) from None
+            raise _unusable(path, str(error)) from None
 
     def _prepare(self) -> None:
         version = self._file.execute("PRAGMA user_version").fetchone()[0]

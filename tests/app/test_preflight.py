@@ -35,6 +35,7 @@ BROKEN = {
     "admin_tls": {"cert_file": GONE, "key_file": GONE},
     "listen": {"grpc": "0.0.0.0:9002"},
     "clients": {"keys_file": GONE},
+    "usage": {"path": GONE},
 }
 
 
@@ -51,6 +52,7 @@ def test_each_reason_is_reported_once() -> None:
         ("", "admin_tls"),
         ("", "listen.grpc"),
         (GONE, "clients.keys_file"),
+        ("", "usage.path"),
     ]
     assert startup_problems(Settings()) == ()
 

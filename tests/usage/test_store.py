@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from extproc.usage.counts import UsageCounts, UsageKey
-from extproc.usage.store import KEYS, VERSION, UsageError, UsageStore
+from extproc.usage.store import KEYS, VERSION, UsageError, UsageStore, check_writable
 
 A = UsageKey("a", "chat", "tiny")
 B = UsageKey("b", "chat", "large")
@@ -68,8 +68,18 @@ def test_two_pickers_may_share_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["missing/usage.db", "."])
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match=r"usage\.path"):
-        UsageStore(tmp_path / name)
+    for use in (UsageStore, check_writable):
+        with pytest.raises(UsageError, match=r"usage\.path"):
+            use(tmp_path / name)
+
+
+def test_a_check_leaves_no_file(tmp_path: Path) -> None:
+    """Its owner would be who checks, and the picker may be another user."""
+    path = tmp_path / "usage.db"
+    check_writable(path)
+    assert not list(tmp_path.iterdir())
+    UsageStore(path).close()
+    check_writable(path)
 
 
 def test_a_file_of_something_else_is_not_touched(tmp_path: Path) -> None:

@@ -55,9 +55,10 @@ def check(
     """Check the settings and report every error.
 
     This includes errors that otherwise show only at a start: keys, tokens and certificates that
-    cannot be read, or an unprotected port. Each error is reported with its file and line, its
-    variable or its setting. The exit code is then 2. Settings that `coxswain config envoy` would
-    reject are also reported, but a picker that another Envoy configuration uses does not need them.
+    cannot be read, a file of usage that cannot be written, or an unprotected port. Each error is
+    reported with its file and line, its variable or its setting. The exit code is then 2. Settings
+    that `coxswain config envoy` would reject are also reported, but a picker that another Envoy
+    configuration uses does not need them.
 
     \b
     Examples:

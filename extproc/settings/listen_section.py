@@ -15,8 +15,8 @@ class ListenSettings(Section):
     admin: Bind = "127.0.0.1:9003"
     """The admin gRPC services, for operators and agents."""
     http: Bind = "127.0.0.1:9090"
-    """The status pages over HTTP: the dashboard at /, /metrics, /health, /healthz, /readyz,
-    /status, and /queue/{request-id}."""
+    """The status pages over HTTP: the dashboard at /, /status, /activity, /metrics, /health,
+    /healthz, /readyz, /queue/{request-id}, and /actions/ for operators with the admin token."""
     http_hosts: Annotated[tuple[ServerName, ...], LIST] = ()
     """The host names that the status pages accept, such as the name of a service, besides IP
     addresses, localhost and the host in listen.http. This protects the pages from other web sites

@@ -102,7 +102,7 @@ class ClientLimitSettings(Section):
 
 
 class ClientsSettings(Section):
-    """Authentication of clients by Envoy, and their limits."""
+    """API keys of clients, which the picker checks, and limits of clients."""
 
     keys_file: File | None = None
     """The file with the API keys of clients, which `coxswain keys` manages: one line for each,

@@ -8,7 +8,9 @@ compiled, so what a developer changes is what runs.
 """
 
 import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -72,9 +74,7 @@ def compile_to(place: Path, root: Path) -> dict[str, str]:
         debug_level="0",
         multi_file=True,
     )
-    command = Distribution({"name": "coxswain", "ext_modules": extensions}).get_command_obj(
-        "build_ext"
-    )
+    command = _side_by_side()(Distribution({"name": "coxswain", "ext_modules": extensions}))
     command.build_lib = str(place / "lib")
     command.build_temp = str(place / "objects")
     command.parallel = os.cpu_count()
@@ -82,3 +82,31 @@ def compile_to(place: Path, root: Path) -> dict[str, str]:
     command.run()
     libraries = (place / "lib").rglob("*.so")
     return {str(path): str(path.relative_to(place / "lib")) for path in libraries}
+
+
+def _side_by_side() -> type[Any]:
+    """A `build_ext` that compiles the files of an extension side by side: setuptools does so for
+    extensions only, and nearly all files are in one."""
+    from setuptools.command.build_ext import build_ext
+
+    class BuildExtensions(build_ext):  # type: ignore[misc]
+        def build_extensions(self) -> None:
+            compiler, ours = self.compiler, threading.local()
+            compile_all = compiler.compile
+            compile_one = compiler._compile  # noqa: SLF001 - what compilers are to replace
+
+            def start(*arguments: Any) -> None:
+                ours.started.append(pool.submit(compile_one, *arguments))
+
+            def compile_and_wait(*arguments: Any, **options: Any) -> Any:
+                ours.started = []
+                objects = compile_all(*arguments, **options)
+                for each in ours.started:
+                    each.result()
+                return objects
+
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                compiler.compile, compiler._compile = compile_and_wait, start  # noqa: SLF001
+                super().build_extensions()
+
+    return BuildExtensions

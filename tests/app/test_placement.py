@@ -174,6 +174,18 @@ def test_a_machine_that_has_reported_is_not_waited_for_while_its_server_restarts
     assert isinstance(kit.submit("b"), Queued), "the machine has it"
 
 
+def test_a_machine_that_is_gone_holds_up_no_unknown_name() -> None:
+    """Its endpoints are down for longer than its keeper is remembered."""
+    kit = Kit(ModelMatch.LENIENT)
+    kit.attach()
+    other = EndpointSpec(address=Address("10.0.0.9", 8000))
+    gone = EndpointSpec(address=kit.machine.models["a"].address, is_reported=True, kept_models=2)
+    kit.dispatcher.set_members("agents", [other, gone], kit.now)
+    kit.observe(other.address, ModelReading(name="base"))
+    kit.dispatcher.set_loadable(kit.machine.name, {}, kit.now)
+    assert isinstance(kit.submit("gpt-4"), Picked)
+
+
 def test_a_machine_is_waited_for_though_another_one_has_the_same_model() -> None:
     """Its keeper may name more."""
     kit = Kit(ModelMatch.LENIENT)

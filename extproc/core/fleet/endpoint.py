@@ -117,9 +117,9 @@ class Endpoint:
         return (*(issue for issue in ours if issue is not None), *self.observed_issues)
 
     @property
-    def offer(self) -> tuple[Mapping[str, ModelReading], Mapping[str, int], int | None]:
-        """What eligibility depends on: its models, its adapters and its context."""
-        return self.models_by_name, self.adapter_ids, self.context_tokens
+    def offer(self) -> tuple[frozenset[str], frozenset[str], int | None]:
+        """What eligibility depends on: the names of its models and adapters, and its context."""
+        return frozenset(self.models_by_name), frozenset(self.adapter_ids), self.context_tokens
 
     @property
     def is_serving(self) -> bool:

@@ -101,7 +101,8 @@ class ModelNames:
             self.loadable.pop(machine, None)
             self._kept_at.pop(machine, None)
             self.catalog.forget(machine)
-        for endpoint in self._fleet:
+        # Endpoints of a machine that is gone are no strays: it has said what it had.
+        for endpoint in self._fleet if readings else list(self._strays.values()):
             self._note_stray(endpoint)
         return self.models.report(machine, readings)
 

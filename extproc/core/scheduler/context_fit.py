@@ -11,6 +11,7 @@ from typing import Final
 
 from extproc.core.constraints import UNRESOLVED, Constraints
 from extproc.core.fleet.eligibility import is_eligible
+from extproc.core.fleet.model_names import Unreported
 from extproc.core.prompt_blocks import CHARS_PER_TOKEN
 from extproc.core.rejection import Reason
 from extproc.core.request import Kind, Request, ResolvedRequest
@@ -58,9 +59,9 @@ def fit_context(
 
 def is_context_gone(state: State, constraints: Constraints) -> bool:
     """Whether none of those that can serve a queued request has the context that it needs, as one
-    had when it was queued. O(endpoints)."""
+    had when it was queued, or may report it. O(endpoints)."""
     needed = constraints.context_tokens
-    if not needed:
+    if not needed or state.resolver.names.unreported() is Unreported.SOME:
         return False
     others = constraints._replace(context_tokens=0)
     sizes = _sizes(state, others) | _loadable_sizes(state, others)

@@ -9,6 +9,7 @@ from random import Random
 
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import ASSUMED_SLOTS, Endpoint, EndpointSpec, Intent
+from extproc.core.fleet.health import Health
 from extproc.core.observation import (
     Issue,
     ModelReading,
@@ -141,7 +142,8 @@ class FleetUpdates:
         if is_replaced and not observation.has_model_pools:
             self._allocator.close_model_pools(endpoint_slots, now)
         self._allocator.change_models(self.state.resolver.report(endpoint), now)
-        if endpoint.offer != offer:
+        is_given_up = not endpoint.has_reported and endpoint.health is Health.DOWN
+        if is_given_up or endpoint.offer != offer:
             self._allocator.refit_contexts(now)
         self._require_picks()
         self._allocator.drop_reservations(endpoint, endpoint_slots, now)

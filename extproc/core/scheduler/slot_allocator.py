@@ -252,13 +252,21 @@ class SlotAllocator(Settlements):
                 ticket.resolved = ticket.resolved._replace(constraints=constraints)
                 state.queue.change_constraints(ticket, constraints)
                 is_changed = True
-        if is_changed:
-            for endpoint in self._members():
-                self.on_capacity_change(endpoint.address, now)
+        if self._refit_contexts(now) or is_changed:
+            self._assign_everywhere(now)
 
     def refit_contexts(self, now: float) -> None:
         """Servers left or changed: tickets for a context that none has any more are treated as if
         they arrived now."""
+        if self._refit_contexts(now):
+            self._assign_everywhere(now)
+
+    def _assign_everywhere(self, now: float) -> None:
+        for endpoint in self._members():
+            self.on_capacity_change(endpoint.address, now)
+
+    def _refit_contexts(self, now: float) -> bool:
+        """The same without the assignment; returns whether any may use other endpoints now."""
         state = self._state
         is_gone: dict[Constraints, bool] = {}
         is_changed = False
@@ -277,9 +285,7 @@ class SlotAllocator(Settlements):
             ticket.resolved = resolved
             state.queue.change_constraints(ticket, resolved.constraints)
             is_changed = True
-        if is_changed:
-            for endpoint in self._members():
-                self.on_capacity_change(endpoint.address, now)
+        return is_changed
 
     def _resolve_unresolved(self, now: float) -> bool:
         """Resolve tickets with unknown names; returns whether any may use other endpoints now."""

@@ -241,6 +241,50 @@ def test_the_last_long_context_is_waited_for_only_while_it_is_there(how: str, to
     assert not fleet.dispatcher.faults(fleet.now)
 
 
+@pytest.mark.parametrize("becomes", ["long", "short", "down"])
+def test_a_server_that_has_not_reported_yet_may_have_the_context(becomes: str) -> None:
+    """The last one with it is replaced by another: what that reports decides."""
+    fleet = SteeredFleet()
+    short = fleet.add(4, context_tokens=2000, models=("m",))
+    fleet.add(1, context_tokens=20_000, models=("m",))
+    fleet.pick(**LONG_PROMPT)
+    ticket = fleet.queue(**LONG_PROMPT)
+    fleet.now += 1.0
+    new = Address("10.0.0.2", 8000)
+    specs = [EndpointSpec(address=short), EndpointSpec(address=new)]
+    fleet.dispatcher.set_members("test", specs, fleet.now)
+    assert fleet.is_waiting(ticket)
+    if becomes == "down":
+        for _ in range(10):
+            fleet.now += 1.0
+            fleet.scrape(new, status=ScrapeStatus.UNREACHABLE)
+    else:
+        tokens = 20_000 if becomes == "long" else 2000
+        fleet.scrape(new, slots=1, busy_slots=0, context_tokens=tokens, models=("m",))
+    expected = new if becomes == "long" else short
+    if becomes == "short":
+        assert fleet.served(ticket).address in (short, new)
+    else:
+        assert fleet.served(ticket).address == expected
+    assert not fleet.dispatcher.faults(fleet.now)
+
+
+def test_a_prompt_is_fitted_again_when_its_model_leaves_with_the_last_request() -> None:
+    """Unknown models may go anywhere, and nobody has the context that it was queued for."""
+    fleet = SteeredFleet()
+    fleet.add(1, context_tokens=2000, models=("m",))
+    fleet.add(1, context_tokens=20_000, models=("m",))
+    other = fleet.add(1, context_tokens=8000, models=("x",))
+    leases = [fleet.pick(model="m"), fleet.pick(**LONG_PROMPT)]
+    ticket = fleet.queue(**LONG_PROMPT)
+    fleet.dispatcher.set_members("test", [EndpointSpec(address=other)], fleet.now)
+    assert fleet.is_waiting(ticket)
+    for lease in leases:
+        fleet.finish(lease)
+    assert fleet.served(ticket).address == other
+    assert not fleet.dispatcher.faults(fleet.now)
+
+
 def test_a_context_that_another_endpoint_or_machine_has_is_waited_for() -> None:
     """Also if that one has no slot, or would have to load the model."""
     fleet = SteeredFleet()

@@ -84,7 +84,7 @@ class QueuedLines(logging.Handler):
         super().close()
 
     def _write(self, records: list[logging.LogRecord]) -> int:
-        lines = [self.format(record) for record in records]
+        lines = [self._line(record) for record in records]
         dropped = self._batcher.dropped
         if dropped > self._reported:
             lines.append(self.format(_notice(dropped - self._reported)))
@@ -95,6 +95,17 @@ class QueuedLines(logging.Handler):
         except (OSError, ValueError):
             return len(records)  # nobody reads any more: a line about it would come here, too
         return 0
+
+    def _line(self, record: logging.LogRecord) -> str:
+        """The record as text. One with arguments that do not fit costs no other its line."""
+        try:
+            return self.format(record)
+        except Exception as error:  # noqa: BLE001 - a fault where it was logged
+            at = f"{record.filename}:{record.lineno}"
+            record.msg = f"a line cannot be written: {type(error).__name__} at {at}"
+            record.args = record.exc_info = record.exc_text = None
+            record.__dict__.pop("fields", None)
+            return self.format(record)
 
 
 def _notice(count: int) -> logging.LogRecord:

@@ -187,6 +187,21 @@ def test_what_foreign_requests_send_is_one_line_without_a_byte_of_it(
     assert " warning " in line
 
 
+@pytest.mark.parametrize("formatter", [HumanLines(), JsonLines()])
+def test_a_line_that_cannot_be_written_costs_no_other(formatter: logging.Formatter) -> None:
+    """Arguments that do not fit are named without their content."""
+    stream = io.StringIO()
+    handler = QueuedLines(stream, formatter)
+    for text, arguments in (("before", ()), ("%d requests", ("sk-secret",)), ("after", ())):
+        handler.handle(
+            logging.LogRecord("coxswain", logging.INFO, "x.py", 7, text, arguments, exc_info=None)
+        )
+    handler.close()
+    before, line, after = stream.getvalue().splitlines()
+    assert "before" in before and "after" in after
+    assert "a line cannot be written: TypeError at x.py:7" in line and "sk-secret" not in line
+
+
 def test_a_request_id_cannot_write_on_the_terminal(logger: logging.Logger) -> None:
     """Clients name their requests, and Envoy lets escape sequences through."""
     hostile = record(request_id="a\x1b[2J\nb\x9b31m")

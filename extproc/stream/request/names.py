@@ -24,8 +24,8 @@ NOT_WHOLE: Final = (
 )
 
 TOO_LATE: Final = (
-    f"{NOT_WHOLE} A server reported this one while the request was queued, and its body was not "
-    "kept. Send it again."
+    f"{NOT_WHOLE} If this one was, its adapter was reported only while the request was queued: "
+    "send it again."
 )
 
 

@@ -160,7 +160,7 @@ def test_a_name_that_proves_to_be_an_adapters_after_the_body_was_freed_is_a_clea
     dispatcher.set_loadable("gpu-1", readings, harness.fleet.now, frozenset({kept}))
     reply = exchange.take_reply()
     assert reply is not None and envoy.rejection(reply) == (400, "bad-request")
-    assert "Send it again" in reply.immediate_response.body.decode()
+    assert "send it again" in reply.immediate_response.body.decode()
     assert not dispatcher.faults(harness.fleet.now)
 
 

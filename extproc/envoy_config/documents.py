@@ -9,9 +9,10 @@ Envoy in front of a fleet of llama-servers, with Coxswain as endpoint picker: `e
 Printed by `coxswain config envoy`; change your settings, not this file.
 
 The picker serves the servers' cluster with its addresses (discovery), and selects a server for each
-request. Without the picker Envoy continues with least_request over the servers that it knows; the
-blocked paths stay blocked. Envoy sends its own spans to the OpenTelemetry collector in the setting
-envoy.tracing (host:port); without that setting it sends none.
+request. Without the picker Envoy continues with least_request over the servers that it knows, or
+responds 503: docs/envoy.md lists when it fails closed. The blocked paths stay blocked. Envoy sends
+its own spans to the OpenTelemetry collector in the setting envoy.tracing (host:port); without that
+setting it sends none.
 """
 
 _ORIGINAL_DST = """

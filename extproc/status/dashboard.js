@@ -678,7 +678,7 @@ function showWhetherLive() {
   write(byId("stale-what"), failure);
   if (answeredAt === null) return;
   const ago = seconds((Date.now() - answeredAt.getTime()) / 1000);
-  write(byId("stale-since"), `Stale since ${answeredAt.toLocaleTimeString()}, ${ago} ago. Envoy continues to serve without the picker.`);
+  write(byId("stale-since"), `Stale since ${answeredAt.toLocaleTimeString()}, ${ago} ago. Envoy serves without the picker, or responds 503 where it fails closed.`);
 }
 
 async function ask(path) {

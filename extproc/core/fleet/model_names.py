@@ -108,9 +108,9 @@ class ModelNames:
 
     def _note_stray(self, endpoint: Endpoint) -> None:
         """Until its machine has reported, a name that nobody knows may be another model there."""
-        address, is_kept = endpoint.address, endpoint.spec.kept_models > 0
-        is_known = any(address in addresses for addresses in self._kept_at.values())
-        if is_kept and not is_known and not endpoint.is_removed:
+        address = endpoint.address
+        is_kept = endpoint.spec.kept_models > 0 and not endpoint.is_removed
+        if is_kept and not any(address in addresses for addresses in self._kept_at.values()):
             self._strays[address] = endpoint
         else:
             self._strays.pop(address, None)

@@ -252,21 +252,12 @@ class SlotAllocator(Settlements):
                 ticket.resolved = ticket.resolved._replace(constraints=constraints)
                 state.queue.change_constraints(ticket, constraints)
                 is_changed = True
-        if self._refit_contexts(now) or is_changed:
+        if is_changed:
             self._assign_everywhere(now)
 
     def refit_contexts(self, now: float) -> None:
         """Servers left or changed: tickets for a context that none has any more are treated as if
         they arrived now."""
-        if self._refit_contexts(now):
-            self._assign_everywhere(now)
-
-    def _assign_everywhere(self, now: float) -> None:
-        for endpoint in self._members():
-            self.on_capacity_change(endpoint.address, now)
-
-    def _refit_contexts(self, now: float) -> bool:
-        """The same without the assignment; returns whether any may use other endpoints now."""
         state = self._state
         is_gone: dict[Constraints, bool] = {}
         is_changed = False
@@ -285,7 +276,12 @@ class SlotAllocator(Settlements):
             ticket.resolved = resolved
             state.queue.change_constraints(ticket, resolved.constraints)
             is_changed = True
-        return is_changed
+        if is_changed:
+            self._assign_everywhere(now)
+
+    def _assign_everywhere(self, now: float) -> None:
+        for endpoint in self._members():
+            self.on_capacity_change(endpoint.address, now)
 
     def _resolve_unresolved(self, now: float) -> bool:
         """Resolve tickets with unknown names; returns whether any may use other endpoints now."""
@@ -392,7 +388,10 @@ class SlotAllocator(Settlements):
             use.forget(address)
         self._outbox.membership_changed()
         self._lose_loads(address, now)
-        self.change_models(state.resolver.forget(address), now)
+        change = state.resolver.forget(address)
+        self.change_models(change, now)
+        if change.lost:
+            self.refit_contexts(now)
 
     def rerank_all(self) -> None:
         """Rank all endpoints again: after a failure any ranking may be stale."""

@@ -1,9 +1,8 @@
-"""Claims about extproc/admin/auth/guard.py and tokens.py, through a real client."""
+"""Claims about extproc/admin/auth/guard.py, through a real client."""
 
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import grpc
 import pytest
@@ -13,7 +12,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from extproc.admin.auth.guard import Guard
 from extproc.admin.reflection import V1
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-from extproc.security.tokens import Token, TokenError
+from extproc.security.tokens import Token
 from tests.fakes.picker import FakePicker, running_picker
 
 OPERATOR, AGENT = "operators-secret", "agents-secret"
@@ -115,32 +114,3 @@ async def test_agents_without_a_token_of_their_own() -> None:
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED  # past the guard
     async with running_picker(interceptors=(Guard(),)) as picker:
         assert await status(picker) is grpc.StatusCode.OK
-
-
-def test_a_token_file_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A new token counts at once; a broken file leaves the old one and says so."""
-    file = tmp_path / "token"
-    file.write_text("first\n", encoding="ascii")
-    token = Token.from_file(file)
-    assert token.matches("first") and not token.matches("second!")
-    file.write_text("second!\n", encoding="ascii")
-    assert token.matches("second!") and not token.matches("first")
-    file.write_text("", encoding="ascii")
-    assert token.matches("second!") and str(file) in caplog.text
-    file.unlink()
-    assert token.matches("second!")
-    assert "second!" not in caplog.text + repr(token)
-
-
-@pytest.mark.parametrize("secret", ["", "two words", "\x00", "schlüssel"])
-def test_what_is_no_token(secret: str) -> None:
-    """Nothing that a header could not carry, and the error does not show it."""
-    with pytest.raises(TokenError) as caught:
-        Token(secret)
-    assert not secret or secret not in str(caught.value)
-
-
-def test_a_missing_file(tmp_path: Path) -> None:
-    """Told by its name."""
-    with pytest.raises(TokenError, match="no-such"):
-        Token.from_file(tmp_path / "no-such")

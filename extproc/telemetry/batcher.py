@@ -42,7 +42,6 @@ class Batcher(Generic[T]):
         self._overflowed = 0
         self._failed = 0
         self._is_raising = False
-        self._name = name
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -90,8 +89,10 @@ class Batcher(Generic[T]):
             self._failed += count
             if not self._is_raising:
                 self._is_raising = True
-                log.warning("cannot %s; requests are not affected", self._name, exc_info=error)
+                log.warning(
+                    "cannot %s; requests are not affected", self._thread.name, exc_info=error
+                )
             return
         if self._is_raising:
             self._is_raising = False
-            log.info("can %s again", self._name)
+            log.info("can %s again", self._thread.name)

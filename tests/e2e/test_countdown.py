@@ -132,8 +132,8 @@ async def test_a_rejection_says_to_come_back_when_the_countdown_would_end(
     mode: str, tmp_path: Path
 ) -> None:
     """With one, two and three in the queue, 504 for who may not wait and 429 from a full line: each
-    says how long one more place would take, by the pace that those in the queue are told. The wait
-    gets shorter while the test goes on, so each is held against what is told at the same moment.
+    says how long one more place would take, by the pace that those in the queue see. The wait gets
+    shorter while the test goes on, so each is compared with the countdown of the same moment.
     """
     settings = {"queue": {"timeout_s": 60, "max_requests": 3}}
     async with Stack.running(
@@ -153,13 +153,13 @@ async def test_a_rejection_says_to_come_back_when_the_countdown_would_end(
                 headers = {} if is_full else {"x-coxswain-queue-timeout-ms": "0"}
                 rejected = await stack.ask(headers=headers)
                 assert rejected.status_code == (429 if is_full else 504)
-                told = int(rejected.headers["retry-after"])
+                retry_after_s = int(rejected.headers["retry-after"])
                 seen = (await stack.client.get(stack.url(f"/queue/in-line-{place}"))).json()
                 assert seen["queue_position"] == place
                 expected_s: float = seen["expected_s"]
                 next_s = expected_s * (place + 1) / place
-                is_longer = told > max(1.0, expected_s)
-                return is_longer and next_s - 0.2 <= told <= next_s + 1.2  # rounded up
+                is_longer = retry_after_s > max(1.0, expected_s)
+                return is_longer and next_s - 0.2 <= retry_after_s <= next_s + 1.2  # rounded up
 
             await until(is_the_same)  # what is learned is worked out again once a second
         await held.leave()

@@ -96,10 +96,11 @@ losses: venv ## Lose each part of fronts and of a cluster ten times, under load 
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made; fi
 	@LONG_RUN=1 $(RUN_COMPILED) pytest -o pythonpath= -n 0 -ra -s $(LOSSES)
 
-coverage: venv ## Measure which branches the unit and property tests reach
+coverage: venv ## Measure which branches the unit and property tests reach: all of the core's
 	@COVERAGE=1 $(RUN) $(PYTEST) -q -m "not e2e and not llama" --cov --cov-report=term:skip-covered \
 		--cov-report=html:build/coverage tests
 	@echo "line by line: build/coverage/index.html"
+	@$(RUN) coverage report --include="extproc/core/*" --skip-covered --show-missing --fail-under=100
 
 test-compiled: venv ## Run properties, simulations, message-level and some end-to-end tests, compiled
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made && \

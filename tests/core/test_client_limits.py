@@ -127,4 +127,40 @@ def test_other_limits_count_what_clients_have() -> None:
     assert list(limits.held()) == []
 
 
+def test_what_a_request_without_a_limit_does_counts_nowhere() -> None:
+    """Not in the queue, nor by its tokens, nor if it began in another process."""
+    limits = ClientLimits({"web": ClientLimit(requests=1), "batch": ClientLimit(queued=1)})
+    for name in ("", "api"):
+        limits.adopt(name, "a", 0.0)
+        limits.spent(name, 1000, 0.0)
+        assert limits.queue_full(name, 0.0) is None
+        assert limits.standing(name, 0.0) is None
+    assert limits.queue_full("web", 0.0) is None
+    limits.spent("web", 1000, 0.0)
+    standing = limits.standing("web", 0.0)
+    assert standing is not None and standing.remaining_tokens is None
+    assert list(limits.held()) == []
+
+
+def test_a_request_that_began_in_another_process_counts_until_it_ends() -> None:
+    limits = ClientLimits({"web": ClientLimit(requests=1)})
+    limits.adopt("web", "a", 0.0)
+    assert list(limits.held()) == [("web", "a")]
+    assert limits.begin("web", "b", 0.0) is not None
+    limits.end("web", "a")
+    assert limits.begin("web", "b", 0.0) is None
+
+
+def test_tokens_used_before_a_client_lost_its_limit_stop_draining() -> None:
+    """Without a limit there is no rate; they drain again from when there is one."""
+    limits = ClientLimits({"web": ClientLimit(tokens_per_minute=60)})
+    assert limits.begin("web", "a", 0.0) is None
+    limits.spent("web", 120, 0.0)
+    limits.renew({}, 30.0)
+    limits.renew({"web": ClientLimit(tokens_per_minute=60)}, 600.0)
+    exceeded = limits.begin("web", "b", 610.0)
+    assert exceeded is not None and exceeded.what is Limited.TOKENS
+    assert exceeded.standing.reset_tokens_s == pytest.approx(80.0)
+
+
 ONE = ClientLimit(requests=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 
+from extproc.core.processes import ClusterMember, ClusterReport
 from tests.fakes.processes import some_processes
 
 
@@ -23,3 +24,21 @@ def test_before_the_first_takeover_there_is_none() -> None:
     processes = dataclasses.replace(some_processes(), last_takeover=None, takeovers={})
     assert processes.as_json()["last_takeover"] is None
     assert processes.as_json()["takeovers"] == 0
+
+
+def test_a_report_of_the_cluster_is_the_same_after_json() -> None:
+    """A supervisor sends it to its cores as JSON."""
+    member = ClusterMember(
+        name="a", address="10.0.0.1:9000", version="1.0", fronts=2, is_leading=True
+    )
+    report = ClusterReport(
+        member="a",
+        leader="a",
+        is_leading=True,
+        epoch=3,
+        elections=2,
+        is_in_touch=True,
+        engine_error="",
+        members=(member,),
+    )
+    assert ClusterReport.from_json(json.loads(json.dumps(report.as_json()))) == report

@@ -151,9 +151,9 @@ class RequestQueue:
         """The newest ticket of the lowest criticality below this one, or None. With `least_bytes`
         the newest that holds that many body bytes: O(tickets)."""
         self._sort()
-        for lower in reversed(Criticality):
+        for lower in reversed(Criticality):  # pragma: no branch: nothing is below CRITICAL
             if lower <= criticality:
-                return None
+                break
             for ticket in reversed(self._by_criticality[lower].values()):
                 if ticket.body_bytes >= least_bytes:
                     return ticket

@@ -147,7 +147,7 @@ class Ranking:
         chosen = []
         for step in range(min(limit, size)):
             index = (start + step) % size
-            for group in groups:
+            for group in groups:  # pragma: no branch: each index is in one of them
                 if index < len(group):
                     chosen.append(group[index])
                     break

@@ -10,7 +10,7 @@ from extproc.core.address import Address
 from extproc.core.fleet.aliases import MAX_REMEMBERED, ModelMatch
 from extproc.core.fleet.endpoint import EndpointSpec, Intent
 from extproc.core.objective import Criticality, Objective
-from extproc.core.observation import ScrapeStatus
+from extproc.core.observation import ModelReading, ScrapeStatus
 from extproc.core.prompt_blocks import chain
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
@@ -310,3 +310,21 @@ def test_remembered_names_are_bounded() -> None:
     fleet.join()
     fleet.queue(model="m:0")
     fleet.pick(model=f"m:{MAX_REMEMBERED}")
+
+
+def test_a_name_waits_for_a_machine_that_has_not_named_its_models() -> None:
+    """One of its servers reports a model; its keeper may name more. An unknown adapter is waited
+    for like an unknown model."""
+    fleet = SteeredFleet()
+    spec = EndpointSpec(address=Address("10.0.0.9", 8000), kept_models=2)
+    fleet.dispatcher.set_members("agents", [spec], fleet.now)
+    fleet.scrape(spec.address, **READY)
+    waiting = [fleet.queue(model="other"), fleet.queue(model="other:poet")]
+    assert fleet.pick(model="m").address == spec.address
+    fleet.dispatcher.set_loadable(
+        "gpu",
+        {"other": ModelReading(name="other", is_loaded=False)},
+        fleet.now,
+        frozenset({spec.address}),
+    )
+    assert fleet.is_waiting(waiting[0]) and waiting[0].constraints.model == "other"

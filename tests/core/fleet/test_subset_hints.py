@@ -107,3 +107,15 @@ def test_a_long_hint_of_unknown_addresses_is_not_parsed() -> None:
     entries = (*strangers, *(f"{stranger}:8080" for stranger in strangers))
     assert allowed(fleet_of(*MEMBERS), *entries) == frozenset()
     assert _canonical.cache_info().misses == before
+
+
+def test_two_hints_of_one_fleet_allow_each_their_own() -> None:
+    subsets = SubsetHints(fleet_of(*MEMBERS))
+    one, two = subsets.add(b"one", [str(A)]), subsets.add(b"two", [B.host])
+    assert subsets.allowed(one) == {A} and subsets.allowed(two) == {B, C}
+
+
+def test_an_entry_longer_than_any_address_allows_nothing() -> None:
+    entry = f"[2001:db8:{'0' * 100}:1]:8080"
+    assert allowed(fleet_of(*MEMBERS), entry) == frozenset()
+    assert allowed(fleet_of(*MEMBERS), entry, str(A)) == {A}

@@ -214,3 +214,12 @@ def test_all_of_it_is_bounded(evidence: Evidence) -> None:
     assert len(evidence.evidence._failing_since) <= MAX_KINDS
     assert len(evidence.requests._failed_at) <= MAX_REQUESTS
     assert len(evidence.requests._good) <= MAX_REQUESTS
+
+
+def test_an_answer_without_failures_changes_nothing(evidence: Evidence) -> None:
+    """Also if its headers came late: what fails after it counts."""
+    evidence.evidence.served(CHAT, 1.0)
+    evidence.evidence.responded(CHAT, 1.0)
+    evidence.evidence.responded(CHAT, 0.5)
+    evidence.fail(0.7)
+    assert evidence.count() == 1

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.fleet.endpoint import Intent
+from extproc.core.fleet.endpoint import EndpointSpec, Intent
+from extproc.core.fleet.membership import Fleet as Members
 from extproc.core.observation import ScrapeStatus
-from extproc.core.outliers.failure_evidence import Fault
+from extproc.core.outliers.ejection import EjectionState
+from extproc.core.outliers.failure_evidence import Failure, Fault, RequestKind
+from extproc.core.outliers.outlier_detection import OutlierDetection, OutlierOptions
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked, Queued
 from extproc.core.scheduler.events import EndpointEjected, EndpointReadmitted, Event
@@ -346,3 +349,90 @@ def test_explain_shows_the_ejection() -> None:
         for one in explain(fleet.dispatcher, request, fleet.now).candidates
     }
     assert told[bad] == ("it is ejected after 5xx failures, and its trial request has not ended",)
+
+
+def test_an_answer_from_before_the_readmission_does_not_shorten_the_probation() -> None:
+    fleet = Fleet(4, 4)
+    bad, _ = fleet.addresses
+    old = fleet.send(bad)
+    fleet.fail_at(bad, 3)
+    fleet.pass_time(2.0)
+    fleet.finish(fleet.send(bad))
+    ejection = fleet.dispatcher.state.outliers.ejection(bad)
+    assert ejection is not None
+    before = ejection.threshold
+    fleet.dispatcher.answered(old, fleet.now, is_stream=True)
+    fleet.dispatcher.release(old, LeaseEnd.SERVED, fleet.now)
+    assert ejection.threshold == before < 3
+    for _ in range(9):
+        fleet.now += 0.01
+        lease = fleet.send(bad)
+        fleet.dispatcher.answered(lease, fleet.now, is_stream=True)
+        fleet.dispatcher.release(lease, LeaseEnd.SERVED, fleet.now)
+    assert ejection.threshold == 3
+
+
+def test_a_trial_with_a_request_that_fails_everywhere_proves_nothing() -> None:
+    """The next one is due at once, and the time to it is not doubled."""
+    fleet, bad = ejected(4, 4, 4)
+    fleet.fail_at(fleet.addresses[1], 1, fingerprint=7)
+    fleet.pass_time(2.0)
+    fleet.fail(fleet.send(bad, fingerprint=7))
+    assert not fleet.is_out(bad) and fleet.issues(bad) == ["ejected"]
+    fleet.fail(fleet.send(bad, fingerprint=8))
+    assert fleet.is_out(bad)
+
+
+def test_endpoints_that_are_down_are_not_counted_among_those_that_serve() -> None:
+    """Half of three is one; with the one that is down it would be two."""
+    fleet, bad = ejected(4, 4, 4, 4)
+    _, worse, _, down = fleet.addresses
+    fleet.scrape(down, status=ScrapeStatus.UNREACHABLE, busy=None)
+    fleet.fail_at(worse, 3)
+    assert fleet.is_out(bad) and not fleet.is_out(worse)
+    fleet.scrape(down, busy=0, slots=4)
+    fleet.fail_at(worse, 1)
+    assert fleet.is_out(worse)
+
+
+def test_zero_failures_disable_it() -> None:
+    fleet = Fleet(4, 4)
+    lease, request = fleet.send(fleet.addresses[0]), Request(id="r", timeout_s=60.0)
+    announced: list[Address] = []
+    detection = OutlierDetection(
+        fleet.dispatcher.fleet,
+        OutlierOptions(failures=0),
+        lambda address, issue: announced.append(address),
+    )
+    for _ in range(10):
+        assert not detection.failed(lease, request, Fault.RESET, fleet.now)
+        assert not detection.connect_failed(fleet.endpoint(lease.address), fleet.now)
+    assert announced == [] and detection.totals == {}
+
+
+def test_an_endpoint_outside_the_fleet_is_not_ejected() -> None:
+    announced: list[Address] = []
+    gone = Address("10.9.9.9", 1)
+    detection = OutlierDetection(
+        Members(), OutlierOptions(), lambda address, issue: announced.append(address)
+    )
+    for number in range(5):
+        failure = Failure(RequestKind("/chat", None), Fault.RESET, 0, float(number), 0.1)
+        assert not detection._record_failure(gone, failure, None, float(number))
+    assert announced == [] and detection.ejection(gone) is None
+
+
+def test_the_end_of_an_ejection_is_not_announced_for_one_that_is_gone() -> None:
+    fleet, bad = ejected(4, 4)
+    state = fleet.dispatcher.state
+    fleet.dispatcher.take_events()
+    state.fleet.set_members("test", [EndpointSpec(address=fleet.addresses[1])])
+    state.fleet.drop(bad)
+    fleet.pass_time(2.0)
+    trial = state.outliers.ejection(bad)
+    assert trial is not None and trial.state is EjectionState.TRIAL_DUE
+    assert not [
+        one
+        for one in fleet.dispatcher.take_events()
+        if isinstance(one, EndpointEjected | EndpointReadmitted)
+    ]

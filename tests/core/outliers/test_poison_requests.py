@@ -92,6 +92,17 @@ def test_a_success_clears_it() -> None:
     assert not guard.is_poison(KILLER, 3.0)
 
 
+def test_a_success_forgets_where_it_was_lost() -> None:
+    """A death that is seen later has no suspect any more."""
+    guard = PoisonGuard()
+    guard.lost_connection(KILLER, ONE, 1.0)
+    guard.succeeded(KILLER)
+    assert not guard._lost_at
+    guard.died(ONE, 1.1)
+    lose(guard, TWO, 2.0)
+    assert not guard.is_poison(KILLER, 3.0)
+
+
 def test_all_of_it_is_bounded() -> None:
     guard = PoisonGuard()
     for number in range(1, 3 * MAX_REQUESTS):

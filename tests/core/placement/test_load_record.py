@@ -56,3 +56,14 @@ def test_a_load_that_was_too_short_to_be_seen() -> None:
     set_state(one, "a", KeptState.LOADED, 12.0, load_s=0.5)
     (record,) = watch.observed(one)
     assert (record.drain_s, record.load_s) == (1.5, 0.5)
+
+
+def test_another_machine_or_model_ends_no_load() -> None:
+    watch, other = LoadWatch(), machine("n", 15, a=10)
+    watch.decided([change("a", 10.0)])
+    set_state(other, "a", KeptState.LOADED, 12.0)
+    assert watch.observed(other) == []
+    assert watch.observed(machine("m", 15, b=10)) == []
+    one = machine("m", 15, a=10)
+    set_state(one, "a", KeptState.LOADED, 12.0)
+    assert [record.model for record in watch.observed(one)] == ["a"]

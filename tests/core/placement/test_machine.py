@@ -22,3 +22,11 @@ def test_what_starts_runs_or_leaves_holds_memory() -> None:
     assert held == {
         *(KeptState.LOADING, KeptState.LOADED, KeptState.UNLOADING, KeptState.RESTARTING),
     }
+
+
+def test_models_that_hold_memory_are_counted() -> None:
+    one = machine("m", 30, a=10, b=10, c=10)
+    set_state(one, "a", KeptState.LOADED, 1.0)
+    set_state(one, "b", KeptState.LOADING, 1.0)
+    set_state(one, "c", KeptState.WAITING, 1.0)
+    assert (one.used_models, one.used_mb) == (2, 20)

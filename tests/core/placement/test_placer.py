@@ -290,6 +290,17 @@ def test_pins_outlive_the_picker() -> None:
     assert small.pinned("m") == frozenset(), "they do not fit any more"
 
 
+def test_a_pinned_model_that_fits_no_more_is_not_loaded() -> None:
+    """Its machine was started again with less memory, and another pinned one has it."""
+    placer, one = Placer(), machine("m", 25, **ONE_AT_A_TIME)
+    for name in ("a", "b"):
+        placer.pin(one, name, is_pinned=True)
+    small = replace(one, memory_mb=15)
+    changes = placer.step({"m": small}, {}, unused, 1.0)
+    assert [(change.model, change.is_load) for change in changes] == [("a", True)]
+    assert placer.wanted("m") == ("a",) and placer.pinned("m") == {"a", "b"}
+
+
 def pair(**models: int) -> dict[str, KeptMachine]:
     """Two machines with memory for one of these models each."""
     return {name: machine(name, 10, **models) for name in ("m1", "m2")}

@@ -379,6 +379,55 @@ def test_another_list_of_models_is_another_machine() -> None:
     assert kit.core.machine.max_models == 3
 
 
+def test_an_old_list_adds_no_model() -> None:
+    """A model that the newest list does not have is unloaded, and gets no requests."""
+    kit = Kit(loaded={"a"})
+    kit.scrape()
+    kit.names, kit.loaded = ("a", "d"), {"a", "d"}
+    kit.scrape(0.25, listed_ago_s=1.0)
+    assert set(kit.core.machine.models) == {"a", "b", "c"} and kit.open == {"a"}
+    kit.scrape()
+    assert set(kit.core.machine.models) == {"a", "d"} and kit.open == {"a", "d"}
+
+
+def test_what_left_the_list_is_neither_retried_nor_waited_for() -> None:
+    kit = Kit()
+    kit.scrape()
+    kit.want("b", retried=("b", "gone"))
+    assert kit.next() == load("b")
+    kit.names = ("a",)
+    kit.scrape()
+    kit.called(load("b"), "POST /models/load was answered with status 404")
+    assert kit.next() is None and set(kit.core.machine.statuses) == {"a"}
+    kit.want("a")
+    assert kit.next() == load("a")
+
+
+def test_a_list_that_began_during_a_call_does_not_end_it() -> None:
+    """The router may have written it before it heard the call."""
+    kit = Kit(loaded={"a"})
+    kit.scrape()
+    kit.want("b")
+    kit.scrape()
+    kit.next()
+    kit.scrape()
+    assert kit.next_unload() == unload("a")
+    kit.now += 1.0
+    kit.called(unload("a"))
+    kit.loaded = set()
+    kit.scrape(0.25, listed_ago_s=0.75)
+    assert kit.state("a") is KeptState.UNLOADING
+    kit.scrape()
+    assert kit.state("a") is KeptState.UNLOADED
+    assert kit.next() == load("b")
+    kit.now += 1.0
+    kit.called(load("b"))
+    kit.scrape(0.25, listed_ago_s=0.75)
+    assert kit.state("b") is KeptState.LOADING
+    kit.scrape()
+    assert kit.state("b") is KeptState.RESTARTING
+
+
 @given(seed=st.integers(0, 2**32), max_models=st.integers(0, 3))
 def test_no_answer_is_killed_whatever_is_wanted(seed: int, max_models: int) -> None:
     """A router that loads and unloads in random time, fails, and loses models; requests of ours

@@ -81,3 +81,19 @@ def test_pinned_and_loading_models_stay() -> None:
 def test_a_model_that_was_just_used_is_not_idle() -> None:
     used = view("a", a=ModelUse(idle_s=0.5))
     assert find_swap(used, "c", {"c": demand(0.0)}, OPTIONS, 100.0) is None
+
+
+def test_a_small_one_stays_if_the_large_one_must_leave_anyway() -> None:
+    """The small one is idle and would leave first, but its memory is not enough."""
+    one = machine("m", 20, small=5, large=15, new=15)
+    for name in ("small", "large"):
+        set_state(one, name, KeptState.LOADED, 0.0)
+    both = MachineView(
+        machine=one,
+        wanted=("small", "large"),
+        pinned=frozenset(),
+        uses={"large": ModelUse(idle_s=50.0), "small": ModelUse(idle_s=90.0)},
+        loads_s={},
+    )
+    swap = find_swap(both, "new", {"new": demand(0.0)}, OPTIONS, 100.0)
+    assert swap is not None and swap.victims == ("large",)

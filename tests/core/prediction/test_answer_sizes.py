@@ -257,3 +257,27 @@ def test_errors_are_factors_in_both_directions() -> None:
         sizes.record_error("m", expected_s, used_s)
     assert sizes.error_factors(0.5)["m"] == pytest.approx(2.0, rel=0.05)
     assert sizes.error_factors(0.1)["m"] == pytest.approx(1.0, rel=0.05)
+
+
+def test_a_beginning_counts_as_deep_as_it_is_known() -> None:
+    """Of a prompt that goes on as none did before, and of one that came often to its end."""
+    deep = features(replace(BARE, prompt_blocks=tuple(range(64))))
+    other = features(replace(BARE, prompt_blocks=tuple(range(1000, 1064))))
+
+    def draw(random: Random) -> tuple[SizeFeatures, float]:
+        is_long = random.random() < 0.125
+        return (deep if is_long else other), lognormal(random, 1000.0 if is_long else 50.0, 0.8)
+
+    sizes = taught(draw)
+    assert expected(sizes, deep) == pytest.approx(1000.0, rel=0.35)
+    branched = features(replace(BARE, prompt_blocks=(*range(8), *range(2000, 2056))))
+    assert expected(sizes, branched) > 3.0 * expected(sizes, other)
+    assert expected(sizes, features(replace(BARE, prompt_blocks=(3000,)))) < expected(sizes, deep)
+
+
+def test_a_model_whose_estimates_were_not_compared_has_no_error() -> None:
+    sizes = AnswerSizes()
+    sizes.learn(features(), 100.0)
+    sizes.learn(features_of(BARE, "other", ""), 100.0)
+    sizes.record_error("m", 1.0, 1.0)
+    assert set(sizes.error_factors(0.5)) == {"m"}

@@ -287,3 +287,11 @@ def test_tasks_of_a_new_process_do_not_continue_old_ones() -> None:
         fleet.scrape(address, slots=1, busy_slots=1, instance=instance, slot_readings=(task,))
     speed = fleet.dispatcher.state.latency.endpoint(address).estimate(DEFAULT_ESTIMATE)
     assert speed.token_s(1) > DEFAULT_ESTIMATE.token_s(1)
+
+
+def test_a_prompt_without_an_estimate_has_no_ratio() -> None:
+    watch = LatencyModel().endpoint(A)
+    watch.sized(500, 0)
+    assert watch.tokens_per_estimate is None
+    watch.sized(500, 250)
+    assert watch.tokens_per_estimate == pytest.approx(2.0, rel=0.5)

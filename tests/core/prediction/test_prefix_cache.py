@@ -53,6 +53,13 @@ def test_a_restart_forgets_all() -> None:
     assert len(index) == 0
 
 
+def test_what_an_endpoint_does_not_hold_is_not_taken_from_another() -> None:
+    index = PrefixIndex()
+    index.learn(A, (1,), 100)
+    index._drop(1, B)
+    assert index.holders((1,), 4) == [A]
+
+
 def test_the_longest_hit_is_that_of_the_endpoint_that_remembers_most() -> None:
     index = PrefixIndex()
     index.learn(A, (1, 2, 3), 100)

@@ -48,3 +48,10 @@ def test_short_prompts_show_nothing_and_models_are_bounded() -> None:
     for number in range(2 * MAX_MODELS):
         sizes.record(f"m{number}", 1000, 1000)
     assert len(sizes._ratios) <= MAX_MODELS
+
+
+def test_impossible_lengths_show_nothing() -> None:
+    sizes = PromptSizes()
+    for real_tokens in (0, -5, 10**40):
+        sizes.record("m", real_tokens, 1000)
+    assert sizes.likely("m", 1000) == 1000

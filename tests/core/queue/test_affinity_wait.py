@@ -161,3 +161,14 @@ def test_a_pinned_ticket_that_left_the_queue_is_found() -> None:
     assert str(ticket.id) in fault and str(HERE) in fault
     pinned.waits.clear()
     assert pinned.waits.faults() == [] and pinned.waits.next_expiry() is None
+
+
+def test_a_repair_ends_the_wait() -> None:
+    """The ticket may go anywhere again, and is not pinned a second time."""
+    pinned = Pinned()
+    ticket, plain = pinned.pin(HERE, 5.0), pinned.queue.enter(Request(id="r", timeout_s=9.0), 0.0)
+    pinned.queue.rebuild()
+    pinned.waits.clear()
+    assert ticket.constraints == ticket.resolved.constraints == plain.constraints
+    assert not pinned.waits.is_pinned(ticket) and ticket.pinned_to == HERE
+    assert pinned.queue.faults() == pinned.waits.faults() == []

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from extproc.core.objective import NO_OBJECTIVE, Criticality, Objective
+from extproc.core.observation import ModelReading
 from extproc.core.queue.aging import Aging
 from extproc.core.queue.fair_queueing import FairQueueing
 from extproc.core.queue.ticket import Ticket
@@ -291,3 +292,15 @@ def test_slots_reserved_for_a_ticket_that_left_go_to_the_next() -> None:
     assert fleet.is_waiting(light)
     fleet.dispatcher.withdraw(multi_slot, fleet.now)
     assert not fleet.is_waiting(light)
+
+
+def test_a_critical_arrival_finds_no_slot_in_the_reservation_of_another_model() -> None:
+    """At the same router, where the slots of its own model are busy."""
+    fleet = SteeredFleet(GOLD)
+    models = [ModelReading(name="a", slots=2, busy_slots=0), ModelReading(name="b", slots=1)]
+    fleet.add(3, models=models)
+    fleet.pick(model="a"), fleet.pick(model="b")
+    multi_slot = fleet.queue(model="a", weight_slots=2)
+    assert multi_slot.reservation is not None
+    waiting = fleet.queue(model="b", objective="gold")
+    assert fleet.is_waiting(waiting) and fleet.is_waiting(multi_slot)

@@ -136,6 +136,15 @@ def test_entries_of_flows_that_left_do_not_accumulate(queue: FlowQueue | TenantQ
     assert len(queue._order._entries) <= 2 * 3 + SLACK + 1
 
 
+def test_a_flow_whose_tickets_left_gets_no_entry_when_entries_are_dropped() -> None:
+    order, made = FlowQueue()._order, Tickets()
+    waiting, empty = made.flow("a"), made.flow("b")
+    for _ in range(SLACK + 5):
+        order.push(waiting, 1)
+    order.tidy({waiting: None, empty: None}, {waiting: 1}.get)
+    assert [entry[-1] for entry in order._entries] == [waiting]
+
+
 def test_by_size_only_the_order_within_a_flow_changes() -> None:
     """A short ticket of another flow does not pass the flow that used less."""
     queue, made = SizedFlowQueue(BY_SIZE), Tickets()

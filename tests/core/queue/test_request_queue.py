@@ -229,3 +229,21 @@ def test_what_is_heard_of_late_is_queued_by_its_arrival(arrivals: list[tuple[int
         assert first is not None and first.request.id == str(min(expected)[1])
     assert [ticket.request.id for ticket in queue] == [str(each[1]) for each in sorted(expected)]
     assert not queue.faults()
+
+
+def test_a_place_that_is_taken_is_the_next_free_one() -> None:
+    """Behind all tickets that came right after it."""
+    queue = RequestQueue()
+    first, second, third = (enter(queue) for _ in range(3))
+    returned = queue.place(first.id, Request(id="again", timeout_s=9.0), 0.0, UNCONSTRAINED_REQUEST)
+    assert list(queue) == [first, second, third, returned]
+    assert len({ticket.id for ticket in queue}) == 4
+
+
+def test_a_ticket_that_is_in_no_queue_can_leave() -> None:
+    """A step that failed may have taken it out of its queue and no further."""
+    queue = RequestQueue()
+    ticket, other = enter(queue), enter(queue)
+    queue._take_out(ticket)
+    queue.leave(ticket)
+    assert list(queue) == [other] and queue.faults() == []

@@ -300,6 +300,26 @@ def test_a_context_that_another_endpoint_or_machine_has_is_waited_for() -> None:
     assert fleet.served(ticket).address == short
 
 
+def test_a_name_that_is_not_known_yet_needs_no_context_yet() -> None:
+    """It is checked when the servers that may have it have reported."""
+    fleet = SteeredFleet()
+    fleet.add(4, context_tokens=2000, models=("m",))
+    late = fleet.join()
+    ticket = fleet.queue(**LONG_PROMPT | {"model": "m:poet"})
+    assert ticket.constraints.context_tokens == 0
+    fleet.scrape(
+        late, slots=1, busy_slots=0, context_tokens=20_000, models=["m"], adapters=["poet"]
+    )
+    assert fleet.served(ticket).address == late
+
+
+def test_where_no_context_is_known_nothing_is_required() -> None:
+    """Although another model has a short one."""
+    fleet = Fleet({SMALL: 2000, LARGE: None}, models={SMALL: "a", LARGE: "b"})
+    assert isinstance(fleet.ask(10_000_000, model="b"), Picked)
+    assert isinstance(fleet.ask(10_000_000, model="a"), Rejected)
+
+
 @given(
     contexts=st.lists(st.sampled_from([None, 1000, 2000, 8000]), min_size=1, max_size=4),
     tokens=st.integers(0, 60_000),

@@ -10,7 +10,8 @@ from extproc.core.address import Address
 from extproc.core.objective import Criticality, Objective
 from extproc.core.observation import ScrapeStatus
 from extproc.core.rejection import Reason, Rejected
-from extproc.core.scheduler.decision import Picked
+from extproc.core.request import Request
+from extproc.core.scheduler.decision import Picked, Queued
 from extproc.core.slots.lease import LeaseError
 from tests.fakes.small_fleet import SmallFleet
 from tests.fakes.steered_fleet import SteeredFleet
@@ -249,3 +250,41 @@ def test_a_critical_arrival_evicts_only_where_it_finds_no_slot() -> None:
     assert fleet.is_waiting(ticket)
     fleet.queue(objective="gold")
     assert not fleet.is_waiting(ticket)
+
+
+@pytest.mark.parametrize(("ago_s", "counts"), [(50.0, True), (600.0, False)])
+def test_what_is_heard_of_late_waits_since_it_arrived(ago_s: float, counts: bool) -> None:
+    """Not if Envoy would have given it up since: then its clock is wrong."""
+    fleet = SmallFleet(1)
+    fleet.pick()
+    request = Request(id="r", timeout_s=60.0)
+    decision = fleet.dispatcher.submit(request, fleet.now, arrived_at=fleet.now - ago_s)
+    assert isinstance(decision, Queued)
+    assert decision.ticket.entered_at == (fleet.now - ago_s if counts else fleet.now)
+
+
+def test_a_request_that_may_not_be_queued_is_limited_and_misses_no_slo() -> None:
+    """Its client has too many queued: that says nothing about the fleet. With a free slot it is
+    served."""
+    fleet = SteeredFleet(Objective(name="chat", queue_s=1.0), queue_max_requests=1)
+    fleet.add(1)
+    request = Request(id="r", timeout_s=60.0, objective="chat")
+    picked = fleet.dispatcher.submit(request, fleet.now, may_queue=False)
+    assert isinstance(picked, Picked)
+    attainment = fleet.dispatcher.state.slo_attainment
+    before = attainment.share("chat", fleet.now)
+    for _ in range(2):  # with room in the queue, and without
+        decision = fleet.dispatcher.submit(request, fleet.now, may_queue=False)
+        assert isinstance(decision, Rejected) and decision.reason is Reason.RATE_LIMITED
+        assert attainment.share("chat", fleet.now) == before
+        fleet.submit()
+
+
+def test_a_lease_that_another_process_opened_follows_its_server_too() -> None:
+    """Of which nothing else is known."""
+    fleet = SmallFleet(1, 1)
+    lease = fleet.pick()
+    other = next(one for one in fleet.addresses if one != lease.address)
+    fleet.dispatcher.state.in_flight.end(lease, fleet.now)
+    fleet.dispatcher.served_by(lease, other, fleet.now)
+    assert lease.address == other and fleet.account(other).free_slots == 0

@@ -6,6 +6,7 @@ from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import EndpointSpec, Intent
 from extproc.core.objective import Criticality, Objective
 from extproc.core.observation import ModelReading
+from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.core.rejection import Reason
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked
@@ -243,3 +244,17 @@ def test_only_one_endpoint_at_a_time_loads_a_model() -> None:
     left_out = {one.address: one.filtered for one in ask(fleet, model="a").candidates}
     assert all("only one at a time" in filtered[0] for filtered in left_out.values())
     assert loading in left_out
+
+
+def test_the_answers_that_a_prompt_would_delay_are_shown() -> None:
+    """Where the order is by size they count."""
+    fleet = SteeredFleet(order=QueueOrder(discipline=Discipline.SHORTEST_EXPECTED))
+    fleet.add(4)
+    assert "stall_s" not in numbers(ask(fleet, prompt_tokens=2600).candidates[0])
+    fleet.pick()
+    (stall,) = (
+        score
+        for score in ask(fleet, prompt_tokens=2600).candidates[0].scores
+        if score.name == "stall_s"
+    )
+    assert stall.value > 0.0 and stall.detail

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from extproc.core.objective import Objective
+from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.core.rejection import Rejected
 from extproc.core.request import Request
 from extproc.core.scheduler import dispatcher as dispatcher_module
@@ -304,4 +305,21 @@ def test_an_adopted_lease_counts_whatever_cannot_be_recorded(
     fleet.assert_consistent()
     fleet.dispatcher.release(picked.lease, LeaseEnd.SERVED, fleet.now)
     assert isinstance(fleet.settled()[waiting.id], Picked)
+    fleet.assert_consistent()
+
+
+def test_a_queued_request_of_known_size_is_picked_whatever_cannot_be_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its size is then not compared with the time that it took."""
+    fleet = Broken(monkeypatch, 1, order=QueueOrder(discipline=Discipline.SHORTEST_EXPECTED))
+    lease = fleet.pick()
+    ticket = fleet.queue()
+    ticket.expected_slot_s = 5.0
+    fleet.break_(fleet.dispatcher.state.in_flight, "begin")
+    fleet.finish(lease)
+    settlement = fleet.settled()[ticket.id]
+    assert isinstance(settlement, Picked)
+    fleet.repair()
+    fleet.finish(settlement.lease)
     fleet.assert_consistent()

@@ -500,3 +500,92 @@ def test_routers_are_learned_from_like_plain_servers() -> None:
     memory = router.fleet.dispatcher.state.prefix_caches.memory(router.address)
     assert memory is not None
     assert memory.capacity < 4 * 8192 / BLOCK_TOKENS, "nothing was ever found there"
+
+
+def test_a_prompt_of_unknown_length_shows_its_first_token_alone() -> None:
+    """Servers differ in what their slots show."""
+    server = Served()
+    lease = server.begin()
+    for after_s in (0.25, READING_S + 1.0, READING_S + 2.0):
+        server.fleet.now = lease.opened_at + after_s
+        decoded = max(0, round((after_s - READING_S) / TOKEN_S))
+        reading = SlotReading(task_id=1, decoded_tokens=decoded)
+        server.fleet.scrape(server.address, busy_slots=1, slot_readings=(reading,))
+    latency = server.fleet.dispatcher.state.latency.endpoint(server.address)
+    assert latency.tokens_per_estimate is None
+    assert DEFAULT_ESTIMATE.first_token_s(PROMPT_TOKENS) < server.first_token_s <= READING_S
+
+
+def test_a_foreign_task_that_may_have_begun_at_any_time_is_no_sample() -> None:
+    """A minute passed between the scrape without it and the first with it."""
+    server = Served(slots=2)
+    stream(server, 0.01, (5.0, 7.0), 9.0)
+    server.fleet.now += 100.0
+    server.fleet.scrape(server.address, busy_slots=0)
+    before = server.speed
+    for gap_s, decoded in ((60.0, 20), (2.0, 60)):
+        server.fleet.now += gap_s
+        reading = SlotReading(
+            task_id=77,
+            cached_tokens=0,
+            processed_tokens=PROMPT_TOKENS,
+            decoded_tokens=decoded,
+        )
+        server.fleet.scrape(server.address, busy_slots=1, slot_readings=(reading,))
+    after = server.speed
+    assert (after.fixed_s, after.prefill_s) == (before.fixed_s, before.prefill_s)
+
+
+def test_a_cache_that_is_forgotten_meanwhile_is_not_corrected() -> None:
+    """The server was started again while it read the prompt."""
+    fleet, chain = SteeredFleet(), tuple(range(40))
+    address = fleet.add(1, context_tokens=8192)
+    asked: dict[str, Any] = {"prompt_blocks": chain, "prompt_tokens": 2600}
+    lease = fleet.pick(**asked)
+    fleet.dispatcher.answered(lease, fleet.now)
+    fleet.finish(lease)
+    fleet.scrape(address, slots=1, busy_slots=0)
+    again = fleet.pick(**asked)
+    state = fleet.dispatcher.state
+    run = state.in_flight.get(again)
+    assert run is not None and run.remembered
+    state.prefix_caches.forget(address)
+    fleet.now += 1.0
+    reading = SlotReading(
+        task_id=1, prompt_tokens=2601, cached_tokens=0, processed_tokens=2600, decoded_tokens=1
+    )
+    fleet.scrape(address, slots=1, busy_slots=1, slot_readings=(reading,))
+    assert run.remembered == () and state.prefix_caches.memory(address) is None
+
+
+def test_a_slot_that_does_not_say_what_it_processed_shows_no_length() -> None:
+    """What it holds may be a part of the prompt."""
+    fleet = SteeredFleet()
+    address = fleet.add(1, models=["m"])
+    lease = fleet.pick(prompt_tokens=2600, prompt_chars=4 * 2600)
+    run = fleet.dispatcher.state.in_flight.get(lease)
+    assert run is not None
+    for processed, is_sized in ((None, False), (1300, True)):
+        fleet.now += 1.0
+        reading = SlotReading(
+            task_id=1,
+            prompt_tokens=1300,
+            cached_tokens=0,
+            processed_tokens=processed,
+            decoded_tokens=1,
+        )
+        fleet.scrape(address, slots=1, busy_slots=1, models=["m"], slot_readings=(reading,))
+        assert run.is_prompt_sized is is_sized
+
+
+def test_the_headers_of_an_endpoint_that_is_gone_teach_no_cache() -> None:
+    """The session's endpoint is remembered; that it is gone is found when it is looked for."""
+    fleet = SteeredFleet()
+    address = fleet.add(1)
+    lease = fleet.pick(prompt_blocks=(1, 2), prompt_tokens=200, session_id="s")
+    state = fleet.dispatcher.state
+    state.fleet.set_members("test", [])
+    state.fleet.drop(address)
+    fleet.dispatcher.answered(lease, fleet.now)
+    assert state.prefix_caches.memory(address) is None
+    assert state.sessions.last_endpoint("s") == address

@@ -7,9 +7,11 @@ import pytest
 
 from extproc.core.fleet.endpoint import Intent
 from extproc.core.objective import Objective
+from extproc.core.placement.model_load import ModelLoad
 from extproc.core.queue.ticket import Ticket
 from extproc.core.request import UNCONSTRAINED_REQUEST, Request, ResolvedRequest
 from extproc.core.scheduler.decision import Picked, Queued
+from extproc.core.selection.ranking_cache import MAX_RANKINGS
 from extproc.core.slots.lease import Lease, LeaseEnd
 from tests.fakes.small_fleet import SmallFleet
 from tests.fakes.steered_fleet import SteeredFleet
@@ -126,3 +128,44 @@ def test_an_objective_that_misses_its_slo_is_served_before_one_that_meets_it() -
         return fleet.dispatcher.position_of_arrival(resolved, request, fleet.now).position
 
     assert (position_of(missed), position_of(met)) == (4, 7)
+
+
+def test_a_model_that_is_loaded_until_then_is_waited_for() -> None:
+    """Whatever is known about slots that it had before."""
+    fleet = SteeredFleet()
+    fleet.add(1, models=["m"])
+    fleet.pick(model="m")
+    ticket = fleet.queue(model="m")
+    load = ModelLoad(model="m", where="gpu", ready_at=fleet.now + 30.0)
+    fleet.dispatcher.set_loads({"m": load})
+    assert fleet.dispatcher.position_of(ticket, fleet.now).expected_s == 30.0
+    assert fleet.dispatcher.position_of(ticket, fleet.now + 40.0).expected_s == 0.0
+    fleet.dispatcher.set_loads({})
+    assert fleet.dispatcher.position_of(ticket, fleet.now).expected_s is None
+
+
+def test_an_answer_that_ended_since_the_outlook_was_computed_frees_nothing_more() -> None:
+    """The one who waits for the second end waits for one that nobody knows."""
+    fleet = SmallFleet(2)
+    leases = [running(fleet) for _ in range(2)]
+    first, second = waiting(fleet), waiting(fleet)
+    in_flight = fleet.dispatcher.state.in_flight
+    for lease in leases:
+        run = in_flight.get(lease)
+        assert run is not None
+        run.ends_by = fleet.now + 9.0
+    assert fleet.dispatcher.position_of(second, fleet.now).expected_s == 9.0
+    in_flight.end(leases[0], fleet.now)
+    assert fleet.dispatcher.position_of(first, fleet.now).expected_s == 9.0
+    assert fleet.dispatcher.position_of(second, fleet.now).expected_s is None
+
+
+def test_outlooks_are_kept_for_a_bounded_number_of_rankings() -> None:
+    fleet = SteeredFleet()
+    address = fleet.add(1, models=[f"m{number}" for number in range(MAX_RANKINGS + 10)])
+    fleet.pick()
+    forecast = fleet.dispatcher._allocator.forecast
+    for number in range(MAX_RANKINGS + 10):
+        ticket = fleet.queue(model=f"m{number}", allowed=frozenset({address}))
+        assert fleet.dispatcher.position_of(ticket, fleet.now).position >= 1
+        assert len(forecast._outlooks) <= MAX_RANKINGS + 1

@@ -153,3 +153,10 @@ def test_a_drained_server_still_works() -> None:
     fleet.dispatcher.set_intent(fleet.addresses[0], Intent.DRAINING, fleet.now)
     expected = SlotCounts(total=4, leased=2, draining=1, foreign=1, idle=0, unusable=1)
     assert counts(fleet) == expected
+
+
+def test_a_tenant_that_sent_nothing_does_not_send_slowly() -> None:
+    fleet = SmallFleet(1)
+    assert not fleet.dispatcher.sends_slowly("t", fleet.now)
+    fleet.dispatcher.state.uploads.is_suspect_tenant = lambda tenant, now: True  # type: ignore[method-assign]
+    assert fleet.dispatcher.sends_slowly("t", fleet.now)

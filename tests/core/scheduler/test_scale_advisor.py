@@ -257,3 +257,32 @@ def test_servers_that_are_away_or_of_an_unknown_objective_count_as_none() -> Non
     seen = fleet.scale().traffic
     assert seen.servers == 0 and seen.slots == 4, "what a server had is remembered"
     assert fleet.scale("nobody").traffic.arrivals_per_s == 0.0
+
+
+def test_queued_requests_for_an_unknown_name_want_the_only_model() -> None:
+    fleet = Fleet()
+    fleet.serve(QWEN)
+    for _ in range(10):
+        fleet.ask("gpt-4")
+    traffic = fleet.scale().traffic
+    assert (traffic.queued_slots, traffic.busy_slots) == (6, 4)
+    assert traffic.arrivals_per_s >= 0.0 and traffic.unasked_s == 0.0
+    assert set(fleet.dispatcher.scale(fleet.now)) == {"qwen"}
+
+
+def test_requests_for_a_name_that_only_a_program_scales_count_for_it() -> None:
+    """The program starts its first server, so no server reports it; it may be an alias of one."""
+    fleet = Fleet()
+    fleet.serve(QWEN)
+    for _ in range(10):
+        fleet.ask("coder")
+    found = fleet.dispatcher.scale(fleet.now, None, ("coder", "chat"))
+    assert set(found) == {"qwen", "coder"}
+    assert found["coder"].traffic.queued_slots == 6 and found["coder"].wanted >= 1
+
+
+def test_a_server_that_has_not_loaded_a_model_does_not_serve_it() -> None:
+    fleet = Fleet()
+    fleet.serve(replace(QWEN, slots=4, busy_slots=0), ModelReading(name="coder", is_loaded=False))
+    assert fleet.scale().traffic.servers == 1
+    assert fleet.scale(model="coder").traffic.servers == 0

@@ -9,6 +9,7 @@ import pytest
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.observation import Observation, ScrapeStatus
+from extproc.core.prediction.answer_sizes import MAX_LEARNED_A_SECOND
 from extproc.core.queue.flow_order import ARRIVAL_ORDER, Discipline, QueueOrder
 from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
@@ -196,3 +197,28 @@ def test_a_failing_estimate_costs_no_request(monkeypatch: pytest.MonkeyPatch) ->
         "estimating the size of a request"
     ]
     assert fleet.dispatcher.faults(fleet.now) == []
+
+
+def test_of_many_ends_a_second_a_bounded_number_is_learned() -> None:
+    fleet = OneSlot()
+    sizes = fleet.dispatcher.state.sizes
+    assert sizes is not None
+    learned = []
+    sizes.answers.learn = lambda features, tokens: learned.append(tokens)  # type: ignore[method-assign]
+    for _ in range(3 * MAX_LEARNED_A_SECOND):
+        fleet.finish(fleet.occupy(), 0.0)
+    assert len(learned) == MAX_LEARNED_A_SECOND
+
+
+def test_a_position_by_size_counts_only_queues_that_its_tenant_is_in() -> None:
+    """Beside it, one of another tenant waits for any model."""
+    fleet = OneSlot()
+    fleet.teach()
+    lease = fleet.occupy()
+    fleet.queue("/long")
+    other = Request(id="o", timeout_s=999.0, traits="/short", tenant="o", allowed=frozenset({SLOT}))
+    outcome = fleet.dispatcher.submit(other, fleet.now)
+    assert isinstance(outcome, Queued)
+    position = fleet.dispatcher.position_of(outcome.ticket, fleet.now)
+    assert position.position in (1, 2) and position.expected_s is not None
+    fleet.finish(lease, 1.0)

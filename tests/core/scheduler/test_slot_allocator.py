@@ -99,3 +99,35 @@ def test_any_number_of_endpoints_leave_at_once(is_loading: bool) -> None:
     fleet.addresses.clear()
     fleet.add(len(addresses))
     assert not any(fleet.is_waiting(ticket) for ticket in tickets)
+
+
+def test_a_slow_upload_that_is_shed_leaves_no_reservation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is next at one endpoint and has slots reserved at another: others get the slots of
+    both."""
+    fleet = SmallFleet(2, 2)
+    here, there = fleet.addresses
+    fleet.scrape(there, busy=2)
+    leases = [fleet.pick() for _ in range(2)]
+    slow = fleet.queue(weight_slots=2)
+    fleet.finish(leases[0])
+    assert slow.reserved_at == here
+    uploads = fleet.dispatcher.state.uploads
+    monkeypatch.setattr(uploads, "may_begin", lambda request, now: request.weight_slots == 1)
+    fleet.now += 1.0
+    fleet.scrape(there, busy=0)
+    assert fleet.rejected(slow).reason is Reason.SHED
+    assert sorted(fleet.pick().address for _ in range(3)) == [here, there, there]
+    assert fleet.dispatcher.faults(fleet.now) == []
+
+
+def test_a_ticket_whose_reservation_is_complete_needs_no_other_slots() -> None:
+    """It is served where they were reserved as soon as it looks for slots."""
+    fleet = SmallFleet(2, 1)
+    leases = [fleet.pick() for _ in range(3)]
+    ticket = fleet.queue(weight_slots=2)
+    fleet.finish(next(lease for lease in leases if lease.address == fleet.addresses[0]))
+    assert ticket.reserved_at == fleet.addresses[0]
+    fleet.account(fleet.addresses[0]).slots = 3
+    with fleet.dispatcher._call:
+        fleet.dispatcher._allocator.find_capacity(ticket, fleet.now)
+    assert fleet.handed(ticket).address == fleet.addresses[0]

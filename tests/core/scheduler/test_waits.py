@@ -169,3 +169,15 @@ def test_notes_for_several_models() -> None:
         fleet.pick(model=model)
         fleet.queue(model=model)
     assert note(fleet).startswith("1 idle slot; 2 queued for 2 models: ")
+
+
+def test_a_model_whose_slots_are_full_beside_an_idle_one() -> None:
+    """At one router: the idle slots are those of the other model. All of one model wait alike."""
+    fleet = SteeredFleet()
+    models = [ModelReading(name=name, slots=1, busy_slots=0) for name in ("big", "small")]
+    fleet.add(2, models=models)
+    fleet.pick(model="big")
+    tickets = [fleet.queue(model="big") for _ in range(3)]
+    waits = fleet.dispatcher.waits()
+    assert {waits.reason_of(ticket) for ticket in tickets} == {WaitReason.NO_IDLE_SLOT}
+    assert by_model(fleet)["small"].idle_slots == 1

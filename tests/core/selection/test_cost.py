@@ -144,3 +144,11 @@ def test_it_counts_where_the_request_really_runs() -> None:
     fleet.finish(lease)
     assert not is_mixed(fleet, second, None)
     assert len(fleet.dispatcher.state.in_flight) == 0
+
+
+def test_an_embedding_has_no_answer_to_wait_for() -> None:
+    fleet = SteeredFleet()
+    address = fleet.add(1)
+    request = Request(id="r", timeout_s=0.0, kind=Kind.EMBEDDING, prompt_tokens=40)
+    cost = fleet.dispatcher.state.costs.cost(request, address, 0, fleet.now)
+    assert cost.answer_s == cost.adapter_s == 0.0 < cost.first_token_s == cost.total_s

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,7 +16,15 @@ from extproc.core.observation import ModelReading, ScrapeStatus
 from extproc.core.prompt_blocks import BLOCK_TOKENS
 from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.core.request import Request, ResolvedRequest
-from extproc.core.selection.endpoint_picker import PREFILL_WEIGHT, AffinityTarget
+from extproc.core.selection.endpoint_picker import (
+    PREFILL_WEIGHT,
+    AffinityTarget,
+    ScoredSelection,
+    Selection,
+    _least_loaded_of_the_cheapest,
+)
+from extproc.core.selection.ranking import Ranking
+from extproc.core.selection.ranking_cache import MAX_RANKINGS
 from tests.fakes.steered_fleet import SteeredFleet
 
 CHAIN = tuple(range(1000, 1400))
@@ -246,3 +256,30 @@ def test_a_long_prompt_goes_where_few_answers_stall(discipline: Discipline, expe
     blocks = tuple(range(20_000 // BLOCK_TOKENS))
     lease = fleet.pick(prompt_blocks=blocks, prompt_tokens=20_000)
     assert lease.address == (large, small)[expected]
+
+
+def test_slots_that_are_gone_since_they_were_ranked_are_offered_nevertheless() -> None:
+    """The ledger decides then; to fail here would cost the request."""
+    fleet = SteeredFleet()
+    addresses = [fleet.add(4) for _ in range(2)]
+    state = fleet.dispatcher.state
+    state.rankings.at(Constraints())
+    for address in addresses:
+        state.ledger.endpoint_slots(address).foreign_slots = 4
+    request = Request(id="r", timeout_s=60.0, prompt_tokens=500)
+    chosen = state.endpoint_picker.choose(ResolvedRequest(Constraints()), request, fleet.now)
+    assert chosen is not None and chosen.address in addresses and chosen.cost is None
+
+
+def test_a_cost_that_is_no_number_does_not_prevent_a_choice() -> None:
+    fleet = SteeredFleet()
+    only = ScoredSelection(False, math.nan, Selection(fleet.add(1)))
+    assert _least_loaded_of_the_cheapest([only]) == only.selection
+
+
+def test_shares_of_use_are_kept_for_a_bounded_number_of_rankings() -> None:
+    fleet = SteeredFleet()
+    fleet.add(1)
+    picker = fleet.dispatcher.state.endpoint_picker
+    shares = {picker._fair(Ranking(Random(1)), fleet.now) for _ in range(3 * MAX_RANKINGS)}
+    assert len(shares) == 1 and len(picker._fair_share) <= MAX_RANKINGS + 1

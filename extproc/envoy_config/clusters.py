@@ -1,6 +1,8 @@
 """The upstream sides: the llama-servers, the picker, and a collector where one is named."""
 
 from collections.abc import Sequence
+from math import ceil
+from typing import Final
 
 from envoy_data_plane.envoy.config.cluster.v3 import (
     CircuitBreakers,
@@ -59,9 +61,8 @@ from extproc.envoy_config.transport import abilities, picker_socket, socket_matc
 UNBOUNDED = 1_000_000
 """More than ever runs: the picker limits and queues requests, not Envoy's circuit breakers."""
 
-PICKER_KEEPALIVE = KeepaliveSettings(interval=seconds(2), timeout=seconds(3))
-"""In full duplex nothing else bounds the wait for a picker that is frozen, or whose host is gone.
-A picker whose event loop is blocked for as long as the timeout is taken for one that is frozen."""
+PING_INTERVAL_S: Final = 2.0
+LEAST_SILENCE_S: Final = 3.0
 
 COLLECTOR_KEEPALIVE = KeepaliveSettings(interval=seconds(10), timeout=seconds(5))
 
@@ -169,7 +170,9 @@ def _server_health(options: EnvoyOptions) -> HealthCheck:
 def picker(options: EnvoyOptions) -> Cluster:
     """The picker's gRPC port: ext_proc, discovery and access log stream. A dead one fails fast."""
     others = options.other_pickers if options.has_fronts else ()
-    cluster = _grpc_cluster(names.PICKER_CLUSTER, PICKER_KEEPALIVE, options.picker, *others)
+    silence_s = _longest_silence_s(options)
+    keepalive = KeepaliveSettings(interval=seconds(PING_INTERVAL_S), timeout=seconds(silence_s))
+    cluster = _grpc_cluster(names.PICKER_CLUSTER, keepalive, options.picker, *others)
     if options.has_fronts:
         # A front that is lost takes its streams with it, and others serve at the same address: its
         # loss is no reason to leave them. Their message timeout is long: this is what ends the
@@ -191,12 +194,24 @@ def picker(options: EnvoyOptions) -> Cluster:
             timeout=seconds(1),
             interval=seconds(1),
             no_traffic_interval=seconds(1),
-            unhealthy_threshold=3,
+            unhealthy_threshold=ceil(silence_s),
             healthy_threshold=1,
             grpc_health_check=HealthCheckGrpcHealthCheck(service_name=names.EXT_PROC_SERVICE),
         )
     ]
     return cluster
+
+
+def _longest_silence_s(options: EnvoyOptions) -> float:
+    """After how many seconds without an answer to a ping the picker is taken for one that is
+    frozen, or whose host is gone. In full duplex nothing else bounds the wait for it.
+
+    Not before the message timeout of a message that came just before the next ping: who lets Envoy
+    wait longer for a picker whose event loop is blocked would lose its connection meanwhile.
+    """
+    if options.has_fronts:
+        return LEAST_SILENCE_S  # another front answers
+    return max(LEAST_SILENCE_S, PING_INTERVAL_S + options.message_timeout_s)
 
 
 def _gone_at_once(members: int = 1) -> OutlierDetection:

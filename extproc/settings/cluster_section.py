@@ -101,7 +101,7 @@ class ClusterSettings(Section):
     two."""
     patience_s: SomeSeconds = 10.0
     """How many seconds a front waits for a leader before it sends Envoy to another member; if there
-    is none, Envoy continues without the picker."""
+    is none, Envoy continues without the picker, or fails closed (docs/envoy.md)."""
 
     @property
     def member_name(self) -> str:

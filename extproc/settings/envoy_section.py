@@ -43,9 +43,9 @@ class EnvoySettings(Section):
     """Settings for the Envoy configuration of `coxswain config envoy` and `coxswain up`."""
 
     discovery: bool = True
-    """Whether Envoy gets the endpoints from Coxswain and fails open without it. false: each
-    response of the picker names an address (ORIGINAL_DST), and Envoy fails closed. The picker and
-    the printed configuration must have the same value."""
+    """Whether Envoy gets the endpoints from Coxswain and fails open without it, with the exceptions
+    in docs/envoy.md. false: each response of the picker names an address (ORIGINAL_DST), and Envoy
+    fails closed. The picker and the printed configuration must have the same value."""
     listen: IpBind = "0.0.0.0:10000"
     """The address on which Envoy serves clients, an IP address and a port."""
     admin: IpBind = "127.0.0.1:9901"
@@ -90,8 +90,9 @@ class EnvoySettings(Section):
     otherwise 503. Load balancers need no client's key for it. false: one of the servers
     responds."""
     message_timeout_s: SomeSeconds = 1.0
-    """How many seconds Envoy waits for a response of Coxswain before it continues without it. Time
-    in the queue does not count."""
+    """How many seconds Envoy waits for a response of Coxswain before it continues without it, or
+    rejects the request where it fails closed (docs/envoy.md). Time in the queue does not count. The
+    connection of a silent picker is given up 2 s later, at the earliest after 3 s."""
     max_message_timeout_s: SomeSeconds = Field(default=3600.0, le=3600.0)  # Envoy's own bound
     """The longest time in the queue that Envoy allows, at most 3600 s. queue.timeout_s must be at
     least 5 s shorter."""

@@ -11,12 +11,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from envoy_data_plane.envoy.config.core.v3 import KeepaliveSettings
 
 from extproc.app.monitoring import bypasses, envoy_counters
 from extproc.demo.port import free_port
-from extproc.envoy_config import clusters
-from extproc.envoy_config.messages import seconds
 from tests.e2e.one_process import running
 from tests.fakes.llama_server import FakeLlamaServer, Reply
 from tests.fakes.log import logged
@@ -34,9 +31,6 @@ async def test_a_bypass_of_a_living_picker_is_counted_shown_and_said_once(
 ) -> None:
     """What Envoy answers or sends elsewhere by itself is none, nor is what the picker decided; and
     the servers are not blamed for the time that the picker lost."""
-    # A ping that nobody answers may end the stream before the message's timeout does.
-    patient = KeepaliveSettings(interval=seconds(60), timeout=seconds(60))
-    monkeypatch.setattr(clusters, "PICKER_KEEPALIVE", patient)
     monkeypatch.setattr(bypasses, "FOUND_AFTER_S", 0.0)
     monkeypatch.setattr(envoy_counters, "INTERVAL_S", 0.05)
     metrics = f"127.0.0.1:{free_port()}"

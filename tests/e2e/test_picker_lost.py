@@ -7,6 +7,8 @@ hands in full duplex cannot be: Envoy has no copy of a body that it gave away.
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ def stack(own_stack: Stack) -> Stack:
     return own_stack
 
 
+BLOCKED_S = 9.0
 MANY = 30
 LARGE = {"padding": "x" * 300_000}
 
@@ -127,10 +130,17 @@ async def test_a_picker_that_comes_back_is_asked_again_and_may_die_again(stack: 
     await assert_served_without_picker(stack)
 
 
-@pytest.mark.parametrize("mode", ["gateway"])
-async def test_who_waits_in_a_picker_that_dies_is_asked_to_ask_again(stack: Stack) -> None:
+async def test_who_waits_in_a_picker_that_dies_is_asked_to_ask_again(
+    llama: None, tmp_path: Path
+) -> None:
     """Then the next picker freezes, and holds nobody for long: full duplex has no message timeout,
     the pings on the picker's connection are the bound."""
+    settings = {**QUICK, "envoy": {"message_timeout_s": 1.0}}
+    async with Stack.running(tmp_path, mode="gateway", settings=settings) as stack:
+        await lose_while_waiting(stack)
+
+
+async def lose_while_waiting(stack: Stack) -> None:
     held = await stack.fill()
     waiting = asyncio.create_task(stack.ask())
     await stack.until_waiting(1)
@@ -151,6 +161,22 @@ async def test_who_waits_in_a_picker_that_dies_is_asked_to_ask_again(stack: Stac
     assert rejected.status_code == 503
     assert rejected.headers["x-coxswain-reason"] == "picker-lost"
     await assert_served_without_picker(stack)
+
+
+async def test_a_picker_that_is_waited_for_keeps_its_connection(
+    llama: None, tmp_path: Path
+) -> None:
+    """It stands still for longer than pings and health checks would last by default, and for less
+    than the message timeout: requests wait for it, and it decides about them."""
+    async with Stack.running(tmp_path, settings=QUICK) as stack:
+        stack.freeze(stack.picker)
+        asking = asyncio.create_task(stack.ask())
+        await asyncio.sleep(BLOCKED_S)
+        assert not asking.done()
+        assert stack.picker is not None
+        os.kill(stack.picker.pid, signal.SIGCONT)
+        assert "x-coxswain-endpoint" in (await asking).headers
+        assert await flags_of_picker(stack) == "healthy"
 
 
 async def test_a_response_that_flows_on_without_the_picker_keeps_its_slot(tmp_path: Path) -> None:

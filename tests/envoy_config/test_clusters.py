@@ -78,6 +78,24 @@ def test_a_lost_picker_is_out_at_once_and_what_it_answers_never_matters() -> Non
     assert check["grpc_health_check"] == {"service_name": service}
 
 
+@pytest.mark.parametrize(("message_timeout_s", "silence"), [(1.0, "3s"), (2.5, "4.500s")])
+def test_the_pickers_connection_lasts_as_long_as_a_message_may_wait(
+    message_timeout_s: float, silence: str
+) -> None:
+    """Of several fronts the others answer meanwhile."""
+
+    def silences(**options: bool) -> tuple[str, float]:
+        picker = clusters(message_timeout_s=message_timeout_s, **options)["coxswain"]
+        (protocol,) = picker["typed_extension_protocol_options"].values()
+        http2 = protocol["explicit_http_config"]["http2_protocol_options"]
+        (check,) = picker["health_checks"]
+        return http2["connection_keepalive"]["timeout"], check["unhealthy_threshold"]
+
+    timeout, checks = silences()
+    assert timeout == silence and float(silence[:-1]) <= checks < float(silence[:-1]) + 1
+    assert silences(has_fronts=True) == ("3s", 3)
+
+
 @pytest.mark.parametrize("name", ["llama", "coxswain", "coxswain-status", "otel_collector"])
 def test_breakers_break_nothing(name: str) -> None:
     """Each running request holds a stream: Envoy's 1,024 would be 500s. Both priorities."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from extproc.core.address import Address
@@ -214,6 +214,7 @@ class RouterFleet(ModelFleet):
 
 
 @given(seed=st.integers(0, 2**32), world=st.sampled_from(World))
+@example(seed=1822, world=World.ACCIDENTS)
 @settings(max_examples=40, deadline=None)
 def test_every_claim_holds_for_routers(seed: int, world: World) -> None:
     fleet = RouterFleet(Random(seed), world)

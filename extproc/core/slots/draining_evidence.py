@@ -120,7 +120,7 @@ class DrainingEvidence:
         )
         shown_since = before.began_at if busy_slots else began_at
         for lease in new:
-            if is_full or _arrived_by(lease) < shown_since:
+            if is_full or arrived_by(lease) < shown_since:
                 self._latest[lease.id] = number
         self._tasks, self._last = tasks, scrape
         draining = _draining_at(scrape, here)
@@ -211,7 +211,7 @@ def _draining_at(scrape: _Scrape, leases: Collection[Lease]) -> list[Lease]:
     return [lease for lease in leases if _left_at(lease) < scrape.began_at]
 
 
-def _arrived_by(lease: Lease) -> float:
+def arrived_by(lease: Lease) -> float:
     """The time until which its request may be in transit to the server's queue."""
     bound = _left_at(lease) if lease.is_uploading else lease.opened_at
     return min(_began_by(lease), bound + ARRIVAL_S)

@@ -5,13 +5,15 @@ router unload its models. A load is pending
 
     from the pick that starts it, or the first scrape that shows it (another client requested it)
     until a later scrape shows that the model is loaded, or that it is not being loaded any more
-        after the request that started it ended; or its server is lost; or `LOAD_TIMEOUT_S` passed
+        after the request that started it ended and can no longer arrive; or its server is lost;
+        or `LOAD_TIMEOUT_S` passed
 """
 
 from collections.abc import Mapping
 
 from extproc.core.address import Address
 from extproc.core.observation import ModelReading
+from extproc.core.slots.draining_evidence import ARRIVAL_S, arrived_by
 from extproc.core.slots.lease import Lease
 
 LOAD_TIMEOUT_S = 300.0
@@ -29,7 +31,7 @@ class ModelLoad:
         self.until = now + LOAD_TIMEOUT_S
         self.lease = lease
         self.idle_since = None if lease is not None else now
-        """Since when no request of ours waits for the load."""
+        """Since when no request of ours waits for the load, or can still arrive to begin it."""
 
     def is_over(self, reading: ModelReading | None, began_at: float) -> bool:
         """Whether a scrape that began at `began_at` with this result ends the load."""
@@ -65,10 +67,12 @@ class ModelLoadTracker:
             del self._pending[model]
 
     def released(self, lease: Lease, now: float) -> None:
-        """A request of ours ended: a load that it started has no request of ours any more."""
+        """A request of ours ended: a load that it started has no request of ours any more. If its
+        client left, it may still be in transit to the server, and begin the load there."""
         for load in self._pending.values():
             if load.lease is lease:
-                load.lease, load.idle_since = None, now
+                load.lease = None
+                load.idle_since = max(now, min(arrived_by(lease), now + ARRIVAL_S))
 
     def pending_at(self, address: Address) -> list[str]:
         """The models that one server is loading."""

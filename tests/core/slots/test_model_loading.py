@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from extproc.core.address import Address
 from extproc.core.observation import ModelReading
-from extproc.core.slots.lease import Lease
+from extproc.core.slots.draining_evidence import ARRIVAL_S
+from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.model_loading import LOAD_TIMEOUT_S, ModelLoadTracker
 from tests.fakes.steered_fleet import SteeredFleet
 
@@ -56,6 +59,32 @@ def test_a_load_that_no_scrape_shows_yet_may_be_about_to_begin() -> None:
     loads.released(lease, 201.0)
     assert loads.over(A, {"m": UNLOADED}, 200.5) == []
     assert loads.over(A, {"m": UNLOADED}, 201.5) == ["m"]
+
+
+@pytest.mark.parametrize("is_uploading", [False, True])
+def test_a_client_that_leaves_may_have_sent_the_request_that_begins_the_load(
+    is_uploading: bool,
+) -> None:
+    """It is in transit for a while: a scrape that does not show the load yet does not end it."""
+    fleet = SteeredFleet()
+    address = fleet.add(1)
+    loads, lease = ModelLoadTracker(), fleet.pick(is_uploading=is_uploading)
+    loads.start("m", address, fleet.now, lease)
+    left_at = fleet.now + (9.0 if is_uploading else 0.0)
+    fleet.dispatcher.release(lease, LeaseEnd.ABANDONED, left_at)
+    loads.released(lease, left_at)
+    for after_s, models in ((0.1, []), (ARRIVAL_S, []), (ARRIVAL_S + 0.01, ["m"])):
+        assert loads.over(address, {"m": UNLOADED}, left_at + after_s) == models
+
+
+def test_a_request_that_was_answered_begins_no_load_any_more() -> None:
+    fleet = SteeredFleet()
+    address = fleet.add(1)
+    loads, lease = ModelLoadTracker(), fleet.pick()
+    loads.start("m", address, fleet.now, lease)
+    fleet.dispatcher.answered(lease, fleet.now + 0.01)
+    loads.released(lease, fleet.now + 0.01)
+    assert loads.over(address, {"m": UNLOADED}, fleet.now + 0.02) == ["m"]
 
 
 def test_a_load_times_out() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 
-from extproc.core.processes import ClusterMember, ClusterReport
-from tests.fakes.processes import some_processes
+from extproc.core.processes import ClusterReport
+from tests.fakes.processes import some_cluster, some_processes
 
 
 def test_all_of_it_is_in_the_json() -> None:
@@ -28,17 +28,5 @@ def test_before_the_first_takeover_there_is_none() -> None:
 
 def test_a_report_of_the_cluster_is_the_same_after_json() -> None:
     """A supervisor sends it to its cores as JSON."""
-    member = ClusterMember(
-        name="a", address="10.0.0.1:9000", version="1.0", fronts=2, is_leading=True
-    )
-    report = ClusterReport(
-        member="a",
-        leader="a",
-        is_leading=True,
-        epoch=3,
-        elections=2,
-        is_in_touch=True,
-        engine_error="",
-        members=(member,),
-    )
+    report = some_cluster()
     assert ClusterReport.from_json(json.loads(json.dumps(report.as_json()))) == report

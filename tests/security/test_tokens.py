@@ -33,6 +33,6 @@ def test_what_is_no_token(secret: str) -> None:
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    """Told by its name."""
+    """The error names it."""
     with pytest.raises(TokenError, match="no-such"):
         Token.from_file(tmp_path / "no-such")

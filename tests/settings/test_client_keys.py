@@ -60,7 +60,7 @@ def test_mistakes_are_named_by_line(tmp_path: Path, text: str, problem: str) -> 
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    """Told by its name."""
+    """The error names it."""
     with pytest.raises(SettingsError, match="no-such"):
         read_client_keys(tmp_path / "no-such")
 

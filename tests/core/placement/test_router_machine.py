@@ -125,6 +125,18 @@ def load(model: str) -> RouterCall:
     return RouterCall(action=RouterAction.LOAD, model=model)
 
 
+def about_to_swap() -> Kit:
+    """The router has `a`, and is asked now to unload it for `b`."""
+    kit = Kit(loaded={"a"})
+    kit.scrape()
+    kit.want("b")
+    kit.scrape()
+    kit.next()
+    kit.scrape()
+    assert kit.next_unload() == unload("a")
+    return kit
+
+
 def test_a_wanted_model_is_loaded_and_only_then_gets_requests() -> None:
     kit = Kit()
     kit.scrape()
@@ -284,13 +296,7 @@ def test_a_list_from_before_a_call_says_nothing_about_it() -> None:
 
 
 def test_a_rejected_call_is_made_again_after_a_pause() -> None:
-    kit = Kit(loaded={"a"})
-    kit.scrape()
-    kit.want("b")
-    kit.scrape()
-    kit.next()
-    kit.scrape()
-    assert kit.next_unload() == unload("a")
+    kit = about_to_swap()
     kit.called(unload("a"), "POST /models/unload was answered with status 401")
     kit.scrape()
     assert kit.next() is None
@@ -405,13 +411,7 @@ def test_what_left_the_list_is_neither_retried_nor_waited_for() -> None:
 
 def test_a_list_that_began_during_a_call_does_not_end_it() -> None:
     """The router may have written it before it heard the call."""
-    kit = Kit(loaded={"a"})
-    kit.scrape()
-    kit.want("b")
-    kit.scrape()
-    kit.next()
-    kit.scrape()
-    assert kit.next_unload() == unload("a")
+    kit = about_to_swap()
     kit.now += 1.0
     kit.called(unload("a"))
     kit.loaded = set()

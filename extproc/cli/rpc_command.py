@@ -1,7 +1,6 @@
 """Makes a command of a coroutine that talks to a picker: the options, the errors, the end."""
 
 import inspect
-import ipaddress
 import re
 import sys
 from collections.abc import Callable, Coroutine, Mapping
@@ -22,6 +21,7 @@ from extproc.cli.admin_client import (
 )
 from extproc.cli.durations import METAVAR, positive_duration
 from extproc.cli.interrupt import run_interruptible
+from extproc.core.address import is_loopback
 
 Rest = ParamSpec("Rest")
 
@@ -216,12 +216,3 @@ def _connection(
         server_name=server_name,
         timeout_s=timeout,
     )
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only this machine can read what is sent there."""
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

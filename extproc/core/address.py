@@ -73,6 +73,12 @@ def is_ip(host: str) -> bool:
     return True
 
 
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches `host:port`. A name other than localhost may not be."""
+    host = address.rpartition(":")[0].strip("[]")
+    return ipaddress.ip_address(host).is_loopback if is_ip(host) else host == "localhost"
+
+
 def _is_zone(scope_id: str | None) -> bool:
     """Addresses are written into headers and lists: a zone must not contain their separators."""
     return scope_id is None or all(c.isascii() and (c.isalnum() or c in "._-") for c in scope_id)

@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from extproc.core.address import MAX_PORT
 from extproc.demo.port import LOOPBACK, free_port, listening_problem
 from extproc.settings import Settings
-from extproc.settings.values import MAX_PORT, split_host_port
+from extproc.settings.values import split_host_port
 
 FIRST_FREE_PORT: Final = 1024
 
@@ -120,11 +121,6 @@ def connectable(host: str) -> str:
     if not literal.is_unspecified:
         return host
     return LOOPBACK if literal.version == 4 else "::1"
-
-
-def is_loopback(listens_at: str) -> bool:
-    """Whether only this machine reaches a listener on `host:port`."""
-    return ipaddress.ip_address(split_host_port(listens_at)[0]).is_loopback
 
 
 def url_of(listens_at: str) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 
+from extproc.core.address import is_loopback
 from extproc.demo.envoy_binary import EnvoyMissingError, obtain_envoy
 from extproc.demo.fleet import (
     EmbeddedFleet,
@@ -25,7 +26,7 @@ from extproc.demo.fleet import (
     server_environment,
 )
 from extproc.demo.kept_models import MACHINE, KeptModels, write_kept_models
-from extproc.demo.listen_addresses import is_loopback, url_of
+from extproc.demo.listen_addresses import url_of
 from extproc.demo.llama_server import LlamaServerError
 from extproc.demo.own_module import own_module
 from extproc.demo.own_servers import OwnServers, own_sentence, own_servers

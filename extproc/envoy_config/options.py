@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from extproc.core.address import MAX_PORT
 from extproc.security.path_rule import PathRule
 
 MIB = 1024 * 1024
-MAX_PORT = 65_535
 SYSTEM_CA = "/etc/ssl/certs/ca-certificates.crt"
 
 

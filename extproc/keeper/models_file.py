@@ -13,11 +13,11 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
+from extproc.core.address import MAX_PORT
 from extproc.core.observation import MAX_SLOTS
 from extproc.settings.keys import problem_of
 from extproc.settings.problems import KeyPath, Problem, SettingsError, dotted
 from extproc.settings.section import Section
-from extproc.settings.values import MAX_PORT
 from extproc.settings.yaml_file import Document, parse_yaml, read_yaml
 
 MAX_MODELS: Final = 1000

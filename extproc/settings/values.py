@@ -10,11 +10,10 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from extproc.core.address import is_ip
+from extproc.core.address import MAX_PORT, is_ip
 from extproc.core.observation import MAX_SLOTS
 from extproc.security.path_rule import MAX_PREFIX_CHARS
 
-MAX_PORT: Final = 65_535
 MAX_FRONTS: Final = 128
 MAX_SECONDS: Final = 7 * 24 * 3600.0
 """A week. A longer wait is a number in the wrong unit."""

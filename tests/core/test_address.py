@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extproc.core.address import MAX_PORT, Address, AddressError, is_ip
+from extproc.core.address import MAX_PORT, Address, AddressError, is_ip, is_loopback
 
 
 def is_one_server(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
@@ -62,3 +62,20 @@ def test_a_zone_must_not_break_a_list_of_addresses() -> None:
     for zone in ("a,b", "a b", "a]"):
         with pytest.raises(AddressError, match="impossible zone"):
             Address.of(f"fe80::1%{zone}", 80)
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("127.0.0.1:1", True),
+        ("127.8.0.1:0", True),
+        ("[::1]:1", True),
+        ("localhost:1", True),
+        ("0.0.0.0:1", False),
+        ("[::]:1", False),
+        ("10.0.0.5:1", False),
+        ("localhost.example:1", False),
+    ],
+)
+def test_what_only_this_machine_reaches(address: str, expected: bool) -> None:
+    assert is_loopback(address) is expected

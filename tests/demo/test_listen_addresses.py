@@ -11,7 +11,6 @@ from extproc.demo.listen_addresses import (
     ListenAddressError,
     clients_listen,
     connectable,
-    is_loopback,
     listen_addresses,
     settle,
     url_of,
@@ -135,10 +134,3 @@ def test_clients_reach_it_from_elsewhere_only_where_that_was_asked(
     flags = {} if set_to is None else {"envoy.listen": set_to}
     settings = load_settings(None, flags=flags, environ={})
     assert clients_listen(settings, host, port) == f"envoy.listen={expected}"
-
-
-@pytest.mark.parametrize(
-    ("address", "expected"), [("127.0.0.1:1", True), ("[::1]:1", True), ("0.0.0.0:1", False)]
-)
-def test_who_reaches_a_listener(address: str, expected: bool) -> None:
-    assert is_loopback(address) is expected

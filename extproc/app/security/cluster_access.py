@@ -8,8 +8,8 @@ import ssl
 from pathlib import Path
 from typing import Final
 
-from extproc.app.security.exposure import is_loopback
 from extproc.cluster.engine import Engine
+from extproc.core.address import is_loopback
 from extproc.security.secret_file import SecretFileError, read_secret
 from extproc.security.tokens import Token, TokenError
 from extproc.settings import Problem, Settings, SettingsError

@@ -1,6 +1,5 @@
 """Loads tokens and certificates, and checks for unprotected ports."""
 
-import ipaddress
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,10 +7,10 @@ from typing import Final
 
 import grpc
 
+from extproc.core.address import is_loopback
 from extproc.security.tokens import Token, TokenError
 from extproc.settings import AdminSettings, AgentsSettings, Problem, Settings, SettingsError
 from extproc.settings.security_section import PortTlsSettings
-from extproc.settings.values import split_host_port
 from extproc.transport.certificates import CertificateError, CertificateFiles, Certificates
 
 ADMIN_TOKEN: Final = "COXSWAIN_ADMIN_TOKEN"  # noqa: S105  # the name of a variable
@@ -74,15 +73,6 @@ def check_exposure(settings: Settings) -> None:
         )
     if problems:
         raise SettingsError(problems)
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only this machine can reach the address. A name other than localhost may not be."""
-    host = split_host_port(address)[0]
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def operators_token(settings: Settings) -> Token | None:

@@ -10,7 +10,8 @@ import typer
 
 from extproc.cli.admin_client import AdminClient, Connection, ExitCode, PickerError
 from extproc.cli.reporting import DrainOption, LogFormatOption, connect, set_up_log
-from extproc.cli.rpc_command import is_loopback, talks
+from extproc.cli.rpc_command import talks
+from extproc.core.address import is_loopback
 
 if TYPE_CHECKING:
     from extproc.app.agent import FleetPlan

@@ -2,52 +2,20 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import reduce
+from operator import getitem
 from typing import Any, Final
 
 from pydantic import ValidationError
 
 from extproc.admin.dependencies import Reloaded, ReloadError
 from extproc.settings import Settings, SettingsError
+from extproc.settings.keys import every_key, reloadable_keys
+from extproc.settings.problems import dotted
 
-Key = tuple[str, ...]
-
-HOT: Final = frozenset(
-    {
-        "endpoints",
-        "discovery.file",
-        "discovery.dns",
-        "discovery.dns_min_s",
-        "discovery.dns_max_s",
-        "discovery.nameservers",
-        "admin.api_key_envs",
-        "admin.api_key_folder",
-        "agents.allowed_networks",
-        "agents.ttl_s",
-        "agents.forget_s",
-        "queue.max_body_bytes",
-        "queue.max_requests",
-        "queue.timeout_s",
-        "picker.fallbacks",
-        "scale.target_wait_s",
-        "scale.idle_s",
-        "scale.down_after_s",
-        "response_headers",
-        "drain_timeout_s",
-        "log.level",
-        "models",
-        "objectives",
-        "routing.read_body",
-        "routing.body_limit_bytes",
-        "routing.body_errors",
-        "routing.model_match",
-        "clients.limits",
-    }
-)
+RELOADABLE: Final = frozenset(map(dotted, reloadable_keys(Settings)))
 """The settings that a reload applies. All others are read only at the start."""
-
-MAPS: Final = frozenset({("models",), ("objectives",), ("clients", "limits")})
-"""Settings with names that operators choose: each is one setting."""
 
 log = logging.getLogger("coxswain.settings")
 
@@ -82,7 +50,7 @@ class LiveSettings:
         return self.present.model_dump(mode="json")
 
     async def reload(self, is_dry_run: bool) -> Reloaded:
-        """Read again and apply what is in `HOT`; raises `ReloadError` and changes nothing.
+        """Read again and apply what is in `RELOADABLE`; raises `ReloadError` and changes nothing.
 
         Keys and certificates are read again in any case, also for a dry run.
         """
@@ -92,8 +60,8 @@ class LiveSettings:
             try:
                 fresh = await asyncio.to_thread(self._load)
                 changed = _changed(self.present, fresh)
-                applied = tuple(key for key in changed if key in HOT)
-                rest = tuple(key for key in changed if key not in HOT)
+                applied = tuple(key for key in changed if key in RELOADABLE)
+                rest = tuple(key for key in changed if key not in RELOADABLE)
                 merged = _merged(self.present, fresh, applied, rest)
                 news = await (self._rehearse if is_dry_run else self._apply)(merged)
             except SettingsError as error:
@@ -124,23 +92,21 @@ class LiveSettings:
 
 
 def _changed(old: Settings, new: Settings) -> list[str]:
-    before, after = dict(_flat(old.model_dump())), dict(_flat(new.model_dump()))
+    before, after = old.model_dump(), new.model_dump()
     return sorted(
-        ".".join(key) for key in before | after if before.get(key, _flat) != after.get(key, _flat)
+        dotted(path)
+        for path in every_key(Settings)
+        if _value_at(before, path) != _value_at(after, path)
     )
 
 
 def _merged(old: Settings, new: Settings, keys: tuple[str, ...], rest: tuple[str, ...]) -> Settings:
     """The old settings with these keys from the new ones. Raises `ReloadError` if that is valid
     only with the `rest`, which needs a restart."""
-    values = old.model_dump()
-    fresh = dict(_flat(new.model_dump()))
-    for dotted in keys:
-        *sections, last = dotted.split(".")
-        branch = values
-        for section in sections:
-            branch = branch[section]
-        branch[last] = fresh[*sections, last]
+    values, fresh = old.model_dump(), new.model_dump()
+    for key in keys:
+        path = key.split(".")
+        _value_at(values, path[:-1])[path[-1]] = _value_at(fresh, path)
     try:
         return Settings(**values)
     except ValidationError:
@@ -149,9 +115,5 @@ def _merged(old: Settings, new: Settings, keys: tuple[str, ...], rest: tuple[str
         ) from None
 
 
-def _flat(values: Mapping[str, Any], path: Key = ()) -> Iterator[tuple[Key, Any]]:
-    for name, value in values.items():
-        if isinstance(value, dict) and (*path, name) not in MAPS:
-            yield from _flat(value, (*path, name))
-        else:
-            yield (*path, name), value
+def _value_at(values: dict[str, Any], path: Sequence[str]) -> Any:
+    return reduce(getitem, path, values)

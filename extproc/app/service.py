@@ -427,7 +427,7 @@ class Service:
             log.warning("exchanges that still run after %g s: %d", timeout_s, running)
 
     async def _apply(self, settings: Settings) -> Sequence[str]:
-        """Take over what `live_settings.HOT` names; raises `SettingsError` before any of it."""
+        """Apply the reloadable settings; raises `SettingsError` and changes nothing."""
         news = await self._members.renew(settings)
         await self.added.refresh()
         self.dispatcher.renew(options.dispatcher_options(settings))

@@ -11,6 +11,7 @@ from extproc.settings.section import Section
 from extproc.settings.values import (
     LIST,
     File,
+    Reloadable,
     Seconds,
     ServerName,
     SlotCount,
@@ -97,17 +98,17 @@ class DnsSettings(Section):
 class DiscoverySettings(Section):
     """Further sources of endpoints. They can be combined; one address is one endpoint."""
 
-    file: File | None = None
+    file: Reloadable[File | None] = None
     """A YAML or JSON file with a list `endpoints`, in the same format as the setting. Coxswain
     watches it: a change applies within a second, and an invalid file changes nothing."""
-    dns: Annotated[tuple[DnsSettings, ...], LIST] = ()
+    dns: Annotated[Reloadable[tuple[DnsSettings, ...]], LIST] = ()
     """The DNS names to resolve: a list of dns://name:port or srv://name, or of sections with the
     keys below."""
-    dns_min_s: SomeSeconds = 1.0
+    dns_min_s: Reloadable[SomeSeconds] = 1.0
     """The shortest time in seconds between two lookups of a name, even if its TTL is shorter."""
-    dns_max_s: SomeSeconds = 5.0
+    dns_max_s: Reloadable[SomeSeconds] = 5.0
     """The longest time in seconds between two lookups of a name, even if its TTL is longer."""
-    nameservers: Annotated[tuple[Target, ...], LIST] = ()
+    nameservers: Annotated[Reloadable[tuple[Target, ...]], LIST] = ()
     """The name servers, host:port with an IP address; by default those that this machine is
     configured with."""
     grace_s: Annotated[Seconds, Field(le=2.5)] = 2.5

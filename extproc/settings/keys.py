@@ -8,6 +8,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from extproc.settings.problems import KeyPath, Problem, describe, dotted, nearest
+from extproc.settings.values import RELOADABLE
 
 
 def model_of(field: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
@@ -21,14 +22,25 @@ def model_of(field: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
     return None, False
 
 
-def every_key(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def every_key(model: type[BaseModel]) -> Iterator[tuple[str, ...]]:
     """The path of every setting that is not a section; a list of sections counts as one setting."""
+    return (path for path, _ in _every_field(model))
+
+
+def reloadable_keys(model: type[BaseModel]) -> Iterator[tuple[str, ...]]:
+    """The path of every setting that a reload applies."""
+    return (path for path, field in _every_field(model) if RELOADABLE in field.metadata)
+
+
+def _every_field(
+    model: type[BaseModel], path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
     for name, field in model.model_fields.items():
         section, is_list = model_of(field)
         if section is None or is_list:
-            yield (*path, name)
+            yield (*path, name), field
         else:
-            yield from every_key(section, (*path, name))
+            yield from _every_field(section, (*path, name))
 
 
 def keys_at(model: type[BaseModel], path: KeyPath) -> tuple[str, ...]:

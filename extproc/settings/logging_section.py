@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from extproc.settings.section import Section
-from extproc.settings.values import File, SomeSeconds, Target, Whole, split_host_port
+from extproc.settings.values import File, Reloadable, SomeSeconds, Target, Whole, split_host_port
 
 
 class LogSettings(Section):
@@ -13,7 +13,7 @@ class LogSettings(Section):
 
     format: Literal["human", "json"] = "human"
     """The log format: `human`, or `json` with one event per line."""
-    level: Literal["debug", "info", "warning", "error"] = "info"
+    level: Reloadable[Literal["debug", "info", "warning", "error"]] = "info"
     """The lowest level that is logged."""
 
 

@@ -33,7 +33,7 @@ from extproc.settings.security_section import (
     ClientsSettings,
     GrpcTlsSettings,
 )
-from extproc.settings.values import EMPTY_SECTION, LIST, MAP, FrontCount, Seconds
+from extproc.settings.values import EMPTY_SECTION, LIST, MAP, FrontCount, Reloadable, Seconds
 
 
 class Settings(Section):
@@ -41,7 +41,7 @@ class Settings(Section):
 
     model_config = ConfigDict(title="Coxswain settings")
 
-    endpoints: Annotated[tuple[EndpointSettings, ...], LIST] = ()
+    endpoints: Annotated[Reloadable[tuple[EndpointSettings, ...]], LIST] = ()
     """The llama-servers: a list of host:port, or of sections with the keys below. In the
     environment: host:port,host:port. May be empty; endpoints can be added later."""
     discovery: Annotated[DiscoverySettings, EMPTY_SECTION] = DiscoverySettings()
@@ -70,17 +70,17 @@ class Settings(Section):
     admin_tls: Annotated[AdminTlsSettings, EMPTY_SECTION] = AdminTlsSettings()
     clients: Annotated[ClientsSettings, EMPTY_SECTION] = ClientsSettings()
     usage: Annotated[UsageSettings, EMPTY_SECTION] = UsageSettings()
-    models: Annotated[dict[str, Targets], MAP] = Field(default={})
+    models: Annotated[Reloadable[dict[str, Targets]], MAP] = Field(default={})
     """Other names for models: `chat: tiny`, or a split by weight: `chat: {tiny: 90, small: 10}`.
     The name decides which endpoints are eligible; if the whole body is available, Coxswain writes
     the selected model into it. In the environment: JSON."""
-    objectives: Annotated[dict[str, ObjectiveSettings], MAP] = Field(default={})
+    objectives: Annotated[Reloadable[dict[str, ObjectiveSettings]], MAP] = Field(default={})
     """The services that share the fleet, by name, each with the keys below. In the environment:
     JSON."""
-    response_headers: bool = True
+    response_headers: Reloadable[bool] = True
     """Whether responses have the headers x-coxswain-endpoint, x-coxswain-queue-ms and
     x-coxswain-attempts."""
-    drain_timeout_s: Seconds = 30.0
+    drain_timeout_s: Reloadable[Seconds] = 30.0
     """How many seconds running requests may still take after SIGTERM."""
 
     @field_validator("objectives")

@@ -20,12 +20,15 @@ from pydantic_core import PydanticUndefined
 from extproc.settings.environment import variable_of
 from extproc.settings.keys import model_of
 from extproc.settings.model import Settings
+from extproc.settings.values import RELOADABLE
 
 INTRODUCTION: Final = (
     "Flags override environment variables, which override the file (`--config "
     "coxswain.yaml` or `COXSWAIN_CONFIG`), which overrides the defaults. `coxswain config check` "
     "reports every mistake with its line or its setting, including those that otherwise show only "
-    "at a start, and `coxswain config show` prints the settings in effect."
+    "at a start, and `coxswain config show` prints the settings in effect. `coxswain config "
+    "reload` applies those with a *yes* in the column *reload* while requests run; all others need "
+    "a restart."
 )
 
 
@@ -92,25 +95,30 @@ def _text(section: type[BaseModel]) -> Iterator[str]:
 
 def _table(model: type[BaseModel], path: tuple[str, ...] | None) -> Iterator[str]:
     """One row for each setting of `model`; `path` is None where no variable can set it."""
-    yield (
-        "| key | default | variable | meaning |"
-        if path is not None
-        else ("| key | default | meaning |")
-    )
-    yield "|---|---|---|---|" if path is not None else "|---|---|---|"
+    is_set = path is not None
+    columns = ("key", "default", *(("variable", "reload") if is_set else ()), "meaning")
+    yield _row(*columns)
+    yield f"|{'---|' * len(columns)}"
     texts = descriptions_of(model)
     for name, field in model.model_fields.items():
         section, is_list = model_of(field)
         if section is None or is_list:
-            variable = f" `{variable_of((*path, name))}` |" if path is not None else ""
-            yield _row(name, field, texts.get(name, ""), variable)
-        elif path is None:  # sections that a variable can set have headings of their own
+            cells = [f"`{name}`", _default(field)]
+            if path is not None:
+                cells += [f"`{variable_of((*path, name))}`", _reload(field)]
+            yield _row(*cells, texts.get(name, ""))
+        elif not is_set:  # sections that a variable can set have headings of their own
             for below, inner in section.model_fields.items():
-                yield _row(f"{name}.{below}", inner, descriptions_of(section).get(below, ""))
+                text = descriptions_of(section).get(below, "")
+                yield _row(f"`{name}.{below}`", _default(inner), text)
 
 
-def _row(key: str, field: FieldInfo, meaning: str, variable: str = "") -> str:
-    return f"| `{key}` | {_default(field)} |{variable} {meaning} |"
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _reload(field: FieldInfo) -> str:
+    return "yes" if RELOADABLE in field.metadata else ""
 
 
 def _default(field: FieldInfo) -> str:

@@ -6,20 +6,20 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from extproc.settings.section import Section
-from extproc.settings.values import Count, PathPrefix, Seconds, SomeSeconds, Whole
+from extproc.settings.values import Count, PathPrefix, Reloadable, Seconds, SomeSeconds, Whole
 
 
 class QueueSettings(Section):
     """The queue, in which requests wait for a free slot."""
 
-    max_requests: Count = 1024
+    max_requests: Reloadable[Count] = 1024
     """The highest number of queued requests. Further requests are rejected with 429; 0 disables the
     queue."""
-    max_body_bytes: Whole = Field(default=1024 * 1024 * 1024, ge=0, le=10**15)
+    max_body_bytes: Reloadable[Whole] = Field(default=1024 * 1024 * 1024, ge=0, le=10**15)
     """The highest number of buffered body bytes of all queued requests, in Envoy or, in full
     duplex, in Coxswain: up to envoy.body_buffer_bytes of each. A request with a body of more than
     64 KiB that does not fit is rejected with 429."""
-    timeout_s: Seconds = 60.0
+    timeout_s: Reloadable[Seconds] = 60.0
     """The longest time in the queue in seconds; then the request is rejected with 504. A request
     can shorten it with the header x-coxswain-queue-timeout-ms, but not extend it."""
     discipline: Literal["first_come", "shortest_expected"] = "first_come"
@@ -35,15 +35,15 @@ class QueueSettings(Section):
 class RoutingSettings(Section):
     """How requests are read and routed."""
 
-    read_body: Literal["auto", "never"] = "auto"
+    read_body: Reloadable[Literal["auto", "never"]] = "auto"
     """Whether Coxswain reads the beginning of a body: model, prompt, n, adapter. `auto` reads it if
     it may be JSON and the request takes a slot; `never` uses only the headers, and every request
     then counts as one slot; only a tenant whose clients sent theirs too slowly is queued once its
     bodies have come. Envoy must allow mode overrides."""
-    body_limit_bytes: Whole = Field(default=65_536, ge=1, le=16 * 1024 * 1024)
+    body_limit_bytes: Reloadable[Whole] = Field(default=65_536, ge=1, le=16 * 1024 * 1024)
     """The highest number of bytes that Coxswain reads from the beginning of a body. Of the rest it
     reads only the last 4 KiB, for the model, if Envoy has the whole body."""
-    body_errors: Literal["lenient", "strict"] = "lenient"
+    body_errors: Reloadable[Literal["lenient", "strict"]] = "lenient"
     """How to handle a body that cannot be parsed: `lenient` routes the request without the missing
     information, `strict` rejects it with 400."""
     context_fit: Literal["reject", "route", "off"] = "reject"
@@ -54,7 +54,7 @@ class RoutingSettings(Section):
     """A path prefix below which clients find the API besides the root, such as `/llama`. Set it if
     servers have scraper.path_prefix, or if a gateway removes a prefix after the picker. The picker
     and the printed configuration must have the same value."""
-    model_match: Literal["lenient", "strict"] = "lenient"
+    model_match: Reloadable[Literal["lenient", "strict"]] = "lenient"
     """How to handle a model that no endpoint reports: `lenient` sends the request to any endpoint,
     because llama-server ignores the name; `strict` rejects it with 404 if no endpoint ever reported
     the model, and queues it if the endpoints that did are gone."""
@@ -80,7 +80,7 @@ class SwapSettings(Section):
 class PickerSettings(Section):
     """How an endpoint is selected."""
 
-    fallbacks: Whole = Field(default=2, ge=0, le=2)
+    fallbacks: Reloadable[Whole] = Field(default=2, ge=0, le=2)
     """The number of further endpoints that Envoy can try if the selected one fails."""
 
 

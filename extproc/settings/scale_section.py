@@ -7,7 +7,16 @@ from pydantic_core import PydanticCustomError
 
 from extproc.settings.section import Section
 from extproc.settings.security_section import PortTlsSettings
-from extproc.settings.values import LIST, MAP, Bind, Seconds, SlotCount, SomeSeconds, Whole
+from extproc.settings.values import (
+    LIST,
+    MAP,
+    Bind,
+    Reloadable,
+    Seconds,
+    SlotCount,
+    SomeSeconds,
+    Whole,
+)
 
 
 class ScaledModelSettings(Section):
@@ -31,11 +40,11 @@ class ScaleSettings(Section):
     """The number of servers that each model needs: `coxswain scale` and the metric
     coxswain_model_wanted_servers show it. See docs/scaling.md."""
 
-    target_wait_s: SomeSeconds = 5.0
+    target_wait_s: Reloadable[SomeSeconds] = 5.0
     """The mean time in the queue, in seconds, that the number aims at."""
-    idle_s: Seconds = 300.0
+    idle_s: Reloadable[Seconds] = 300.0
     """The number of seconds without a request for a model after which it needs no server."""
-    down_after_s: Seconds = 300.0
+    down_after_s: Reloadable[Seconds] = 300.0
     """The number of seconds for which fewer servers would have done, after which fewer are wanted.
     More are wanted at once."""
     models: Annotated[dict[str, ScaledModelSettings], MAP] = Field(default={})

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from extproc.security.address_policy import PRIVATE
 from extproc.settings.access import check_one_source
 from extproc.settings.section import Section
-from extproc.settings.values import LIST, MAP, Count, File, Network, SomeSeconds
+from extproc.settings.values import LIST, MAP, Count, File, Network, Reloadable, SomeSeconds
 
 
 class _TokenSettings(Section):
@@ -33,10 +33,10 @@ class AdminSettings(_TokenSettings):
     """The environment variable that holds the operators' bearer token. Without this and token_file,
     COXSWAIN_ADMIN_TOKEN if it is set."""
 
-    api_key_envs: Annotated[tuple[str, ...], LIST] = ()
+    api_key_envs: Annotated[Reloadable[tuple[str, ...]], LIST] = ()
     """The environment variables that an operator may give as a server's API key with `endpoints
     add`. An operator who can add endpoints can send these keys to any address."""
-    api_key_folder: File | None = None
+    api_key_folder: Reloadable[File | None] = None
     """The folder with the API key files that an operator may give with `endpoints add`."""
 
 
@@ -46,12 +46,12 @@ class AgentsSettings(_TokenSettings):
     token_env: str | None = Field(default=None, min_length=1)
     """The environment variable that holds the agents' bearer token. Without this and token_file,
     COXSWAIN_AGENTS_TOKEN if it is set; otherwise agents use the operators' token."""
-    ttl_s: SomeSeconds = 3.0
+    ttl_s: Reloadable[SomeSeconds] = 3.0
     """The number of seconds without a message from its agent after which an endpoint is down."""
-    forget_s: SomeSeconds = 300.0
+    forget_s: Reloadable[SomeSeconds] = 300.0
     """The number of seconds without a message from its agent after which an endpoint leaves the
     fleet."""
-    allowed_networks: Annotated[tuple[Network, ...], LIST] = PRIVATE
+    allowed_networks: Annotated[Reloadable[tuple[Network, ...]], LIST] = PRIVATE
     """The networks that contain the addresses which agents may report and operators may add with
     `endpoints add`. A caller can always give its own address, and loopback from loopback;
     link-local addresses and the ports of Envoy and Coxswain are never allowed."""
@@ -110,7 +110,7 @@ class ClientsSettings(Section):
     stops opening within two seconds. The picker checks the keys, so nobody is served while no
     picker answers: print Envoy's configuration again and restart Envoy when you set this first. The
     servers do not receive these keys; if they require a key, set inject_key."""
-    limits: Annotated[dict[str, ClientLimitSettings], MAP] = Field(default={})
+    limits: Annotated[Reloadable[dict[str, ClientLimitSettings]], MAP] = Field(default={})
     """The limits of clients by name, each with the keys below. Requires keys_file. In the
     environment: JSON."""
 

@@ -4,7 +4,7 @@ import ipaddress
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
@@ -229,6 +229,11 @@ def _empty_list(value: Any) -> Any:
 EMPTY_SECTION: Final = BeforeValidator(_empty_section)
 LIST: Final = BeforeValidator(_empty_list)
 MAP: Final = BeforeValidator(lambda value: _mapped(_empty_section(value)))
+
+RELOADABLE: Final = "reloadable"
+ValueT = TypeVar("ValueT")
+Reloadable = Annotated[ValueT, RELOADABLE]
+"""A setting that a reload applies. All others are read only at the start."""
 
 Target = Annotated[str, AfterValidator(_target)]
 """Where a server is: `host:port`, the host an IP or a name."""

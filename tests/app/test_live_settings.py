@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from extproc.admin.dependencies import ReloadError
-from extproc.app.live_settings import HOT, LiveSettings
+from extproc.app.live_settings import LiveSettings
 from extproc.settings import Settings, SettingsError
 from extproc.settings.problems import Problem
 
@@ -187,13 +187,3 @@ async def test_what_is_valid_only_with_a_restart_changes_nothing() -> None:
     with pytest.raises(ReloadError, match=r"clients\.limits cannot change without usage\.path"):
         await harness.reload(is_dry_run=False)
     assert service.taken == [] and not harness.present.clients.limits
-
-
-def test_hot_settings_exist() -> None:
-    """Each is a setting, or a section of them."""
-    described = live(Service()).describe()
-    for key in HOT:
-        branch: Any = described
-        for part in key.split("."):
-            assert part in branch, key
-            branch = branch[part]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from extproc.app.live_settings import HOT
 from extproc.core.rejection import Reason
 from extproc.envoy_config import names
 from extproc.stream.envoy import codec
@@ -77,10 +76,3 @@ def test_reasons_elsewhere() -> None:
     readme = page("README.md").text
     for reason in (*(reason.value for reason in Reason), *ENVOYS_OWN):
         assert f"`{reason}`" in readme, f"README does not know {reason}"
-
-
-def test_what_a_reload_takes_over() -> None:
-    """The settings that are taken over without a restart are listed, all and no others."""
-    section = OPERATIONS.text.partition("## Changing settings")[2].partition("\n## ")[0]
-    sentence = section.partition("settings while requests run: ")[2].partition(". All others")[0]
-    assert {key.strip().strip("`") for key in sentence.split(",")} == HOT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extproc.settings import Settings
-from extproc.settings.keys import advise, every_key, keys_at
+from extproc.settings.keys import advise, every_key, keys_at, reloadable_keys
 from extproc.settings.problems import KeyPath
 
 
@@ -15,6 +15,15 @@ def test_every_setting_has_a_path() -> None:
     assert ("queue", "timeout_s") in paths and ("endpoints",) in paths and ("objectives",) in paths
     assert ("queue",) not in paths
     assert len(set(paths)) == len(paths)
+
+
+def test_what_a_reload_applies_is_marked_where_it_is_declared() -> None:
+    """Also beside other marks of a setting, and in sections. What opens a port is not."""
+    paths = set(reloadable_keys(Settings))
+    assert paths < set(every_key(Settings))
+    assert {("endpoints",), ("drain_timeout_s",), ("queue", "timeout_s")} <= paths
+    assert {("clients", "limits"), ("discovery", "file"), ("log", "level")} <= paths
+    assert not {path for path in paths if path[0] in {"listen", "cluster", "usage", "envoy"}}
 
 
 @pytest.mark.parametrize(

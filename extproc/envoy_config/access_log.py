@@ -36,6 +36,7 @@ from envoy_data_plane.envoy.type.matcher.v3 import (
 )
 from envoy_data_plane.google.protobuf import Struct
 
+from extproc import header_names
 from extproc.envoy_config import names
 from extproc.envoy_config.messages import grpc_service, seconds, typed
 from extproc.envoy_config.options import EnvoyOptions
@@ -54,7 +55,7 @@ LINE = {
     "path": "%PATH(NQ)%",  # a query may hold a key
     "protocol": "%PROTOCOL%",
     "status": "%RESPONSE_CODE%",
-    "reason": f"%RESP({names.REASON.upper()})%",
+    "reason": f"%RESP({header_names.REASON.upper()})%",
     "flags": "%RESPONSE_FLAGS%",
     "details": "%RESPONSE_CODE_DETAILS%",
     "route": "%ROUTE_NAME%",
@@ -103,7 +104,9 @@ def _has_bypassed() -> AccessLogFilter:
     which server got it, and the picker wrote no exchange. Rejections and other routes have no
     server, and what the picker decided has an exchange: neither costs a message.
     """
-    return _all_of(_has_metadata(names.SERVED), _has_metadata(names.EXCHANGE, is_present=False))
+    return _all_of(
+        _has_metadata(header_names.SERVED), _has_metadata(header_names.EXCHANGE, is_present=False)
+    )
 
 
 def upload_watchdog_log(options: EnvoyOptions) -> list[AccessLog]:
@@ -122,7 +125,7 @@ def upload_watchdog_log(options: EnvoyOptions) -> list[AccessLog]:
     goes_on = _all_of(
         AccessLogFilter(log_type_filter=LogTypeFilter(types=[AccessLogType.DownstreamPeriodic])),
         AccessLogFilter(status_code_filter=StatusCodeFilter(comparison=nothing)),
-        _has_metadata(names.UPLOAD),
+        _has_metadata(header_names.UPLOAD),
     )
     return [_to_picker("coxswain-uploads", goes_on)]
 
@@ -169,7 +172,7 @@ def _has_metadata(key: str, *, is_present: bool = True) -> AccessLogFilter:
     if not is_present:
         value = ValueMatcher(null_match=ValueMatcherNullMatch())
     matcher = MetadataMatcher(
-        filter=names.LB_NAMESPACE, path=[MetadataMatcherPathSegment(key=key)], value=value
+        filter=header_names.LB_NAMESPACE, path=[MetadataMatcherPathSegment(key=key)], value=value
     )
     return AccessLogFilter(
         metadata_filter=MetadataFilter(matcher=matcher, match_if_key_not_found=not is_present)

@@ -24,6 +24,7 @@ from envoy_data_plane.xds.type.matcher.v3 import (
     StringMatcher,
 )
 
+from extproc import header_names
 from extproc.envoy_config import names
 from extproc.envoy_config.messages import extension, typed
 
@@ -61,7 +62,7 @@ def unless_malformed(name: str, filter_: betterproto2.Message) -> ExtensionWithM
 
 
 def _has_mark(reason: str) -> MatcherMatcherListPredicate:
-    header = HttpResponseHeaderMatchInput(header_name=names.REASON)
+    header = HttpResponseHeaderMatchInput(header_name=header_names.REASON)
     return MatcherMatcherListPredicate(
         single_predicate=MatcherMatcherListPredicateSinglePredicate(
             input=TypedExtensionConfig(name="reason", typed_config=typed(header)),

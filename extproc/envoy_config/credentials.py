@@ -14,7 +14,7 @@ from envoy_data_plane.envoy.extensions.filters.http.header_to_metadata.v3 import
 )
 from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import HttpFilter
 
-from extproc.envoy_config import names
+from extproc import header_names
 from extproc.envoy_config.messages import set_header, typed
 
 AUTHORIZATION = "authorization"
@@ -24,7 +24,9 @@ REMEMBERED = "client_authorization"
 def memory_of_authorization() -> HttpFilter:
     """Keep the client's own key for attempts at servers without an injected key."""
     remembered = ConfigKeyValuePair(
-        metadata_namespace=names.COXSWAIN_NAMESPACE, key=REMEMBERED, type=ConfigValueType.STRING
+        metadata_namespace=header_names.COXSWAIN_NAMESPACE,
+        key=REMEMBERED,
+        type=ConfigValueType.STRING,
     )
     return HttpFilter(
         name="envoy.filters.http.header_to_metadata",
@@ -36,14 +38,14 @@ def memory_of_authorization() -> HttpFilter:
 
 def authorization_steps() -> list[HeaderMutation]:
     """Before each attempt: the server's key if it has one, else the client's header."""
-    namespace = names.COXSWAIN_NAMESPACE
+    namespace = header_names.COXSWAIN_NAMESPACE
     return [
         HeaderMutation(remove=AUTHORIZATION),
         *(
             HeaderMutation(append=set_header(AUTHORIZATION, value))
             for value in (
                 f"%DYNAMIC_METADATA({namespace}:{REMEMBERED})%",
-                f"%UPSTREAM_METADATA({namespace}:{names.SERVER_AUTHORIZATION})%",
+                f"%UPSTREAM_METADATA({namespace}:{header_names.SERVER_AUTHORIZATION})%",
             )
         ),
     ]

@@ -25,6 +25,7 @@ from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v
 from envoy_data_plane.envoy.type.matcher.v3 import ListStringMatcher, StringMatcher
 from envoy_data_plane.envoy.type.v3 import HttpStatus, StatusCode
 
+from extproc import header_names
 from extproc.envoy_config import names
 from extproc.envoy_config.broken_framing import unless_malformed
 from extproc.envoy_config.credentials import authorization_steps, memory_of_authorization
@@ -32,41 +33,6 @@ from extproc.envoy_config.messages import grpc_service, seconds, set_header, typ
 from extproc.envoy_config.options import EnvoyOptions, Mode
 from extproc.transport.patience import LONG, PATIENCE
 
-CONTROL_HEADERS = (
-    "x-coxswain-queue-timeout-ms",
-    "x-gateway-inference-fairness-id",
-    "x-gateway-inference-objective",
-    "x-gateway-model-name-rewrite",
-    "x-llm-d-inference-fairness-id",
-    "x-llm-d-inference-objective",
-    "x-llm-d-model-name-rewrite",
-    "x-llm-d-slo-tpot-ms",
-    "x-llm-d-slo-ttft-ms",
-    "x-lora-adapter",
-    "x-slo-tpot-ms",
-    "x-slo-ttft-ms",
-)
-"""Those of a request that are for the picker alone: it takes them away, and so does Envoy where it
-is not asked."""
-REQUEST_HEADERS = sorted(
-    (
-        *CONTROL_HEADERS,
-        ":method",
-        ":path",
-        "authorization",
-        "content-encoding",
-        "content-length",
-        "content-type",
-        "traceparent",
-        "x-api-key",
-        "x-gateway-model-name",
-        "x-request-id",
-        "x-session-id",
-    )
-)
-RESPONSE_HEADERS = (":status", "content-type", "content-length")
-"""The headers that the picker reads. It is sent no others: each costs it time with every
-request, and cookies are none of its business."""
 RESPONSE_ATTRIBUTES = [
     "upstream.address",
     "upstream.request_attempt_count",
@@ -104,8 +70,8 @@ def ext_proc(options: EnvoyOptions) -> HttpFilter:
 
 def _processor(options: EnvoyOptions) -> ExternalProcessor:
     fails_open = options.has_discovery and not options.checks_clients
-    arrival = [names.ARRIVED_AT] if options.has_fronts else []
-    headers = dict.fromkeys((*REQUEST_HEADERS, *arrival, *RESPONSE_HEADERS))
+    arrival = [header_names.ARRIVED_AT] if options.has_fronts else []
+    headers = sorted({*header_names.REQUEST_HEADERS, *header_names.RESPONSE_HEADERS, *arrival})
     return ExternalProcessor(
         grpc_service=_picker_service(options),
         stat_prefix=names.STAT_PREFIX,
@@ -130,7 +96,9 @@ def _processor(options: EnvoyOptions) -> ExternalProcessor:
             forwarding_namespaces=MetadataOptionsMetadataNamespaces(
                 untyped=_forwarded_namespaces(options)
             ),
-            receiving_namespaces=MetadataOptionsMetadataNamespaces(untyped=[names.LB_NAMESPACE]),
+            receiving_namespaces=MetadataOptionsMetadataNamespaces(
+                untyped=[header_names.LB_NAMESPACE]
+            ),
         ),
         response_attributes=RESPONSE_ATTRIBUTES,
     )
@@ -154,8 +122,8 @@ def _forwarded_namespaces(options: EnvoyOptions) -> list[str]:
     """The metadata that Envoy sends to the picker: the subset hint. Gateways also report there who
     served; here an attribute does, so the picker's own metadata is not sent back."""
     if options.mode is Mode.GATEWAY:
-        return [names.LB_NAMESPACE, names.SUBSET_NAMESPACE]
-    return [names.SUBSET_NAMESPACE]
+        return [header_names.LB_NAMESPACE, header_names.SUBSET_NAMESPACE]
+    return [header_names.SUBSET_NAMESPACE]
 
 
 def _sends_early(options: EnvoyOptions) -> bool:
@@ -205,7 +173,7 @@ def _arrival() -> HttpFilter:
     The attribute `request.time` would say the same, but Envoy evaluates an expression for it,
     which costs many times as much. It is on for the route to the servers alone.
     """
-    step = HeaderMutationStep(append=set_header(names.ARRIVED_AT, ARRIVAL))
+    step = HeaderMutationStep(append=set_header(header_names.ARRIVED_AT, ARRIVAL))
     return HttpFilter(
         name=names.ARRIVAL_FILTER,
         disabled=True,
@@ -215,7 +183,11 @@ def _arrival() -> HttpFilter:
 
 def last_filters(options: EnvoyOptions) -> list[HttpFilter]:
     """The filters after the selection of the server: removed headers, and servers' keys."""
-    ours = (names.DESTINATION, names.ARRIVED_AT, *CONTROL_HEADERS)
+    ours = (
+        header_names.DESTINATION,
+        header_names.ARRIVED_AT,
+        *sorted(header_names.CONTROL_HEADERS),
+    )
     steps = [HeaderMutationStep(remove=name) for name in ours]
     if options.injects_keys:
         steps += authorization_steps()

@@ -23,6 +23,7 @@ from envoy_data_plane.envoy.extensions.http.early_header_mutation.header_mutatio
 )
 from envoy_data_plane.envoy.type.matcher.v3 import StringMatcher
 
+from extproc import header_names
 from extproc.envoy_config import names
 from extproc.envoy_config.access_log import (
     access_lines,
@@ -38,7 +39,12 @@ from extproc.envoy_config.routes import route_configuration, routes
 from extproc.envoy_config.tracing import tracing, untouched_request_ids
 from extproc.envoy_config.usage import usage_filters
 
-CONTROL_HEADERS = (names.DESTINATION, names.SERVED, names.SUBSET, names.CLIENT)
+CONTROL_HEADERS = (
+    header_names.DESTINATION,
+    header_names.SERVED,
+    header_names.SUBSET,
+    header_names.CLIENT,
+)
 """Headers that control routing or identify the client; clients must not set them."""
 
 

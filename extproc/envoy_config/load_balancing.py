@@ -9,7 +9,7 @@ from envoy_data_plane.envoy.extensions.load_balancing_policies.override_host.v3 
 )
 from envoy_data_plane.envoy.type.metadata.v3 import MetadataKey, MetadataKeyPathSegment
 
-from extproc.envoy_config import names
+from extproc import header_names
 from extproc.envoy_config.messages import extension
 
 
@@ -19,10 +19,10 @@ def override_host() -> LoadBalancingPolicy:
         "override_host",
         OverrideHost(
             override_host_sources=[
-                OverrideHostOverrideHostSource(header=names.DESTINATION),
+                OverrideHostOverrideHostSource(header=header_names.DESTINATION),
                 OverrideHostOverrideHostSource(metadata=destination_key()),
             ],
-            selected_host_key=_key(names.SERVED),
+            selected_host_key=_key(header_names.SERVED),
             fallback_policy=_policy("least_request", LeastRequest(choice_count=2)),
         ),
     )
@@ -35,8 +35,8 @@ def _policy(name: str, message: betterproto2.Message) -> LoadBalancingPolicy:
 
 def destination_key() -> MetadataKey:
     """The destination from the picker's dynamic metadata."""
-    return _key(names.DESTINATION)
+    return _key(header_names.DESTINATION)
 
 
 def _key(name: str) -> MetadataKey:
-    return MetadataKey(key=names.LB_NAMESPACE, path=[MetadataKeyPathSegment(key=name)])
+    return MetadataKey(key=header_names.LB_NAMESPACE, path=[MetadataKeyPathSegment(key=name)])

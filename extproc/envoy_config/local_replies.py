@@ -26,6 +26,7 @@ from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v
 )
 from envoy_data_plane.google.protobuf import Struct
 
+from extproc import header_names
 from extproc.envoy_config import names
 from extproc.envoy_config.broken_framing import IS_MALFORMED
 from extproc.envoy_config.messages import typed
@@ -143,7 +144,7 @@ def _mapper(
     may_return: bool = False,
 ) -> ResponseMapper:
     """The reply to what the filter finds; with `may_return` the client may soon send it again."""
-    headers = {} if error is ENVOYS_OWN else {names.REASON: error.code}
+    headers = {} if error is ENVOYS_OWN else {header_names.REASON: error.code}
     if may_return:
         headers["retry-after"] = "1"
     content = {"message": error.message, "type": error.type, "code": error.code}

@@ -27,6 +27,7 @@ from envoy_data_plane.envoy.extensions.filters.http.header_mutation.v3 import He
 from envoy_data_plane.envoy.extensions.retry.host.previous_hosts.v3 import PreviousHostsPredicate
 from envoy_data_plane.envoy.type.matcher.v3 import RegexMatcher, StringMatcher
 
+from extproc import header_names
 from extproc.envoy_config import names
 from extproc.envoy_config.messages import NEVER, seconds, set_header, typed
 from extproc.envoy_config.options import EnvoyOptions
@@ -147,7 +148,7 @@ def _rejection(name: str, match: RouteMatch) -> Route:
         ),
         response_headers_to_add=[
             set_header("content-type", "application/json"),
-            set_header(names.REASON, names.BLOCKED_PATH),
+            set_header(header_names.REASON, names.BLOCKED_PATH),
         ],
     )
 

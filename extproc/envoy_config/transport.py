@@ -14,8 +14,8 @@ from envoy_data_plane.envoy.extensions.transport_sockets.tls.v3 import (
 from envoy_data_plane.envoy.type.matcher.v3 import StringMatcher
 from envoy_data_plane.google.protobuf import Struct
 
+from extproc import header_names
 from extproc.core.address import is_ip
-from extproc.envoy_config import names
 from extproc.envoy_config.messages import typed
 from extproc.envoy_config.options import EnvoyOptions, OptionsError, PickerTls, TlsProfile
 
@@ -29,7 +29,7 @@ def socket_matches(profiles: tuple[TlsProfile, ...]) -> list[ClusterTransportSoc
     found = [
         ClusterTransportSocketMatch(
             name=profile.name,
-            match=Struct.from_dict({names.TLS_PROFILE: profile.name}),
+            match=Struct.from_dict({header_names.TLS_PROFILE: profile.name}),
             transport_socket=_tls(profile.server_name, _trusted_ca(profile)),
         )
         for profile in profiles
@@ -47,9 +47,9 @@ def abilities(options: EnvoyOptions) -> list[tuple[str, str]]:
     """What discovery learns of this configuration, in parts that every proxy lets pass."""
     found = [profile.name for profile in options.tls_profiles]
     if options.injects_keys:
-        found.append(names.KEYS)
+        found.append(header_names.KEYS)
     return [
-        (names.ABILITIES, ",".join(found[start : start + NAMES_IN_A_HEADER]))
+        (header_names.ABILITIES, ",".join(found[start : start + NAMES_IN_A_HEADER]))
         for start in range(0, len(found), NAMES_IN_A_HEADER)
     ]
 

@@ -19,6 +19,7 @@ from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
 )
 from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import HttpFilter
 
+from extproc import header_names
 from extproc.envoy_config import names
 from extproc.envoy_config.messages import grpc_service, seconds, typed
 from extproc.envoy_config.options import EnvoyOptions
@@ -26,7 +27,9 @@ from extproc.envoy_config.options import EnvoyOptions
 CLOSE_AFTER: Final = timedelta(seconds=1)
 """How long Envoy keeps a stream whose response ended without its last part: its client left. The
 parts that are on their way arrive meanwhile."""
-EXCHANGE: Final = f"exchange=%DYNAMIC_METADATA({names.LB_NAMESPACE}:{names.EXCHANGE})%"
+EXCHANGE: Final = (
+    f"exchange=%DYNAMIC_METADATA({header_names.LB_NAMESPACE}:{header_names.EXCHANGE})%"
+)
 """Envoy would leave an empty header out, and the picker take the stream for one that asks where a
 request goes: rejections, and responses past the picker, have no exchange."""
 
@@ -37,7 +40,7 @@ def usage_filters(options: EnvoyOptions) -> list[HttpFilter]:
         return []
     skip = ProcessingModeHeaderSendMode.SKIP
     processor = ExternalProcessor(
-        grpc_service=grpc_service(names.PICKER_CLUSTER, metadata=[(names.USAGE, EXCHANGE)]),
+        grpc_service=grpc_service(names.PICKER_CLUSTER, metadata=[(header_names.USAGE, EXCHANGE)]),
         stat_prefix=f"{names.STAT_PREFIX}_usage",
         observability_mode=True,
         deferred_close_timeout=CLOSE_AFTER,

@@ -10,15 +10,15 @@ from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
+from extproc.header_names import USAGE
 from extproc.pb import external_processor_pb2 as pb
 from extproc.transport import Call, CallHandler
 from extproc.transport.call import ServeCall
 from extproc.transport.status import INVALID_ARGUMENT, OK
 from extproc.usage.meter import Response
 
-USAGE: Final = "x-coxswain-usage"
-"""The header of the call: `PREFIX`, then the id of the exchange, which may be empty."""
 PREFIX: Final = "exchange="
+"""In the header `USAGE` of the call, before the id of the exchange, which may be empty."""
 NO_MESSAGE: Final = "not a valid message"
 
 log = logging.getLogger("coxswain.usage")

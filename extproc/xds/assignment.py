@@ -9,6 +9,7 @@ that Envoy knows the address.
 from google.protobuf.any_pb2 import Any
 
 from extproc.core.fleet.membership import Member, Membership
+from extproc.header_names import COXSWAIN_NAMESPACE, SERVER_AUTHORIZATION, TLS_PROFILE
 from extproc.pb.base_pb2 import Address, HealthStatus, SocketAddress
 from extproc.pb.endpoint_pb2 import (
     ClusterLoadAssignment,
@@ -20,11 +21,6 @@ from extproc.xds.capabilities import reachable
 from extproc.xds.subscription import ENDPOINT_TYPE
 
 SOCKET_MATCH = "envoy.transport_socket_match"
-TLS_PROFILE = "coxswain_tls"
-COXSWAIN = "coxswain"
-AUTHORIZATION = "authorization"
-"""Endpoint metadata: which socket Envoy opens to a server, and the key it sends there. The
-configuration that `coxswain config envoy` prints reads the same names."""
 
 MAX_KINDS = 16
 """Of Envoys with different abilities, for which the fleet is kept as it was written."""
@@ -86,6 +82,6 @@ def _endpoint(member: Member) -> LbEndpoint:
         namespace = message.metadata.filter_metadata[SOCKET_MATCH]
         namespace.fields[TLS_PROFILE].string_value = member.tls_profile
     if member.authorization:
-        namespace = message.metadata.filter_metadata[COXSWAIN]
-        namespace.fields[AUTHORIZATION].string_value = member.authorization
+        namespace = message.metadata.filter_metadata[COXSWAIN_NAMESPACE]
+        namespace.fields[SERVER_AUTHORIZATION].string_value = member.authorization
     return message

@@ -18,10 +18,7 @@ from typing import Final
 from extproc.core.address import Address
 from extproc.core.fleet.membership import Member
 from extproc.core.observation import Issue
-
-HEADER: Final = "x-coxswain-abilities"
-"""Names of TLS profiles and `KEYS`, with commas between them; may be given several times."""
-KEYS: Final = "keys"
+from extproc.header_names import ABILITIES, KEYS
 
 _REMEDY: Final = (
     "an Envoy with the complete output of `coxswain config envoy` is updated "
@@ -67,7 +64,7 @@ UNHEARD: Final = Issue(
 
 def read_capabilities(metadata: Iterable[tuple[str, str | bytes]]) -> frozenset[str]:
     """The capabilities in a stream's metadata; other Envoy configurations have none."""
-    values = [value for name, value in metadata if name == HEADER and isinstance(value, str)]
+    values = [value for name, value in metadata if name == ABILITIES and isinstance(value, str)]
     return frozenset(name for value in values for name in value.split(",") if name)
 
 

@@ -7,20 +7,24 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from extproc import header_names
 from extproc.core.objective import Criticality
 from extproc.security.api_paths import SLOT_PATHS
 from extproc.settings import Settings
-from extproc.stream.envoy import codec
-from extproc.stream.envoy.codec.names import MODEL
-from extproc.stream.request.subset import NAMESPACE
 from tests.docs.pages import ROOT, Page, page, pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROUTING: Final = page("docs/routing.md")
-READ: Final = {*codec.CONTROL_HEADERS, codec.SESSION, codec.TRACE_PARENT, MODEL, "x-request-id"}
-NO_SETTINGS: Final = {codec.LB_NAMESPACE, NAMESPACE}
+READ: Final = {
+    *header_names.CONTROL_HEADERS,
+    header_names.SESSION,
+    header_names.TRACE_PARENT,
+    header_names.MODEL,
+    header_names.REQUEST_ID,
+}
+NO_SETTINGS: Final = {header_names.LB_NAMESPACE, header_names.SUBSET_NAMESPACE}
 """Other names with a dot."""
 
 
@@ -30,7 +34,7 @@ def test_headers() -> None:
     for row in ROUTING.text.partition("\n## Headers\n")[2].splitlines():
         for header in re.findall(r"`([a-z-]+)`", row.split("|")[1]) if "|" in row[:1] else ():
             is_taken_off = row.rstrip().endswith("| yes |")
-            assert is_taken_off == (header in codec.CONTROL_HEADERS), header
+            assert is_taken_off == (header in header_names.CONTROL_HEADERS), header
 
 
 def test_slot_paths() -> None:

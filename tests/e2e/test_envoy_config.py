@@ -12,9 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from extproc import header_names
 from extproc.demo.port import LOOPBACK, free_port
-from extproc.envoy_config import names
-from extproc.envoy_config.filters import CONTROL_HEADERS
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
 from extproc.security.path_rule import PathRule
 from tests.fakes.echo_server import EchoServer, echo_server
@@ -138,7 +137,7 @@ async def test_closed_paths_are_rejected_by_the_routes_in_every_disguise(
         for method, path in tries + ONE_METHOD:
             answer = await ask(it.envoy.port, method, path)
             assert answer.status == 403, (method, path)
-            assert answer.headers[names.REASON] == "blocked-path"
+            assert answer.headers[header_names.REASON] == "blocked-path"
             assert answer.headers["content-type"] == "application/json"
             if method != "HEAD":
                 error = httpx.Response(403, content=answer.body).json()["error"]
@@ -183,9 +182,9 @@ async def test_a_client_cannot_steer(tmp_path: Path) -> None:
     """Neither past a living picker, nor with none to ask; nor does it say when it arrived. No
     control header reaches a server."""
     async with rig(tmp_path, replace(PATIENT, has_fronts=True)) as it:
-        forged = dict.fromkeys((names.DESTINATION, names.SUBSET), it.second.address)
-        forged |= {names.SERVED: it.second.address, "x-envoy-max-retries": "9"}
-        forged |= dict.fromkeys((names.ARRIVED_AT, *CONTROL_HEADERS), "7")
+        forged = dict.fromkeys((header_names.DESTINATION, header_names.SUBSET), it.second.address)
+        forged |= {header_names.SERVED: it.second.address, "x-envoy-max-retries": "9"}
+        forged |= dict.fromkeys((header_names.ARRIVED_AT, *header_names.CONTROL_HEADERS), "7")
         began = time.time()
         for _ in range(5):
             await it.client.post(COMPLETION, json={}, headers=forged)
@@ -195,11 +194,11 @@ async def test_a_client_cannot_steer(tmp_path: Path) -> None:
 
         it.forget()
         await it.picker.kill()
-        forged[names.DESTINATION] = it.dead
+        forged[header_names.DESTINATION] = it.dead
         for _ in range(20):
             assert (await it.client.post(COMPLETION, json={}, headers=forged)).status_code == 200
         seen = [request.headers for server in it.servers for request in server.reached]
-        ours = {*CONTROL_HEADERS, names.ARRIVED_AT}
+        ours = {*header_names.CONTROL_HEADERS, header_names.ARRIVED_AT}
         assert not [
             name
             for headers in seen
@@ -212,7 +211,7 @@ async def test_original_dst_goes_only_where_the_picker_says(tmp_path: Path) -> N
     """A forged header moves nothing; no answer, or more than one address, is a 503."""
     async with rig(tmp_path, replace(PATIENT, mode=Mode.ORIGINAL_DST)) as it:
         it.picker.sends_header = False
-        forged = {names.DESTINATION: it.second.address}
+        forged = {header_names.DESTINATION: it.second.address}
         assert (await it.client.post(COMPLETION, json={}, headers=forged)).status_code == 200
         assert it.first.reached and not it.second.reached
 
@@ -232,7 +231,7 @@ async def test_the_list_is_walked_past_the_dead_and_the_loading(tmp_path: Path) 
         answer = await it.client.post(COMPLETION, content=b"x" * 3_000_000)
         assert answer.status_code == 200
         assert [request.body_bytes for request in it.second.reached] == [3_000_000]
-        assert names.DESTINATION not in it.second.reached[0].headers
+        assert header_names.DESTINATION not in it.second.reached[0].headers
         facts = await it.picker.wait_for("served")
         assert facts["upstream.address"] == it.second.address
         assert facts["upstream.request_attempt_count"] == 3
@@ -329,7 +328,7 @@ async def test_an_answer_that_broke_off_is_reported(tmp_path: Path, who: str) ->
                     async for _ in chunks:
                         pass
         report = await it.picker.wait_for("report")
-        assert report[names.DESTINATION] == report[names.SERVED] == it.first.address
+        assert report[header_names.DESTINATION] == report[header_names.SERVED] == it.first.address
         await it.picker.wait_for("end")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extproc.envoy_config import names
+from extproc import header_names
 from extproc.envoy_config.access_log import (
     LINE,
     REPORTS_PER_GRACE,
@@ -17,7 +17,6 @@ from extproc.envoy_config.access_log import (
 )
 from extproc.envoy_config.options import EnvoyOptions, Mode
 from extproc.stream import upload_pace
-from extproc.stream.envoy import codec
 from tests.envoy_config.parts import plain
 
 
@@ -111,7 +110,7 @@ def test_reports_come_as_often_as_the_limits_need(
 
 def test_the_picker_counts_on_as_many_reports() -> None:
     assert REPORTS_PER_GRACE == upload_pace.REPORTS_PER_GRACE
-    assert names.UPLOAD == codec.UPLOAD
+    assert header_names.UPLOAD == header_names.UPLOAD
 
 
 def test_no_bound_for_uploads_no_reports() -> None:

@@ -7,6 +7,7 @@ from copy import deepcopy
 import pytest
 import yaml
 
+from extproc import header_names
 from extproc.envoy_config import names
 from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, Mode
@@ -48,8 +49,8 @@ def test_envoy_waits_for_nothing_and_fails_open() -> None:
             "response_trailer_mode": "SKIP",
         }
         (header,) = config["grpc_service"]["initial_metadata"]
-        assert header["key"] == names.USAGE
-        assert names.EXCHANGE in header["value"]
+        assert header["key"] == header_names.USAGE
+        assert header_names.EXCHANGE in header["value"]
         assert header["value"].startswith(PREFIX), "a header without a value would not be sent"
 
 

@@ -14,6 +14,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Struct
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from extproc import header_names
 from extproc.core.address import Address
 from extproc.envoy_config import names
 from extproc.pb import access_log_service_pb2
@@ -69,7 +70,7 @@ class FixedPicker:
                     headers = request.request_headers.headers.headers
                     path = next(h.raw_value for h in headers if h.key == ":path").decode()
                     self.arrivals += [
-                        h.raw_value.decode() for h in headers if h.key == names.ARRIVED_AT
+                        h.raw_value.decode() for h in headers if h.key == header_names.ARRIVED_AT
                     ]
                     await self._hear("headers", path)
                     if not self.hangs:
@@ -96,10 +97,10 @@ class FixedPicker:
         mutation = answer.request_headers.response.header_mutation
         if self.sends_header:
             added = mutation.set_headers.add()
-            added.header.key = names.DESTINATION
+            added.header.key = header_names.DESTINATION
             added.header.raw_value = self.destinations.encode()
-        facts = {names.DESTINATION: self.destinations, names.EXCHANGE: "1"}
-        answer.dynamic_metadata.update({names.LB_NAMESPACE: facts})
+        facts = {header_names.DESTINATION: self.destinations, header_names.EXCHANGE: "1"}
+        answer.dynamic_metadata.update({header_names.LB_NAMESPACE: facts})
         return answer
 
     async def discover(
@@ -132,7 +133,7 @@ class FixedPicker:
         async for message in messages:
             for entry in message.http_logs.log_entry:
                 metadata = entry.common_properties.metadata.filter_metadata
-                await self._hear("report", MessageToDict(metadata[names.LB_NAMESPACE]))
+                await self._hear("report", MessageToDict(metadata[header_names.LB_NAMESPACE]))
         return access_log_service_pb2.StreamAccessLogsResponse()
 
 

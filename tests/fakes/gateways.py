@@ -19,9 +19,10 @@ import grpc.aio
 import httpx
 
 from extproc.core.address import Address
+from extproc.header_names import DESTINATION, SERVED
 from extproc.pb import external_processor_pb2 as pb
 from extproc.pb.processing_mode_pb2 import ProcessingMode
-from extproc.stream.envoy.codec import DESTINATION, PROCESS, SERVED
+from extproc.stream.envoy.codec import PROCESS
 
 JSON = {"content-type": "application/json"}
 

@@ -11,10 +11,11 @@ from extproc.core.exchange_record import Outcome
 from extproc.core.held_state import ticket_of
 from extproc.core.rejection import Reason
 from extproc.core.slots.lease import LeaseState
+from extproc.header_names import USAGE
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy.codec import PROCESS
 from extproc.transport.patience import LONG, PATIENCE
-from extproc.usage.response_stream import PREFIX, USAGE, with_responses
+from extproc.usage.response_stream import PREFIX, with_responses
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandCall, eventually
 from tests.fakes.fronts import OTHER, FakeCore, FakeFront, sent_to, settle

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
+from extproc import header_names
 from extproc.core.exchange_record import Outcome
 from extproc.core.slots.ledger import HANDOVER_S
-from extproc.stream.envoy import codec
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import Rig, eventually, rig
 from tests.fakes.gateways import (
@@ -230,7 +230,7 @@ async def test_a_models_rewriting_is_neither_forwarded_nor_misread(header: str) 
             body = json.dumps({"model": "mine", "prompt": "row"}).encode()
             await gateway.pick("/v1/completions", headers, body)
             assert list(gateway.mutation.remove_headers) == [header]
-            assert [*envoy.set_headers(gateway.mutation)] == [codec.DESTINATION]
+            assert [*envoy.set_headers(gateway.mutation)] == [header_names.DESTINATION]
             assert gateway.sent == body
             (stream,) = picker.registry
             assert stream.snapshot(picker.fleet.now).model == "mine"

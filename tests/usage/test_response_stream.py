@@ -8,13 +8,14 @@ from collections.abc import Callable
 
 import pytest
 
-from extproc.envoy_config import names
+from extproc import header_names
+from extproc.header_names import USAGE
 from extproc.pb import external_processor_pb2 as pb
 from extproc.transport import Call, CallHandler
 from extproc.transport.status import INVALID_ARGUMENT, OK
 from extproc.usage.counts import Tally
 from extproc.usage.meter import UsageMeter
-from extproc.usage.response_stream import PREFIX, USAGE, ResponseStream, with_responses
+from extproc.usage.response_stream import PREFIX, ResponseStream, with_responses
 
 
 class FakeCall:
@@ -72,7 +73,7 @@ def part(body: bytes, *, is_last: bool = False) -> bytes:
 
 
 def test_the_header_is_the_one_that_envoy_sends() -> None:
-    assert USAGE == names.USAGE
+    assert USAGE == header_names.USAGE
 
 
 def test_calls_without_the_header_ask_where_a_request_goes(meter: UsageMeter) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from extproc.core.address import Address
 from extproc.core.fleet.membership import Member
+from extproc.header_names import ABILITIES
 from extproc.xds.capabilities import (
-    HEADER,
     KEEPS,
     LACKS_KEYS,
     LACKS_TLS,
@@ -26,14 +26,14 @@ BOTH = Member(ADDRESS, tls_profile="tls-a", authorization="Bearer k")
 def test_what_a_stream_reports() -> None:
     """Several headers add up; others, binary ones and none say nothing."""
     told: list[tuple[str, str | bytes]] = [
-        (HEADER, "tls-a,tls-b"),
-        (HEADER, "keys"),
+        (ABILITIES, "tls-a,tls-b"),
+        (ABILITIES, "keys"),
         ("other", "tls-c"),
         ("x-bin", b"keys"),
     ]
     assert read_capabilities(told) == {"tls-a", "tls-b", "keys"}
     assert read_capabilities([]) == frozenset()
-    assert read_capabilities([(HEADER, "")]) == frozenset()
+    assert read_capabilities([(ABILITIES, "")]) == frozenset()
 
 
 def test_only_what_an_envoy_reaches_as_it_should_is_reported() -> None:

@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 import grpc.aio
 import pytest
 
+from extproc.header_names import ABILITIES
 from extproc.pb.cluster_discovery_pb2_grpc import ClusterDiscoveryServiceStub
 from extproc.security.trust import Trust
 from extproc.transport import ServiceTable
 from extproc.xds import ClusterDiscovery
-from extproc.xds.capabilities import HEADER
 from extproc.xds.gate import Gate
 from extproc.xds.subscription import CLUSTER_TYPE, ENDPOINT_TYPE
 from tests.fakes.data_plane import bound_server
@@ -44,7 +44,7 @@ class Served:
         self.discovery.publish({each.profile: each for each in trusts}, write)
 
     def envoy(self, *abilities: str) -> DiscoveryClient:
-        metadata = tuple((HEADER, ability) for ability in abilities)
+        metadata = tuple((ABILITIES, ability) for ability in abilities)
         return DiscoveryClient(
             self.port,
             metadata=metadata,

@@ -12,9 +12,10 @@ import pytest
 from extproc.core.address import Address
 from extproc.core.fleet.membership import Member, Membership
 from extproc.core.observation import Issue
+from extproc.header_names import ABILITIES
 from extproc.transport import ServiceTable
 from extproc.xds import EndpointDiscovery, EndpointDiscoveryOptions
-from extproc.xds.capabilities import HEADER, KEEPS, LACKS_TLS, REFUSED, UNHEARD
+from extproc.xds.capabilities import KEEPS, LACKS_TLS, REFUSED, UNHEARD
 from tests.fakes.data_plane import bound_server
 from tests.fakes.discovery_client import DiscoveryClient, assignments
 from tests.fakes.log import logged
@@ -141,7 +142,7 @@ async def test_a_server_behind_tls_is_sent_to_envoys_that_speak_it(served: Serve
     served.set_members(Member(A, tls_profile="tls-a"), Member(B))
     await served.fleet.becomes(B, True)
     assert (served.fleet.routable[A], served.fleet.issues[A]) == (False, UNHEARD)
-    async with DiscoveryClient(served.port, metadata=((HEADER, "tls-a"),)) as able:
+    async with DiscoveryClient(served.port, metadata=((ABILITIES, "tls-a"),)) as able:
         able.ask("llama")
         told = assignments(await able.read_and_acknowledge())
         assert told == {"llama": {"10.0.0.1:1": "unknown", "10.0.0.1:2": "unknown"}}
@@ -166,7 +167,7 @@ async def test_cas_that_envoy_rejects_are_reported_at_the_server(served: Served)
         served.discovery.set_refused(frozenset({"tls-a"}))
         await eventually(lambda: served.fleet.issues.get(A) is REFUSED)
         assert not served.fleet.routable[A]
-        async with DiscoveryClient(served.port, metadata=((HEADER, "tls-a"),)) as able:
+        async with DiscoveryClient(served.port, metadata=((ABILITIES, "tls-a"),)) as able:
             able.ask("llama")
             await able.read_and_acknowledge()
             without.leave()
@@ -178,7 +179,7 @@ async def test_cas_that_envoy_rejects_are_reported_at_the_server(served: Served)
 
 async def test_an_endpoint_that_becomes_plain_needs_no_cas_any_more(served: Served) -> None:
     served.set_members(Member(A, tls_profile="tls-a"))
-    async with DiscoveryClient(served.port, metadata=((HEADER, "tls-a"),)) as able:
+    async with DiscoveryClient(served.port, metadata=((ABILITIES, "tls-a"),)) as able:
         able.ask("llama")
         await able.read_and_acknowledge()
         served.discovery.set_refused(frozenset({"tls-a"}))
@@ -201,7 +202,7 @@ async def test_an_endpoint_that_is_behind_tls_now_waits_to_be_known_as_such(
 ) -> None:
     """Envoy was told that it is plain: until it takes the news over, nothing goes there."""
     served.set(A)
-    async with DiscoveryClient(served.port, metadata=((HEADER, "tls-a"),)) as envoy:
+    async with DiscoveryClient(served.port, metadata=((ABILITIES, "tls-a"),)) as envoy:
         envoy.ask("llama")
         await envoy.read_and_acknowledge()
         await served.fleet.becomes(A, True)
@@ -272,7 +273,7 @@ async def test_a_process_that_takes_over_uses_servers_with_tls_at_once() -> None
     assert subject.fleet.routable == {A: True, B: False}
     assert subject.fleet.issues == {A: None, B: UNHEARD}
     subject.discovery.may_subscribe()
-    async with DiscoveryClient(subject.port, metadata=((HEADER, "tls-a"),)) as envoy:
+    async with DiscoveryClient(subject.port, metadata=((ABILITIES, "tls-a"),)) as envoy:
         envoy.ask("llama")
         await envoy.read_and_acknowledge()
         await subject.fleet.becomes(B, True)

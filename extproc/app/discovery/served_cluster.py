@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from extproc.core.fleet.membership import Member
+from extproc.header_names import KEYS
 from extproc.security.trust import Trust
 from extproc.settings import Settings
-from extproc.xds.capabilities import KEYS
 from extproc.xds.clusters import WriteCluster
 
 MAX_WRITTEN: Final = 8

@@ -26,9 +26,9 @@ from google.protobuf.message import DecodeError
 
 from extproc.core.address import Address, AddressError
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry, KnownExchange
+from extproc.header_names import DESTINATION, EXCHANGE, LB_NAMESPACE, SERVED
 from extproc.pb import access_log_pb2
 from extproc.pb import access_log_service_pb2 as pb
-from extproc.stream.envoy.codec import DESTINATION, EXCHANGE, LB_NAMESPACE, SERVED
 from extproc.transport import Call, ServiceTable
 from extproc.transport.status import INVALID_ARGUMENT, OK
 

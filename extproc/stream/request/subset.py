@@ -9,10 +9,9 @@ from typing import Final
 from google.protobuf import struct_pb2
 
 from extproc.core.fleet.subset_hints import Hint, SubsetHints
+from extproc.header_names import SUBSET, SUBSET_NAMESPACE
 from extproc.pb import external_processor_pb2 as pb
 
-NAMESPACE: Final = "envoy.lb.subset_hint"
-KEY: Final = "x-gateway-destination-endpoint-subset"
 MAX_ENTRIES: Final = 4096
 MAX_BYTES: Final = 256 * 1024
 """Bounds of a hint, for one that is new costs the picker time: about as many entries with IPv6
@@ -35,9 +34,9 @@ def read_subset(request: pb.ProcessingRequest, subsets: SubsetHints) -> Hint | N
     if not request.HasField("metadata_context"):
         return None
     namespaces = request.metadata_context.filter_metadata
-    if NAMESPACE not in namespaces or KEY not in namespaces[NAMESPACE].fields:
+    if SUBSET_NAMESPACE not in namespaces or SUBSET not in namespaces[SUBSET_NAMESPACE].fields:
         return None
-    value = namespaces[NAMESPACE].fields[KEY]
+    value = namespaces[SUBSET_NAMESPACE].fields[SUBSET]
     if len(value.list_value.values) > MAX_ENTRIES:
         raise HintError(TOO_LONG)
     raw = value.SerializeToString()

@@ -7,8 +7,9 @@ machine trust each other, so no frame is forged.
 import asyncio
 
 from extproc.fronts.link import Link
+from extproc.header_names import USAGE
 from extproc.stream.envoy.codec import PROCESS
-from extproc.usage.response_stream import PREFIX, USAGE, with_responses
+from extproc.usage.response_stream import PREFIX, with_responses
 from rigs.fuzz.reader import Reader
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandCall

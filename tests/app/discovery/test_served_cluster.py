@@ -9,9 +9,9 @@ import pytest
 from extproc.app.discovery.served_cluster import ONE_AT_A_TIME, ServedCluster
 from extproc.core.address import Address
 from extproc.core.fleet.membership import Member
+from extproc.header_names import KEYS
 from extproc.security.trust import Trust
 from extproc.settings import load_settings
-from extproc.xds.capabilities import KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

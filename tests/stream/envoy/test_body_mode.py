@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from extproc import header_names
 from extproc.core.address import Address
 from extproc.core.rejection import Reason
 from extproc.core.request import Kind
 from extproc.pb import external_processor_pb2 as pb
 from extproc.pb.processing_mode_pb2 import ProcessingMode
-from extproc.stream.envoy import codec
 from extproc.stream.envoy.body_mode import BodyMode
 from extproc.stream.exchange import Stage
 from tests.fakes import envoy_messages as envoy
@@ -38,10 +38,12 @@ def test_a_body_is_asked_for_and_the_destination_answers_it(told: dict[str, str]
     )
     (answer,) = harness.feed(exchange, envoy.body(BODY))
     mutation = answer.request_body.response.header_mutation
-    assert envoy.set_headers(mutation) == {codec.DESTINATION: str(harness.fleet.addresses[0])}
+    assert envoy.set_headers(mutation) == {
+        header_names.DESTINATION: str(harness.fleet.addresses[0])
+    }
     assert not answer.request_body.response.HasField("body_mutation"), "the bytes are the client's"
     fields = answer.dynamic_metadata.fields["envoy.lb"].struct_value.fields
-    assert fields[codec.DESTINATION].string_value == str(harness.fleet.addresses[0])
+    assert fields[header_names.DESTINATION].string_value == str(harness.fleet.addresses[0])
     request = harness.asked[0]
     assert (request.model, request.weight_slots, request.kind) == ("tiny", 2, Kind.GENERATION)
     assert (

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from extproc.stream.envoy import codec
+from extproc import header_names
 from extproc.stream.request.lora import append_overrides, is_object
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.exchange_harness import (
@@ -27,7 +27,7 @@ def test_an_adapters_name_becomes_the_servers_number() -> None:
     common = answer.request_body.response
     headers = envoy.set_headers(common.header_mutation)
     assert headers == {
-        codec.DESTINATION: str(harness.fleet.addresses[1]),
+        header_names.DESTINATION: str(harness.fleet.addresses[1]),
         "x-envoy-max-retries": "0",
     }
     sent = common.body_mutation.body
@@ -45,7 +45,7 @@ def test_an_adapter_has_no_fallback_that_may_number_it_otherwise() -> None:
     body = json.dumps({"model": "tiny:poet", "prompt": "row"}).encode()
     (answer,) = harness.feed(harness.exchange(), ask(), envoy.body(body))[1:]
     destination = envoy.set_headers(answer.request_body.response.header_mutation)
-    assert "," not in destination[codec.DESTINATION]
+    assert "," not in destination[header_names.DESTINATION]
 
 
 def test_in_full_duplex_too() -> None:

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
+from extproc import header_names
 from extproc.core.address import Address
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.resolver import RequestResolver
 from extproc.core.observation import ModelReading
-from extproc.stream.envoy import codec
 from extproc.stream.envoy.codec import RequestHead
 from extproc.stream.exchange import Stage
 from extproc.stream.request.body import RequestBody
@@ -40,7 +40,7 @@ def test_a_model_that_cannot_be_read_is_guessed_at_only_if_lenient(
     part = envoy.body(LONG_CHAT[:30_000], end_of_stream=False)
     begin = ask_duplex if is_duplex else ask
     harness.serve()
-    assert codec.DESTINATION in str(harness.feed(harness.exchange(), begin(), part))
+    assert header_names.DESTINATION in str(harness.feed(harness.exchange(), begin(), part))
     harness.serve(number=1, model="large")
     named = begin(x_gateway_model_name="tiny")
     assert str(harness.fleet.addresses[0]) in str(harness.feed(harness.exchange(), named, part))
@@ -50,7 +50,7 @@ def test_a_model_that_cannot_be_read_is_guessed_at_only_if_lenient(
         assert envoy.rejection(replies[-1]) == (400, "bad-request")
         assert "x-gateway-model-name" in replies[-1].immediate_response.body.decode()
     else:
-        assert codec.DESTINATION in str(replies)
+        assert header_names.DESTINATION in str(replies)
     assert len(harness.asked) == (2 if is_strict else 3)
 
 
@@ -108,7 +108,7 @@ def test_a_name_waits_until_all_have_reported_their_adapters(
         assert sent in (b"", body)
         return
     assert envoy.set_headers(common.header_mutation) == {
-        codec.DESTINATION: str(late),
+        header_names.DESTINATION: str(late),
         "x-envoy-max-retries": "0",
     }
     assert sent.startswith(body[:-1])

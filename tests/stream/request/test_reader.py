@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from extproc import header_names
 from extproc.core.exchange_record import Outcome
 from extproc.core.rejection import Reason
 from extproc.pb import external_processor_pb2 as pb
 from extproc.security.known_keys import KnownKeys, digest_of
-from extproc.stream.envoy import codec
 from extproc.stream.exchange import Stage
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.exchange_harness import (
@@ -62,7 +62,9 @@ def test_a_body_that_reports_nothing_is_waited_for_too(header: dict[str, str]) -
     harness.feed(exchange, envoy.with_body(envoy.request_headers(**header)))
     assert exchange.stage is Stage.READING and harness.asked == []
     (answer,) = harness.feed(exchange, envoy.body(b"--x\r\n{"))
-    assert codec.DESTINATION in envoy.set_headers(answer.request_body.response.header_mutation)
+    assert header_names.DESTINATION in envoy.set_headers(
+        answer.request_body.response.header_mutation
+    )
     assert (harness.asked[0].model, harness.asked[0].weight_slots) == (None, 1)
 
 
@@ -286,7 +288,7 @@ def test_a_name_that_cannot_be_changed_is_never_sent_to_a_router(is_duplex: bool
         kind = "request_headers" if is_duplex else "request_body"
         headers = envoy.set_headers(getattr(response, kind).response.header_mutation)
         assert headers == {
-            codec.DESTINATION: str(harness.fleet.addresses[1]),
+            header_names.DESTINATION: str(harness.fleet.addresses[1]),
             "x-envoy-max-retries": "0",
         }
     routers = ExchangeHarness(4, splits={"chat": {"tiny": 1.0}}, limit_bytes=200)

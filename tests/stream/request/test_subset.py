@@ -7,15 +7,9 @@ from google.protobuf.struct_pb2 import Value
 
 from extproc.core.address import Address
 from extproc.core.fleet.subset_hints import SubsetHints
+from extproc.header_names import SUBSET, SUBSET_NAMESPACE
 from extproc.pb import external_processor_pb2 as pb
-from extproc.stream.request.subset import (
-    KEY,
-    MAX_BYTES,
-    MAX_ENTRIES,
-    NAMESPACE,
-    HintError,
-    read_subset,
-)
+from extproc.stream.request.subset import MAX_BYTES, MAX_ENTRIES, HintError, read_subset
 from tests.core.fleet.test_subset_hints import fleet_of
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.exchange_harness import ExchangeHarness
@@ -27,13 +21,13 @@ SUBSETS = SubsetHints(fleet_of(A, B, C, V6))
 
 def request(hint: object) -> pb.ProcessingRequest:
     message = pb.ProcessingRequest()
-    fields = message.metadata_context.filter_metadata[NAMESPACE].fields
+    fields = message.metadata_context.filter_metadata[SUBSET_NAMESPACE].fields
     if isinstance(hint, list):
-        fields[KEY].list_value.extend(hint)
+        fields[SUBSET].list_value.extend(hint)
     elif isinstance(hint, str):
-        fields[KEY].string_value = hint
+        fields[SUBSET].string_value = hint
     else:
-        fields[KEY].CopyFrom(Value(number_value=1))
+        fields[SUBSET].CopyFrom(Value(number_value=1))
     return message
 
 
@@ -43,7 +37,7 @@ def test_no_hint_allows_everybody() -> None:
     other.metadata_context.filter_metadata["envoy.lb"].fields["x"].string_value = "y"
     assert read_subset(other, SUBSETS) is None
     empty = pb.ProcessingRequest()
-    empty.metadata_context.filter_metadata[NAMESPACE].fields["other"].string_value = "y"
+    empty.metadata_context.filter_metadata[SUBSET_NAMESPACE].fields["other"].string_value = "y"
     assert read_subset(empty, SUBSETS) is None
 
 

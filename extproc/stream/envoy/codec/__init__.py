@@ -1,4 +1,4 @@
-"""Translates between ext_proc messages and values; knows all header names and status codes."""
+"""Translates between ext_proc messages and values; knows all modes and status codes."""
 
 from extproc.stream.envoy.codec.headers import (
     NO_HEAD,
@@ -10,22 +10,7 @@ from extproc.stream.envoy.codec.headers import (
     read_response_head,
     read_trace_parent,
 )
-from extproc.stream.envoy.codec.names import (
-    CONTROL_HEADERS,
-    DESTINATION,
-    EXCHANGE,
-    FULL_DUPLEX,
-    LB_NAMESPACE,
-    PROCESS,
-    READABLE_MODES,
-    REQUEST_HEADERS,
-    RESPONSE_HEADERS,
-    SERVED,
-    SESSION,
-    STREAMED,
-    TRACE_PARENT,
-    UPLOAD,
-)
+from extproc.stream.envoy.codec.names import FULL_DUPLEX, PROCESS, READABLE_MODES, STREAMED
 from extproc.stream.envoy.codec.rate_limits import over_limit, rate_limit_headers
 from extproc.stream.envoy.codec.replies import (
     ask_for_body,

@@ -9,16 +9,12 @@ from google.protobuf import struct_pb2
 from google.protobuf.message import DecodeError
 
 from extproc.core.address import Address, AddressError
-from extproc.pb import base_pb2
-from extproc.pb import external_processor_pb2 as pb
-from extproc.security.known_keys import KnownKeys
-from extproc.stream.envoy.codec.names import (
+from extproc.header_names import (
     ADAPTER,
     ARRIVED_AT,
     CONTROL_HEADERS,
     CREDENTIALS,
     FAIRNESS_ID,
-    FILTER_ATTRIBUTES,
     LB_NAMESPACE,
     MODEL,
     OBJECTIVE,
@@ -30,6 +26,10 @@ from extproc.stream.envoy.codec.names import (
     TRACE_PARENT,
     TTFT,
 )
+from extproc.pb import base_pb2
+from extproc.pb import external_processor_pb2 as pb
+from extproc.security.known_keys import KnownKeys
+from extproc.stream.envoy.codec.names import FILTER_ATTRIBUTES
 from extproc.stream.request.intern_text import intern_text
 
 MAX_NAME_CHARS: Final = 256

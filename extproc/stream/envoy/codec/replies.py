@@ -9,17 +9,21 @@ from typing import Final, cast
 
 from extproc.core.address import Address
 from extproc.core.rejection import Reason
-from extproc.pb import external_processor_pb2 as pb
-from extproc.pb import http_status_pb2
-from extproc.security.api_paths import CLOSED
-from extproc.stream.envoy.codec.names import (
+from extproc.header_names import (
+    ATTEMPTS,
     CLIENT,
     DESTINATION,
+    ENDPOINT,
     EXCHANGE,
     LB_NAMESPACE,
     MAX_RETRIES,
+    QUEUE_MS,
+    REASON,
     UPLOAD,
 )
+from extproc.pb import external_processor_pb2 as pb
+from extproc.pb import http_status_pb2
+from extproc.security.api_paths import CLOSED
 
 OK: Final = 200
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -227,9 +231,9 @@ def _unqueued_headers(served: str, attempts: int) -> pb.ProcessingResponse:
     response = pb.ProcessingResponse()
     mutation = response.response_headers.response.header_mutation
     if served:
-        _set(mutation, "x-coxswain-endpoint", served)
-    _set(mutation, "x-coxswain-attempts", str(attempts))
-    _set(mutation, "x-coxswain-queue-ms", "0")
+        _set(mutation, ENDPOINT, served)
+    _set(mutation, ATTEMPTS, str(attempts))
+    _set(mutation, QUEUE_MS, "0")
     return response
 
 
@@ -266,9 +270,9 @@ def rejection(
         error |= _OPENAI_CONTEXT
     immediate.body = json.dumps({"error": error}).encode()
     _set(immediate.headers, "content-type", "application/json")
-    _set(immediate.headers, "x-coxswain-reason", reason.value)
+    _set(immediate.headers, REASON, reason.value)
     _set(immediate.headers, ANY_ORIGIN, "*")
-    shown = ", ".join(("retry-after", "x-coxswain-reason", *headers))
+    shown = ", ".join(("retry-after", REASON, *headers))
     _set(immediate.headers, "access-control-expose-headers", shown)
     for name, value in headers.items():
         _set(immediate.headers, name, value)

@@ -7,10 +7,10 @@ from google.protobuf.struct_pb2 import Struct
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extproc import header_names
 from extproc.core.address import Address
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy import codec
-from extproc.stream.envoy.codec import names
 from extproc.stream.envoy.codec.headers import MAX_ID_CHARS, MAX_PATH_CHARS
 from tests.fakes import envoy_messages as envoy
 
@@ -101,7 +101,7 @@ def test_an_slo_under_either_name(header: str) -> None:
     assert (head(message).ttft_s, head(message).controls) == (0.25, (header,))
 
 
-@pytest.mark.parametrize("header", names.UNUSED)
+@pytest.mark.parametrize("header", header_names.UNUSED)
 def test_what_other_pickers_obey_is_taken_off_and_means_nothing(header: str) -> None:
     found = head(envoy.request_headers(**{header: "large"}))
     assert found == head(envoy.request_headers())._replace(controls=(header,))
@@ -122,7 +122,7 @@ def test_huge_values_are_cut() -> None:
 
 
 @given(
-    st.dictionaries(st.text().filter(lambda key: key != names.QUEUE_TIMEOUT), st.binary()),
+    st.dictionaries(st.text().filter(lambda key: key != header_names.QUEUE_TIMEOUT), st.binary()),
     st.binary(min_size=1),
 )
 def test_any_bytes_are_read(headers: dict[str, bytes], value: bytes) -> None:

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
+from extproc import header_names
 from extproc.core.address import Address
 from extproc.core.rejection import Reason
 from extproc.stream.envoy import codec
-from extproc.stream.envoy.codec import names
 from tests.fakes import envoy_messages as envoy
 
 A, B = Address("10.0.0.1", 8080), Address("2001:db8::1", 8080)
@@ -17,14 +17,19 @@ A, B = Address("10.0.0.1", 8080), Address("2001:db8::1", 8080)
 
 def test_a_destination() -> None:
     """The header and the metadata are equal, first choice first; control headers are removed."""
-    answer = codec.destination((A, B), "e1", removed=(names.ADAPTER, names.QUEUE_TIMEOUT))
+    answer = codec.destination(
+        (A, B), "e1", removed=(header_names.ADAPTER, header_names.QUEUE_TIMEOUT)
+    )
     value = f"{A},{B}"
     common = answer.request_headers.response
-    assert envoy.set_headers(common.header_mutation) == {codec.DESTINATION: value}
-    assert list(common.header_mutation.remove_headers) == [names.ADAPTER, names.QUEUE_TIMEOUT]
+    assert envoy.set_headers(common.header_mutation) == {header_names.DESTINATION: value}
+    assert list(common.header_mutation.remove_headers) == [
+        header_names.ADAPTER,
+        header_names.QUEUE_TIMEOUT,
+    ]
     fields = answer.dynamic_metadata.fields["envoy.lb"].struct_value.fields
-    assert fields[codec.DESTINATION].string_value == value
-    assert fields[codec.EXCHANGE].string_value == "e1"
+    assert fields[header_names.DESTINATION].string_value == value
+    assert fields[header_names.EXCHANGE].string_value == "e1"
     option = common.header_mutation.set_headers[0]
     assert option.append_action == option.OVERWRITE_IF_EXISTS_OR_ADD, "a client's value is lost"
 
@@ -32,7 +37,7 @@ def test_a_destination() -> None:
 def test_retries_end_with_the_list() -> None:
     answer = codec.destination((A, B), "e1", retries=1)
     headers = envoy.set_headers(answer.request_headers.response.header_mutation)
-    assert headers == {codec.DESTINATION: f"{A},{B}", "x-envoy-max-retries": "1"}
+    assert headers == {header_names.DESTINATION: f"{A},{B}", "x-envoy-max-retries": "1"}
 
 
 def test_nobody_to_send_to() -> None:
@@ -41,9 +46,9 @@ def test_nobody_to_send_to() -> None:
     assert answer.WhichOneof("response") == "request_headers"
     mutation = answer.request_headers.response.header_mutation
     assert envoy.set_headers(mutation) == {}
-    assert list(mutation.remove_headers) == [codec.DESTINATION], "its client chooses neither"
+    assert list(mutation.remove_headers) == [header_names.DESTINATION], "its client chooses neither"
     fields = answer.dynamic_metadata.fields["envoy.lb"].struct_value.fields
-    assert list(fields) == [codec.EXCHANGE], "Envoy's report must not count it as a bypass"
+    assert list(fields) == [header_names.EXCHANGE], "Envoy's report must not count it as a bypass"
 
 
 @pytest.mark.parametrize(

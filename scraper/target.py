@@ -17,10 +17,10 @@ class EndpointTarget:
 
     `host_name` is the name to speak to it by (the `Host` header, and the server name under
     TLS). `ca_file` names the CA file for TLS, None the system's; `ca_digest`
-    distinguishes the contents of that file. `api_key` is
-    sent as `Authorization: Bearer` and shown nowhere. `slots` is the operator's word and wins
-    over what the server says. `may_sleep` says if the server was started with
-    `--sleep-idle-seconds`; None lets the scraper find out (`scraper/probe/idle_sleep.py`).
+    distinguishes the contents of that file. `api_key` is sent as `Authorization: Bearer` and shown
+    nowhere. `slots` is the operator's number, which the core uses; more than the server has are an
+    issue. `may_sleep` says if the server was started with `--sleep-idle-seconds`; None lets the
+    scraper find out (`scraper/probe/idle_sleep.py`).
 
     Raises `TargetError` for values that no server could be asked with.
     """

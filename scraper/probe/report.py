@@ -45,17 +45,17 @@ class Report:
         """An observation with the times of `response`; `also` is a further issue."""
         is_router = self._identity.is_router
         reported_slots = self._router.slots if is_router else self._identity.slots
-        slots = reported_slots if self._target.slots is None else self._target.slots
         is_responding = status is ScrapeStatus.READY or status is ScrapeStatus.ASLEEP
+        slots = reported_slots if is_responding else None
         return Observation(
             address=self._target.address,
             began_at=response.began_at,
             answered_at=response.answered_at,
             status=status,
-            slots=slots if is_responding else None,
+            slots=slots,
             busy_slots=busy_slots,
             models=self._router.readings() if is_router else self._identity.models,
-            issues=tuple(self._issues(reported_slots if is_responding else None, also)),
+            issues=tuple(self._issues(slots, also)),
             instance=self._identity.instance,
             slot_readings=response.busy if isinstance(response, SlotCounts) else (),
             ended_tasks=response.ended if isinstance(response, SlotCounts) else (),

@@ -194,10 +194,10 @@ async def test_slots_that_are_switched_off_are_named(water: Water, models: Path)
 
 async def test_a_key_is_wanted_and_given(water: Water, models: Path) -> None:
     port = free_port()
-    water.scraper.watch(target(port, slots=1))
+    water.scraper.watch(target(port))
     await water.start(port, "-m", models / "alpha.gguf", "-np", "2", "--api-key", "sesame")
     ready = await water.saw(lambda o: o.status is ScrapeStatus.READY)
-    assert (ready.slots, ready.busy_slots) == (1, None)
+    assert (ready.slots, ready.busy_slots) == (None, None)
     assert [issue.code for issue in ready.issues] == ["unauthorized"]
     water.scraper.watch(target(port, api_key="sesame"))
     opened = await water.saw(is_idle)

@@ -5,6 +5,7 @@ The part of the dispatcher that hears of servers; requests are in `dispatcher`.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from random import Random
 
 from extproc.core.address import Address
@@ -112,6 +113,9 @@ class FleetUpdates:
     def _observe(self, endpoint: Endpoint, observation: Observation, now: float) -> None:
         endpoint_slots = self.ledger.endpoint_slots(endpoint.address)
         offer = endpoint.offer
+        has_answered = observation.status in (ScrapeStatus.READY, ScrapeStatus.ASLEEP)
+        if has_answered and endpoint.spec.slots is not None:
+            observation = replace(observation, slots=endpoint.spec.slots)
         is_replaced = endpoint_slots.is_replaced_by(observation)
         if is_replaced:
             self.state.prefix_caches.forget(endpoint.address)
@@ -124,10 +128,8 @@ class FleetUpdates:
         self.ledger.observe(observation, now)
         if endpoint_slots.next_recheck is not None or endpoint_slots.has_draining:
             self._wake()
-        if observation.status in (ScrapeStatus.READY, ScrapeStatus.ASLEEP):
-            if endpoint.spec.slots is not None:
-                endpoint_slots.slots = endpoint.spec.slots
-            elif endpoint_slots.slots == 0 and observation.slots is None:
+        if has_answered:
+            if endpoint_slots.slots == 0 and observation.slots is None:
                 endpoint_slots.slots = ASSUMED_SLOTS
             # Neither a count nor an issue: `/slots` was left alone, and what is known holds.
             is_current = observation.busy_slots is not None or not observation.issues

@@ -196,9 +196,9 @@ async def test_a_rejected_key_is_an_issue_of_a_ready_server(
     fake: FakeLlamaServer, open_probe: Open, key: str | None
 ) -> None:
     fake.api_key = "sesame"
-    probe = open_probe(api_key=key, slots=3)
+    probe = open_probe(api_key=key)
     for observation in [await scrape(probe) for _ in range(2)]:
-        assert (observation.status, observation.slots) == (ScrapeStatus.READY, 3)
+        assert (observation.status, observation.slots) == (ScrapeStatus.READY, None)
         assert observation.busy_slots is None
         assert codes(observation) == ["unauthorized"]
         assert "api_key_file" in observation.issues[0].remedy
@@ -211,13 +211,13 @@ async def test_the_right_key_opens(fake: FakeLlamaServer, open_probe: Open) -> N
     assert (observation.busy_slots, observation.issues) == (1, ())
 
 
-async def test_the_operators_slots_win_and_too_many_are_an_issue(
+async def test_too_many_slots_of_the_operator_are_an_issue(
     fake: FakeLlamaServer, open_probe: Open
 ) -> None:
     few = await scrape(open_probe(slots=1))
-    assert (few.slots, few.busy_slots, few.issues) == (1, 1, ())
+    assert (few.slots, few.busy_slots, few.issues) == (2, 1, ())
     many = await scrape(open_probe(slots=5))
-    assert many.slots == 5 and codes(many) == ["slots-override-too-large"]
+    assert many.slots == 2 and codes(many) == ["slots-override-too-large"]
 
 
 async def test_a_server_that_went_away_is_unreachable_and_is_learnt_again(

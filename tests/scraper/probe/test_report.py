@@ -59,8 +59,8 @@ def test_answers_that_cannot_be_used(
     assert "secret" not in repr(found)
 
 
-def test_what_is_set_wins_over_what_is_reported() -> None:
-    """More slots than the server has are something to fix; fewer are the operator's choice."""
+def test_more_slots_than_a_server_has_are_an_issue() -> None:
+    """Fewer are the operator's choice. The core applies it; what is reported is the server's."""
     identity = ServerIdentity()
     identity.count(
         SlotCounts(
@@ -74,9 +74,9 @@ def test_what_is_set_wins_over_what_is_reported() -> None:
         )
     )
     more = report(identity, slots=4).observe(answer(), ScrapeStatus.READY, busy_slots=1)
-    assert (more.slots, codes(more)) == (4, ["slots-override-too-large"])
+    assert (more.slots, codes(more)) == (2, ["slots-override-too-large"])
     fewer = report(identity, slots=1).observe(answer(), ScrapeStatus.READY, busy_slots=1)
-    assert (fewer.slots, codes(fewer)) == (1, [])
+    assert (fewer.slots, codes(fewer)) == (2, [])
     loading = report(identity, slots=4).observe(answer(), ScrapeStatus.LOADING)
     assert (loading.slots, codes(loading)) == (None, [])
 

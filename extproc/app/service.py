@@ -11,7 +11,6 @@ from typing import Final
 
 from extproc.admin import AdminDependencies, AdminService
 from extproc.admin.agents import SERVICE as AGENTS_SERVICE
-from extproc.admin.agents import AgentsDependencies, AgentsService
 from extproc.admin.auth.guard import Guard
 from extproc.admin.external_scaler import SERVICE as KEDA_SERVICE
 from extproc.admin.external_scaler import ExternalScaler
@@ -22,10 +21,7 @@ from extproc.app import options
 from extproc.app.auditor import Auditor
 from extproc.app.core_events import CoreEvents
 from extproc.app.core_timer import CoreTimer
-from extproc.app.discovery.admin_endpoints import AddedEndpoints
-from extproc.app.discovery.discovery import AGENTS, Discovery
-from extproc.app.discovery.scrape_targets import ScrapeTargets
-from extproc.app.discovery.served_cluster import ServedCluster
+from extproc.app.discovery.fleet_sources import FleetSources
 from extproc.app.grpc_port import ADMIN_OPTIONS, KEDA_OPTIONS, GrpcPort
 from extproc.app.live_settings import LiveSettings
 from extproc.app.logs import dropped_lines
@@ -42,13 +38,11 @@ from extproc.app.routers import Routers
 from extproc.app.scale_command import ScaleCommand
 from extproc.app.security import exposure
 from extproc.app.security.client_keys import ClientKeys
-from extproc.app.security.secret_reloader import SecretReloader
 from extproc.app.usage import Usage
 from extproc.app.version import own_version
 from extproc.core.address import Address
 from extproc.core.client_limits import ClientLimits
 from extproc.core.exchange_record import ExchangeRecord
-from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.objective import Criticality
 from extproc.core.observation import Observation
 from extproc.core.processes import Processes
@@ -67,10 +61,8 @@ from extproc.telemetry.metrics import TelemetrySources
 from extproc.transport import ServiceTable
 from extproc.transport.health import Health
 from extproc.xds import ClusterDiscovery, EndpointDiscovery
-from scraper.discovery.discovered_endpoint import DiscoveredEndpoint
 from scraper.loop import Scraper
 from scraper.schedule import ScrapePriority
-from scraper.target import EndpointTarget
 
 STOP_GRACE_S: Final = 0.5
 
@@ -129,30 +121,25 @@ class Service:
             time.monotonic,
             self._limits,
         )
-        self._access_log = AccessLog(
-            self._registry, self._scrape_now, self._bypasses.add, time.monotonic
-        )
         self.discovery = EndpointDiscovery(
             self.dispatcher.fleet.membership,
             self.dispatcher.set_routable,
             set_issue=self.dispatcher.set_envoy_issue,
         )
         self._clusters = ClusterDiscovery(self.discovery.gate, self.discovery.set_refused)
-        self.client_keys = ClientKeys(settings)
-        served_cluster = ServedCluster(settings, self._clusters.publish)
-        self._agents = AgentsService(
-            AgentsDependencies(
-                dispatcher=self.dispatcher,
-                clock=time.monotonic,
-                publish=self._set_reported,
-                observe=self._observe,
-                reporting_changed=self._reporting_changed,
-                address_rejection=self._address_rejection,
-                others_naming=self._others_naming,
-                is_scraped_by_picker=self._has_target,
-            ),
-            options.agents_options(settings),
+        self.fleet_sources = FleetSources(
+            self.dispatcher,
+            self._scraper,
+            self.settings,
+            observe=self._observe,
+            on_known=self.discovery.open,
+            publish_cluster=self._clusters.publish,
+            own_ports=lambda: (self.grpc_port, self.admin_port, self.http_port, self.keda_port),
         )
+        self._access_log = AccessLog(
+            self._registry, self.fleet_sources.scrape_now, self._bypasses.add, time.monotonic
+        )
+        self.client_keys = ClientKeys(settings)
         self._keepers = KeepersService(
             KeepersDependencies(
                 clock=time.monotonic,
@@ -172,22 +159,12 @@ class Service:
             self._routers = Routers(
                 self.dispatcher,
                 self._placement,
-                target_of=self._target,
+                target_of=self.fleet_sources.target,
                 scrape=self._scraper.scrape_now,
                 set_leaving=self._scraper.set_leaving,
                 clock=time.monotonic,
                 is_taken=lambda name: self._keepers.find(name) is not None,
             )
-        self._members = Discovery(
-            settings, self._set_members, self.discovery.open, self._is_reported
-        )
-        self._watched = ScrapeTargets(
-            self.dispatcher.fleet, self._members, self._scraper, served_cluster
-        )
-        self.added = AddedEndpoints(self._members.publish, lambda: self.settings.present.admin)
-        self._secret_watch = SecretReloader(
-            lambda: self._members.secrets | self.added.secrets, self.settings.refresh
-        )
         self.processor = ExternalProcessor(
             self.dispatcher,
             self._pending_streams,
@@ -224,12 +201,12 @@ class Service:
             registry=self._registry,
             clock=time.monotonic,
             settings=self.settings,
-            added=self.added,
+            added=self.fleet_sources.added,
             explain=lambda inquiry: dry_run(
                 self.dispatcher, self.processor.options, inquiry, time.monotonic()
             ),
             envoys=self.discovery.envoys,
-            address_rejection=self._address_rejection,
+            address_rejection=self.fleet_sources.address_rejection,
             not_ready_reason=lambda: "; ".join(self._pages.obstacles()),
             problems=self._problems,
             outcomes=self.telemetry.metrics.outcomes,
@@ -244,7 +221,7 @@ class Service:
         self._admin_port = GrpcPort(
             {
                 ADMIN_SERVICE: admin_service,
-                AGENTS_SERVICE: self._agents,
+                AGENTS_SERVICE: self.fleet_sources.agents,
                 KEEPERS_SERVICE: self._keepers,
             },
             self._health,
@@ -283,11 +260,9 @@ class Service:
             self._pending_streams,
             time.monotonic,
             wake_at=self._timer.wake_at,
-            scrape=self._scrape_now,
+            scrape=self.fleet_sources.scrape_now,
             membership_changed=self._membership_changed,
         )
-        self.on_members: Callable[[], None] = _nothing
-        """Called when endpoints came or went, before any of them gets a request."""
         self._secrets: exposure.Secrets | None = None
         self._server: DataPlaneServer | None = None
         self.grpc_port = 0
@@ -338,8 +313,7 @@ class Service:
             raise
         self.telemetry.start()
         await self._server.start()
-        self._members.start()
-        self._secret_watch.start()
+        self.fleet_sources.start()
         self.client_keys.start()
         self._auditor.start()
         self._lag.start()
@@ -394,10 +368,8 @@ class Service:
         self.discovery.close()
         if self._server is not None:
             await self._server.stop(STOP_GRACE_S)
-        await self._secret_watch.aclose()
         await self.client_keys.aclose()
-        await self._members.aclose()
-        self._watched.stop()
+        await self.fleet_sources.aclose()
         if self._routers is not None:
             await self._routers.aclose()
         await self._scraper.aclose()
@@ -414,7 +386,7 @@ class Service:
 
     async def _stop_grpc_ports(self) -> None:
         await self._keda_port.stop()
-        self._agents.close()
+        self.fleet_sources.agents.close()
         self._keepers.close()
         await self._admin_port.stop()
 
@@ -428,8 +400,7 @@ class Service:
 
     async def _apply(self, settings: Settings) -> Sequence[str]:
         """Apply the reloadable settings; raises `SettingsError` and changes nothing."""
-        news = await self._members.renew(settings)
-        await self.added.refresh()
+        news = await self.fleet_sources.renew(settings)
         self.dispatcher.renew(options.dispatcher_options(settings))
         self._limits.renew(options.client_limits(settings), time.monotonic())
         self.processor.options = options.exchange_options(
@@ -438,70 +409,22 @@ class Service:
             self._limits,
             self.client_keys.known,
         )
-        self._agents.renew(options.agents_options(settings))
         logging.getLogger("coxswain").setLevel(settings.log.level.upper())
         return news
 
     async def _rehearse(self, settings: Settings) -> Sequence[str]:
         """Read what `_apply` would read; raises `SettingsError` where that would."""
-        return await self._members.rehearse(settings)
+        return await self.fleet_sources.rehearse(settings)
 
     async def _reread(self) -> Sequence[str]:
         """Reload the files with keys and CAs."""
-        await self.added.refresh()
-        return await self._members.refresh()
+        return await self.fleet_sources.reread()
 
     # Events from other parts, passed to the core
 
-    def _set_members(self, source: str, specs: list[EndpointSpec]) -> None:
-        self.dispatcher.set_members(source, specs, time.monotonic())
-        self.on_members()
-        self._watched.follow()  # a key may have changed where no address did
-
     def _membership_changed(self) -> None:
         self.discovery.membership_changed()
-        self._watched.changed()
-
-    def scrape_all(self) -> None:
-        """Request a scrape of every endpoint now."""
-        for endpoint in self.dispatcher.fleet:
-            self._scrape_now(endpoint.address)
-
-    def _scrape_now(self, address: Address) -> None:
-        """Request a scrape now from our scraper or the agent."""
-        self._scraper.scrape_now(address)
-        self._agents.scrape_now(address)
-
-    def _set_reported(self, specs: list[EndpointSpec]) -> None:
-        is_complete = len(specs) >= self.settings.present.agents.expected
-        agents = self._agents.registry
-        discovered = [
-            DiscoveredEndpoint(spec=spec, target=None, trust=agent.trust)
-            for spec in specs
-            if (agent := agents.get(spec.address)) is not None
-        ]
-        self._members.publish(AGENTS, discovered, is_complete)
-
-    def _reporting_changed(self) -> None:
-        self._watched.changed()
-
-    def _address_rejection(self, address: Address, peer: str) -> str:
-        ports = (self.grpc_port, self.admin_port, self.http_port, self.keda_port)
-        return options.address_policy(self.settings.present, ports).rejection(address, peer)
-
-    def _others_naming(self, address: Address) -> list[str]:
-        """The sources besides agents that name it; what they say goes before what agents do."""
-        return [each for each in self.dispatcher.fleet.sources_of(address) if each != AGENTS]
-
-    def _is_reported(self, address: Address) -> bool:
-        return self._agents.registry.is_reporting(address) and not self._others_naming(address)
-
-    def _has_target(self, address: Address) -> bool:
-        return self._target(address) is not None
-
-    def _target(self, address: Address) -> EndpointTarget | None:
-        endpoint = self.dispatcher.fleet.get(address)
-        return None if endpoint is None else self._members.target(endpoint.spec)
+        self.fleet_sources.membership_changed()
 
     def _want(
         self,
@@ -541,7 +464,7 @@ class Service:
         return {criticality.label: queue.count_of(criticality) for criticality in Criticality}
 
     def _source_problems(self) -> tuple[str, ...]:
-        return (*self._members.problems, *self.added.problems, *self.client_keys.problems())
+        return (*self.fleet_sources.problems, *self.client_keys.problems())
 
     def _problems(self) -> tuple[str, ...]:
         return (
@@ -561,7 +484,3 @@ class Service:
         if self._usage is not None:
             self._usage.record(record)
         log_request(record, self.telemetry.record(record))
-
-
-def _nothing() -> None:
-    """The default of a callback."""

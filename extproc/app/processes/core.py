@@ -84,9 +84,9 @@ class Core:
             settings, self._load_again, file, data_plane=self._data_plane, processes=self._describe
         )
         self._intents = OperatorIntents(
-            self._service.dispatcher, self._service.added, time.monotonic
+            self._service.dispatcher, self._service.fleet_sources.added, time.monotonic
         )
-        self._service.on_members = self._members_changed
+        self._service.fleet_sources.on_members = self._members_changed
         self._entries: dict[str, str] = {}
         """What operators asked for, as the engine has it."""
         self._is_successor = False
@@ -291,7 +291,7 @@ class Core:
         adopted = calls.adopt()
         if fleet:
             adopted_at = time.monotonic()
-            service.scrape_all()
+            service.fleet_sources.scrape_all()
             await self._until(lambda: self._is_observed_since(adopted_at), SCRAPE_S)
         service.discovery.may_subscribe()
         placed = calls.open(is_successor=self._is_successor)

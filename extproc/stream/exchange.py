@@ -35,7 +35,6 @@ from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import response_feedback
 from extproc.stream.envoy import codec
-from extproc.stream.envoy.duplex_body import DuplexBody
 from extproc.stream.exchange_id import new_id
 from extproc.stream.held_slot import HeldSlot
 from extproc.stream.limited_request import LimitedRequest
@@ -48,8 +47,8 @@ from extproc.stream.request.reader import (
     ReadResult,
     RequestReader,
 )
+from extproc.stream.response_state import ResponseState
 from extproc.stream.stage import REPLIED, ROUTED, Stage, outcome_at, state_at
-from extproc.usage.answer_tail import NO_USAGE, AnswerTail
 
 __all__ = ["Exchange", "ExchangeError", "ExchangeOptions", "ProtocolError", "Stage"]
 
@@ -69,16 +68,10 @@ class Exchange:
 
     __slots__ = (
         "_addresses",
-        "_answered_at",
         "_began_at",
         "_decided_at",
         "_destination",
         "_dispatcher",
-        "_download",
-        "_is_broken",
-        "_is_cancelled",
-        "_is_half_closed",
-        "_is_lost",
         "_limited",
         "_options",
         "_pick_s",
@@ -87,7 +80,6 @@ class Exchange:
         "_replies",
         "_response",
         "_slot",
-        "_tail",
         "_trace_parent",
         "_waited_s",
         "arrived_at",
@@ -111,20 +103,13 @@ class Exchange:
         self._options = options
         self._began_at = now
         self._reader = RequestReader(dispatcher, options)
-        self._download: DuplexBody | None = None
-        self._tail = _NO_TAIL
         self._slot = HeldSlot(dispatcher)
         self._addresses: tuple[Address, ...] = ()
         self._destination: pb.ProcessingResponse | None = None
-        self._response: codec.ResponseHead | None = None
+        self._response = ResponseState()
         self._reason: Reason | None = None
         self._waited_s = 0.0
         self._decided_at: float | None = None
-        self._answered_at: float | None = None
-        self._is_broken = False
-        self._is_cancelled = False
-        self._is_half_closed = False
-        self._is_lost = False
         self._limited: LimitedRequest | None = None
         """If its client has limits."""
         self._replies: tuple[pb.ProcessingResponse, ...] = ()
@@ -152,10 +137,8 @@ class Exchange:
             self._take_body(request.request_body, now)
         elif kind == "request_trailers":
             self._take_trailers(now)
-        elif kind == "response_body" and self._download is not None:
-            part = request.response_body
-            self._tail.add(part.body)
-            self._say(*self._download.take(part.body, is_last=part.end_of_stream))
+        elif kind == "response_body" and self._response.has_body:
+            self._say(*self._response.take_body(request.response_body))
         elif kind in _UNCHANGED:
             self._say(codec.unchanged(kind))
         else:
@@ -165,7 +148,7 @@ class Exchange:
         """Continue an exchange whose destination another process sent. `request` is its first
         message; there is no reply. If the endpoint is unknown here, it continues without a lease.
         """
-        self._start_download(request)
+        self._response.expect_body(request)
         meant = self._reader.resume(request, held.model)
         self._decided_at = held.opened_at
         self._waited_s = held.waited_s
@@ -199,8 +182,8 @@ class Exchange:
     def half_close(self, now: float) -> bool:
         """Nothing more will be said. Returns whether there is something to say all the same: an
         Envoy closes its half when its client has gone, others as soon as they have asked."""
-        self._is_half_closed = self._reader.body_mode.lacks_config
-        if not self._is_half_closed or self.stage is not Stage.READING:
+        self._response.is_half_closed = self._reader.body_mode.lacks_config
+        if not self._response.is_half_closed or self.stage is not Stage.READING:
             return False
         self._act_on(self._reader.read_what_came(), now)
         return True
@@ -280,7 +263,7 @@ class Exchange:
         a slot.
         """
         request = self._reader.request
-        if self.stage is not Stage.LEASED or self._response is not None or request is None:
+        if self.stage is not Stage.LEASED or self._response.head is not None or request is None:
             return None
         return self._slot.upload_reported(
             self._options.uploads,
@@ -288,7 +271,7 @@ class Exchange:
             body_bytes,
             now,
             is_whole=is_whole,
-            is_cancelled=self._is_cancelled,
+            is_cancelled=self._response.is_cancelled,
         )
 
     def cancel(self, now: float, reason: Reason = Reason.CANCELLED, text: str = "") -> bool:
@@ -303,9 +286,9 @@ class Exchange:
         if self.stage is Stage.READING:
             self._reject(reason, 0.0, text)
             return True
-        if self.stage not in ROUTED or self._is_cancelled:
+        if self.stage not in ROUTED or self._response.is_cancelled:
             return False
-        self._is_cancelled = True
+        self._response.is_cancelled = True
         self._reason = reason
         self._replies = (codec.rejection(reason, 0.0, text),)
         return True
@@ -320,7 +303,7 @@ class Exchange:
         return ExchangeSnapshot(
             exchange_id=self.id,
             request_id=head.id,
-            state=state_at(self.stage, is_answered=self._response is not None),
+            state=state_at(self.stage, is_answered=self._response.head is not None),
             endpoint=endpoint,
             endpoint_name=self._name_of(endpoint),
             age_s=now - self._began_at,
@@ -336,11 +319,11 @@ class Exchange:
         """Its stream was lost, with its connection or by an error, and Envoy may go on without it:
         the request may be on its way to its server, as with a gateway that ends the stream with our
         reply, or its response still flows."""
-        self._is_half_closed = self._is_lost = True
+        self._response.is_half_closed = self._response.is_lost = True
 
     def break_off(self, *, is_servers_fault: bool = False) -> None:
         """Mark the exchange as cut off, as Envoy reported."""
-        self._is_broken = True
+        self._response.is_broken = True
         self._slot.is_failed = is_servers_fault
 
     def end(self, now: float) -> ExchangeRecord:
@@ -357,20 +340,20 @@ class Exchange:
         finally:
             if self._limited is not None:
                 self._limited.end()
-        is_broken = self._is_cut() and not self._is_handed_over()
+        response = self._response
+        is_broken = response.was_cut() and not response.is_handed_over()
         outcome = outcome_at(stage, is_cut=is_broken, is_unsent=self._is_unsent())
         waited_s = self._waited_s if ticket is None else now - ticket.entered_at
         head, request, objective = self._reader.head, self._reader.request, self._objective()
-        response = self._response
-        usage = NO_USAGE if self._tail is _NO_TAIL else self._tail.usage()
+        usage = response.usage()
         return ExchangeRecord(
             exchange_id=self.id,
             request_id=head.id,
             outcome=outcome,
             reason=self._reason,
             endpoint=endpoint,
-            status=self._status(),
-            attempts=response.attempts if response is not None else 0,
+            status=response.status(self._reason),
+            attempts=response.head.attempts if response.head is not None else 0,
             waited_s=waited_s,
             first_token_s=None if first_token_at is None else first_token_at - self._began_at,
             duration_s=now - self._began_at,
@@ -390,15 +373,9 @@ class Exchange:
             objective=objective.name if objective is not None else "",
             opened_at=self._slot.opened_at,
             slot_s=self._slot.slot_s(now),
-            is_response_read=self._tail is not _NO_TAIL,
+            is_response_read=response.has_body,
             tasks=self._slot.asked_slots,
         )
-
-    def _status(self) -> int:
-        """The status that the client got, as far as it is known; 0 if it is not."""
-        if self._response is not None:
-            return self._response.status
-        return 0 if self._reason is None else codec.status_of(self._reason)
 
     def _give_back(self, now: float) -> float | None:
         """Leave the queue, or release the lease, once; returns the time of the first token."""
@@ -410,28 +387,14 @@ class Exchange:
         end = LeaseEnd.ABANDONED  # given back even if the code below fails: a scrape shows the slot
         try:
             if is_held:
-                end = response_feedback.lease_end(
-                    self._response,
-                    is_cut=self._is_cut() or self._is_lost,
-                    is_unsent=self._is_unsent(),
-                    is_handed_over=self._is_handed_over(),
-                )
+                end = self._response.lease_end(is_unsent=self._is_unsent())
         finally:
             first_token_at = self._slot.give_back(self._reader.request, end, now)
-        return first_token_at if is_held else self._answered_at
-
-    def _is_cut(self) -> bool:
-        return response_feedback.was_cut(
-            self._response, is_broken=self._is_broken, is_cancelled=self._is_cancelled
-        )
-
-    def _is_handed_over(self) -> bool:
-        """Whether the stream ended with our reply, as with gateways that are not Envoy."""
-        return self._is_half_closed and self._response is None and not self._is_cancelled
+        return first_token_at if is_held else self._response.answered_at
 
     def _is_unsent(self) -> bool:
         """Whether the destination was never sent to Envoy."""
-        return self._response is None and self._destination is not None
+        return self._response.head is None and self._destination is not None
 
     # The request
 
@@ -439,21 +402,12 @@ class Exchange:
         if self.stage is not Stage.NEW:
             raise ProtocolError("request headers arrived twice")
         result = self._reader.begin(request, now)
-        self._start_download(request)
+        self._response.expect_body(request)
         if result is None:
             self.stage = Stage.READING
             self._say(*self._reader.bring_body())
         else:
             self._act_on(result, now)
-
-    def _start_download(self, request: pb.ProcessingRequest) -> None:
-        """Whether the response's body will pass."""
-        if (
-            not request.HasField("protocol_config")
-            or request.protocol_config.response_body_mode == codec.FULL_DUPLEX
-        ):
-            self._download = DuplexBody("response_body", is_open=True)
-            self._tail = AnswerTail()
 
     def _take_body(self, part: pb.HttpBody, now: float) -> None:
         if self.stage is Stage.READING:
@@ -464,7 +418,7 @@ class Exchange:
             self._say(*self._reader.body_mode.pass_on(part))
 
     def _take_trailers(self, now: float) -> None:
-        if self._response is None:
+        if self._response.head is None:
             self.cancel(now, Reason.BAD_REQUEST, TRAILERS)
         elif self.stage not in REPLIED:
             self._say(codec.unchanged("request_trailers"))
@@ -566,9 +520,7 @@ class Exchange:
         is_unnamed = self.stage is Stage.READING  # Envoy chose by itself: it was not a bypass
         if is_unnamed:
             self.stage = Stage.PASSING
-        response = self._response = codec.read_response_head(request)
-        if not response.is_local_reply and self._answered_at is None:
-            self._answered_at = now
+        response = self._response.take_head(request, now)
         response_feedback.apply_response(
             self._dispatcher, response, self._addresses, self._slot.lease, now
         )
@@ -611,8 +563,6 @@ def _is_over_limit(outcome: Settlement) -> bool:
 
 
 TRAILERS: Final = "Trailers are not supported; send this request without trailers."
-_NO_TAIL: Final = AnswerTail()
-"""Of a response whose body does not pass; nothing is added to it."""
 _UNMADE: Final = codec.unchanged("request_headers")
 """A placeholder until the destination is built and sent."""
 _UNCHANGED: Final = frozenset({"response_body", "response_trailers"})

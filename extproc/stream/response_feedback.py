@@ -6,7 +6,7 @@ from typing import Final
 from extproc.core.address import Address
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.slots.lease import Lease, LeaseEnd
+from extproc.core.slots.lease import Lease
 from extproc.stream.envoy.codec import ResponseHead
 
 
@@ -78,13 +78,6 @@ _GAVE_UP: Final = frozenset(
 )
 
 
-def was_cut(response: ResponseHead | None, *, is_broken: bool, is_cancelled: bool) -> bool:
-    """Whether the client did not get the complete response, as far as Envoy reports it."""
-    if response is None or response.is_local_reply or is_cancelled:
-        return True
-    return response.is_stream and is_broken
-
-
 SHORT_BYTES: Final = 16 * 1024
 """A body of at most this length comes with its headers, or right behind them."""
 
@@ -101,24 +94,3 @@ def is_finished(response: ResponseHead) -> bool:
         and 200 <= response.status < 300
         and 0 <= response.body_bytes <= SHORT_BYTES
     )
-
-
-def lease_end(
-    response: ResponseHead | None, *, is_cut: bool, is_unsent: bool, is_handed_over: bool
-) -> LeaseEnd:
-    """How the lease of the request ended."""
-    if is_unsent or not may_still_run(response, is_cut=is_cut):
-        return LeaseEnd.SERVED
-    return LeaseEnd.HANDED_OVER if is_handed_over else LeaseEnd.ABANDONED
-
-
-def may_still_run(response: ResponseHead | None, *, is_cut: bool) -> bool:
-    """Whether the server may still process a request whose stream has ended.
-
-    llama-server sends the headers of an ordinary answer when it has finished, so only an
-    event stream that Envoy reported, or an answer that never came, leaves it working. What
-    could not be connected was never there.
-    """
-    if response is not None and "connection_failure" in response.code_details:
-        return False
-    return is_cut

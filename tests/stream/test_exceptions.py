@@ -37,6 +37,7 @@ from extproc.stream import (
     limited_request,
     pending_streams,
     response_feedback,
+    response_state,
     running_stream,
     servicer,
 )
@@ -60,7 +61,7 @@ pytestmark = [
 ]
 SHELL: tuple[ModuleType, ...] = (
     *(servicer, exchange, held_slot, running_stream, limited_request),
-    *(pending_streams, response_feedback, core_events),
+    *(pending_streams, response_feedback, response_state, core_events),
 )
 FILES = {str(module.__file__): module for module in SHELL}
 

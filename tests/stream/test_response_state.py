@@ -1,0 +1,108 @@
+"""Claims about extproc/stream/response_state.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from extproc.core.rejection import Reason
+from extproc.core.slots.lease import LeaseEnd
+from extproc.pb import external_processor_pb2 as pb
+from extproc.pb.processing_mode_pb2 import ProcessingMode
+from extproc.stream.envoy import codec
+from extproc.stream.response_state import ResponseState
+
+
+def state(*, is_stream: bool = False, details: str = "via_upstream") -> ResponseState:
+    """One whose headers have arrived."""
+    response = ResponseState()
+    response.head = codec.ResponseHead(
+        status=200,
+        is_stream=is_stream,
+        served=None,
+        attempts=1,
+        code_details=details,
+    )
+    return response
+
+
+def end_of(response: ResponseState) -> LeaseEnd:
+    return response.lease_end(is_unsent=False)
+
+
+def test_a_server_that_has_answered_has_freed_its_slot() -> None:
+    """Also if the client left before it had the whole of an ordinary answer."""
+    response = state()
+    assert not response.was_cut() and end_of(response) is LeaseEnd.SERVED
+    response.is_broken = True
+    assert not response.was_cut() and end_of(response) is LeaseEnd.SERVED
+
+
+def test_a_stream_of_events_that_was_cut_may_still_run() -> None:
+    response = state(is_stream=True)
+    assert not response.was_cut() and end_of(response) is LeaseEnd.SERVED
+    response.is_broken = True
+    assert response.was_cut() and end_of(response) is LeaseEnd.ABANDONED
+
+
+def test_what_was_never_answered_may_still_run() -> None:
+    """Unless it never left the picker. A stream that was closed first was handed over."""
+    response = ResponseState()
+    assert response.was_cut() and end_of(response) is LeaseEnd.ABANDONED
+    assert response.lease_end(is_unsent=True) is LeaseEnd.SERVED
+    response.is_half_closed = True
+    assert response.is_handed_over() and end_of(response) is LeaseEnd.HANDED_OVER
+    response.is_cancelled = True
+    assert not response.is_handed_over() and end_of(response) is LeaseEnd.ABANDONED
+
+
+def test_a_lost_stream_says_nothing_of_its_response() -> None:
+    """The client may have got all of it, and the server may still send it."""
+    response = state()
+    response.is_half_closed = response.is_lost = True
+    assert not response.was_cut() and end_of(response) is LeaseEnd.ABANDONED
+
+
+@pytest.mark.parametrize(
+    ("details", "expected"),
+    [
+        ("upstream_reset_before_response_started{connection_failure}", LeaseEnd.SERVED),
+        ("upstream_reset_before_response_started{remote_reset}", LeaseEnd.ABANDONED),
+    ],
+)
+def test_what_could_not_be_connected_does_not_run(details: str, expected: LeaseEnd) -> None:
+    response = state(details=details)
+    assert response.was_cut() and end_of(response) is expected
+
+
+def test_the_status_is_the_responses_or_that_of_the_rejection() -> None:
+    assert state().status(Reason.CANCELLED) == 200
+    assert ResponseState().status(Reason.QUEUE_TIMEOUT) == 504
+    assert ResponseState().status(None) == 0
+
+
+@pytest.mark.parametrize("is_said", [True, False])
+def test_a_body_passes_whole_and_its_tokens_are_counted(is_said: bool) -> None:
+    """If the configuration says so, or a gateway says nothing."""
+    first = pb.ProcessingRequest()
+    if is_said:
+        first.protocol_config.response_body_mode = ProcessingMode.FULL_DUPLEX_STREAMED
+    response = ResponseState()
+    response.expect_body(first)
+    sent = [
+        *response.take_body(pb.HttpBody(body=b'{"usage": {"prompt_tokens": 7, ')),
+        *response.take_body(pb.HttpBody(body=b'"completion_tokens": 9}}', end_of_stream=True)),
+    ]
+    parts = [reply.response_body.response.body_mutation.streamed_response for reply in sent]
+    assert b"".join(part.body for part in parts) == (
+        b'{"usage": {"prompt_tokens": 7, "completion_tokens": 9}}'
+    )
+    assert [part.end_of_stream for part in parts] == [False, True]
+    assert response.has_body and response.usage()[:2] == (7, 9)
+
+
+def test_a_body_that_does_not_pass_is_not_counted() -> None:
+    first = pb.ProcessingRequest()
+    first.protocol_config.SetInParent()
+    response = ResponseState()
+    response.expect_body(first)
+    assert not response.has_body and response.usage() == (None, None, None)

@@ -29,10 +29,9 @@ from extproc.demo.port import LOOPBACK, free_ports
 from extproc.fronts import frames
 from extproc.fronts.frames import Frame
 from extproc.fronts.link import Link
-from extproc.header_names import ARRIVED_AT
+from extproc.header_names import ARRIVED_AT, FILTER_ATTRIBUTES
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy.codec import PROCESS
-from extproc.stream.envoy.codec.names import FILTER_ATTRIBUTES
 from extproc.transport.patience import LONG, PATIENCE
 
 FRONTS: Final = 2

@@ -22,6 +22,8 @@ MAX_RETRIES: Final = "x-envoy-max-retries"
 """Envoy's router reads it and removes it."""
 LB_NAMESPACE: Final = "envoy.lb"
 SUBSET_NAMESPACE: Final = "envoy.lb.subset_hint"
+FILTER_ATTRIBUTES: Final = "envoy.filters.http.ext_proc"
+"""The key of the attributes in Envoy's messages."""
 
 # Of a request
 

@@ -7,11 +7,17 @@ from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.membership import Fleet
 from extproc.core.fleet.subset_hints import SubsetHints
-from extproc.header_names import LB_NAMESPACE, REQUEST_HEADERS, SERVED, SUBSET, SUBSET_NAMESPACE
+from extproc.header_names import (
+    FILTER_ATTRIBUTES,
+    LB_NAMESPACE,
+    REQUEST_HEADERS,
+    SERVED,
+    SUBSET,
+    SUBSET_NAMESPACE,
+)
 from extproc.pb import base_pb2
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy import codec
-from extproc.stream.envoy.codec.names import FILTER_ATTRIBUTES
 from extproc.stream.request.paths import Paths
 from extproc.stream.request.subset import HintError, read_subset
 from extproc.telemetry.trace_context import parse_trace_parent

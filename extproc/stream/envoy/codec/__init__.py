@@ -1,5 +1,7 @@
 """Translates between ext_proc messages and values; knows all modes and status codes."""
 
+from typing import Final
+
 from extproc.stream.envoy.codec.headers import (
     NO_HEAD,
     BadRequestError,
@@ -10,7 +12,6 @@ from extproc.stream.envoy.codec.headers import (
     read_response_head,
     read_trace_parent,
 )
-from extproc.stream.envoy.codec.names import FULL_DUPLEX, PROCESS, READABLE_MODES, STREAMED
 from extproc.stream.envoy.codec.rate_limits import over_limit, rate_limit_headers
 from extproc.stream.envoy.codec.replies import (
     ask_for_body,
@@ -27,3 +28,13 @@ from extproc.stream.envoy.codec.replies import (
     unchanged,
     with_headers,
 )
+
+PROCESS: Final = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
+"""The path of the call."""
+STREAMED: Final = 1
+"""`ProcessingMode.BodySendMode`: each chunk waits in Envoy for its answer."""
+FULL_DUPLEX: Final = 4
+"""`ProcessingMode.BodySendMode`: chunks flow both ways, and nobody waits for an answer."""
+READABLE_MODES: Final = frozenset({0, 2, 3, FULL_DUPLEX})
+"""Not streamed chunk by chunk: then the destination would be due before the first chunk, unless
+Envoy sends the body without waiting."""

@@ -15,6 +15,7 @@ from extproc.header_names import (
     CONTROL_HEADERS,
     CREDENTIALS,
     FAIRNESS_ID,
+    FILTER_ATTRIBUTES,
     LB_NAMESPACE,
     MODEL,
     OBJECTIVE,
@@ -29,7 +30,6 @@ from extproc.header_names import (
 from extproc.pb import base_pb2
 from extproc.pb import external_processor_pb2 as pb
 from extproc.security.known_keys import KnownKeys
-from extproc.stream.envoy.codec.names import FILTER_ATTRIBUTES
 from extproc.stream.request.intern_text import intern_text
 
 MAX_NAME_CHARS: Final = 256

@@ -8,6 +8,7 @@ import json
 import re
 import tokenize
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -145,15 +146,16 @@ def _in_python(file: Path) -> Iterator[str]:
             yield f"{token.start[0]}: {problem}"
 
 
-def _in_name(name: str) -> list[str]:
+@cache
+def _in_name(name: str) -> tuple[str, ...]:
     if name in ORDINARY:
-        return []
+        return ()
     words = [word.lower() for word in re.split(r"_|(?<=[a-z])(?=[A-Z])", name) if word]
-    return [
+    return tuple(
         f"{name}, write {instead}"
         for pattern, instead in RETIRED_NAMES.items()
         if any(re.fullmatch(pattern, word) for word in words)
-    ]
+    )
 
 
 def _in_text(text: str) -> Iterator[str]:

@@ -39,7 +39,7 @@ from extproc.envoy_config.routes import route_configuration, routes
 from extproc.envoy_config.tracing import tracing, untouched_request_ids
 from extproc.envoy_config.usage import usage_filters
 
-CONTROL_HEADERS = (
+OWN_HEADERS = (
     header_names.DESTINATION,
     header_names.SERVED,
     header_names.SUBSET,
@@ -132,7 +132,7 @@ def _early_removals() -> TypedExtensionConfig:
         "envoy.http.early_header_mutation.header_mutation",
         EarlyHeaderMutation(
             mutations=[
-                *(HeaderMutation(remove=name) for name in CONTROL_HEADERS),
+                *(HeaderMutation(remove=name) for name in OWN_HEADERS),
                 HeaderMutation(remove_on_match=envoys_own),
             ]
         ),

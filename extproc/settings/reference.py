@@ -95,8 +95,8 @@ def _text(section: type[BaseModel]) -> Iterator[str]:
 
 def _table(model: type[BaseModel], path: tuple[str, ...] | None) -> Iterator[str]:
     """One row for each setting of `model`; `path` is None where no variable can set it."""
-    is_set = path is not None
-    columns = ("key", "default", *(("variable", "reload") if is_set else ()), "meaning")
+    only_set = () if path is None else ("variable", "reload")
+    columns = ("key", "default", *only_set, "meaning")
     yield _row(*columns)
     yield f"|{'---|' * len(columns)}"
     texts = descriptions_of(model)
@@ -107,7 +107,7 @@ def _table(model: type[BaseModel], path: tuple[str, ...] | None) -> Iterator[str
             if path is not None:
                 cells += [f"`{variable_of((*path, name))}`", _reload(field)]
             yield _row(*cells, texts.get(name, ""))
-        elif not is_set:  # sections that a variable can set have headings of their own
+        elif path is None:  # sections that a variable can set have headings of their own
             for below, inner in section.model_fields.items():
                 text = descriptions_of(section).get(below, "")
                 yield _row(f"`{name}.{below}`", _default(inner), text)

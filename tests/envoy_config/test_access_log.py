@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from extproc import header_names
 from extproc.envoy_config.access_log import (
     LINE,
     REPORTS_PER_GRACE,
@@ -110,7 +109,6 @@ def test_reports_come_as_often_as_the_limits_need(
 
 def test_the_picker_counts_on_as_many_reports() -> None:
     assert REPORTS_PER_GRACE == upload_pace.REPORTS_PER_GRACE
-    assert header_names.UPLOAD == header_names.UPLOAD
 
 
 def test_no_bound_for_uploads_no_reports() -> None:

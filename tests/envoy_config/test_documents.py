@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from extproc.envoy_config import names
 from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode, OptionsError
 from extproc.envoy_config.snippet import snippet
+from tests.envoy_config.parts import asking_filters, processor
 
 FILES = Path(__file__).resolve().parents[2] / "envoy"
 CONTENTS: dict[str, Callable[[], str]] = {
@@ -40,17 +40,6 @@ def _manager(text: str) -> dict[str, Any]:
     return manager
 
 
-def _processor(options: EnvoyOptions) -> dict[str, Any]:
-    (found,) = (each for each in _manager(bootstrap(options))["http_filters"] if _asks(each))
-    processor: dict[str, Any] = found["typed_config"]["extension_config"]["typed_config"]
-    return processor
-
-
-def _asks(http_filter: dict[str, Any]) -> bool:
-    """Whether it is the one that asks the picker."""
-    return bool(http_filter["name"] == names.EXT_PROC_FILTER)
-
-
 def _clusters(text: str) -> dict[str, dict[str, Any]]:
     clusters = yaml.safe_load(text)["static_resources"]["clusters"]
     return {cluster["name"]: cluster for cluster in clusters}
@@ -65,22 +54,20 @@ def test_no_server_is_sent_a_second_request_on_a_connection(mode: Mode) -> None:
 
 
 def test_discovery_fails_open_and_original_dst_fails_closed() -> None:
-    opens = {
-        mode: _processor(EnvoyOptions(mode=mode)).get("failure_mode_allow", False) for mode in Mode
-    }
+    opens = {mode: processor(mode=mode).get("failure_mode_allow", False) for mode in Mode}
     assert opens == {Mode.DISCOVERY: True, Mode.GATEWAY: True, Mode.ORIGINAL_DST: False}
 
 
 def test_the_streams_life_is_the_leases_life() -> None:
     """No bodies, and response trailers on, or Envoy would end the stream at the headers."""
-    processor = _processor(EnvoyOptions())
-    assert processor["processing_mode"] == {
+    asked = processor()
+    assert asked["processing_mode"] == {
         "request_header_mode": "SEND",
         "response_header_mode": "SEND",
         "request_trailer_mode": "SKIP",
         "response_trailer_mode": "SEND",
     }
-    assert processor["allow_mode_override"] is True
+    assert asked["allow_mode_override"] is True
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -162,7 +149,7 @@ def test_the_snippet_may_leave_the_servers_cluster_to_the_picker() -> None:
 def test_what_is_no_http_is_rejected_past_the_picker(mode: Mode) -> None:
     """Each mark by which the filter lets a rejection by is one that a mapper sets."""
     manager = _manager(bootstrap(EnvoyOptions(mode=mode)))
-    (found,) = (each for each in manager["http_filters"] if _asks(each))
+    (found,) = asking_filters(mode=mode)
     (rule,) = found["typed_config"]["xds_matcher"]["matcher_list"]["matchers"]
     marks = {
         each["single_predicate"]["value_match"]["exact"]
@@ -179,7 +166,7 @@ def test_what_is_no_http_is_rejected_past_the_picker(mode: Mode) -> None:
 def test_the_picker_is_asked_on_the_way_to_the_servers_alone(mode: Mode) -> None:
     """Not about rejections of what has no route, nor about paths that end in Envoy."""
     manager = _manager(bootstrap(EnvoyOptions(mode=mode)))
-    assert [each["disabled"] for each in manager["http_filters"] if _asks(each)] == [True]
+    assert [each["disabled"] for each in asking_filters(mode=mode)] == [True]
     routes = manager["route_config"]["virtual_hosts"][0]["routes"]
     asked = [route["name"] for route in routes if "typed_per_filter_config" in route]
     assert asked == ["llama"]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import yaml
 
 from extproc import header_names
@@ -13,23 +10,12 @@ from extproc.envoy_config.names import ARRIVAL_FILTER
 from extproc.envoy_config.options import EnvoyOptions
 from extproc.header_names import ARRIVED_AT
 from extproc.transport.patience import LONG, PATIENCE
-
-
-def below(tree: Any, key: str) -> Iterator[Any]:
-    """Each value of that key, at any depth."""
-    if isinstance(tree, dict):
-        if key in tree:
-            yield tree[key]
-        tree = list(tree.values())
-    if isinstance(tree, list):
-        for branch in tree:
-            yield from below(branch, key)
+from tests.envoy_config.parts import processor
 
 
 def test_envoy_sends_the_headers_that_are_read_and_no_others() -> None:
     """What the picker is not sent it cannot read; what it does not read it need not be sent."""
-    tree = yaml.safe_load(bootstrap(EnvoyOptions()))
-    (allowed,) = below(tree, "allowed_headers")
+    allowed = processor()["forward_rules"]["allowed_headers"]
     sent = [pattern["exact"] for pattern in allowed["patterns"]]
     assert sorted({*header_names.REQUEST_HEADERS, *header_names.RESPONSE_HEADERS}) == sent
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import pytest
 
-from extproc import header_names
 from extproc.header_names import USAGE
 from extproc.pb import external_processor_pb2 as pb
 from extproc.transport import Call, CallHandler
@@ -70,10 +69,6 @@ def part(body: bytes, *, is_last: bool = False) -> bytes:
     request.response_body.body = body
     request.response_body.end_of_stream = is_last
     return request.SerializeToString()
-
-
-def test_the_header_is_the_one_that_envoy_sends() -> None:
-    assert USAGE == header_names.USAGE
 
 
 def test_calls_without_the_header_ask_where_a_request_goes(meter: UsageMeter) -> None:

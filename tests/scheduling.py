@@ -21,6 +21,8 @@ PARAMETERS = {"discovery", "gateway", "auto", "never"}
 """Those that a borrowed stack is made of."""
 FLEET = re.compile(r'shares\("([^"]+)"\)')
 ALONE = ("tests/properties/", "tests/bench/")
+TOGETHER = "tests/envoy_config/"
+"""What one of them has printed, the others read."""
 FIRST = "tests/rigs/test_chaos.py"
 
 
@@ -39,6 +41,8 @@ def group_of(test: str) -> str:
     """Those that borrow the same stack are one group, else a file is; what takes seconds for each
     test (end to end, properties, simulations) is a group of its own."""
     file = test.partition("::")[0]
+    if file.startswith(TOGETHER):
+        return TOGETHER
     fleet, is_e2e = _reported_by(file)
     if fleet:
         parameters = test.rpartition("[")[2].rstrip("]").split("-")
@@ -54,7 +58,7 @@ def rank_of(test: str) -> int:
         return 0
     if fleet:
         return 1
-    return 2 if is_e2e or file.startswith(ALONE) else 3
+    return 2 if is_e2e or file.startswith((*ALONE, TOGETHER)) else 3
 
 
 @functools.cache

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
-
 from extproc.envoy_config.options import EnvoyOptions, HostPort
+from tests.fakes import quick_yaml
 
 MANAGER = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 ROUTER = "envoy.extensions.filters.http.router.v3.Router"
@@ -17,7 +16,7 @@ OWN_PATH = "/theirs"
 
 def dropped_in(text: str, options: EnvoyOptions) -> str:
     """A configuration that has the parts where their comments say they go."""
-    parts = yaml.safe_load(text)
+    parts = quick_yaml.load(text)
     router = {"name": "router", "typed_config": {"@type": f"type.googleapis.com/{ROUTER}"}}
     served = parts.get("dynamic_resources")
     closed = {"status": 401, "body": {"inline_string": "theirs"}}
@@ -43,7 +42,7 @@ def dropped_in(text: str, options: EnvoyOptions) -> str:
     }
     if served is not None:
         config["dynamic_resources"] = served
-    return yaml.safe_dump(config)
+    return quick_yaml.dump(config)
 
 
 def _at(place: HostPort) -> dict[str, Any]:

@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import yaml
-
 from extproc.envoy_config.options import EnvoyOptions, HostPort
+from tests.fakes import quick_yaml
 
 TYPE = "type.googleapis.com/envoy"
 DESTINATION = "x-gateway-destination-endpoint"
@@ -113,7 +112,7 @@ def _printer(
         chain = {"filters": [{"name": "manager", "typed_config": manager}]}
         listener = {"address": _at(options.listener), "filter_chains": [chain]}
         clusters = [{"name": "pool", "connect_timeout": "10s", **pool}, _picker(options.picker)]
-        return yaml.safe_dump(
+        return quick_yaml.dump(
             {
                 "admin": {"address": _at(options.admin)},
                 "static_resources": {"listeners": [listener], "clusters": clusters},
@@ -176,7 +175,7 @@ def hint_from(header: str) -> dict[str, Any]:
 
 def with_filter(config: str, added: dict[str, Any]) -> str:
     """A printed configuration with one more filter, before all others."""
-    tree = yaml.safe_load(config)
+    tree = quick_yaml.load(config)
     managers = [
         one["typed_config"]
         for listener in tree["static_resources"]["listeners"]
@@ -187,4 +186,4 @@ def with_filter(config: str, added: dict[str, Any]) -> str:
     assert managers
     for manager in managers:
         manager["http_filters"].insert(0, added)
-    return str(yaml.safe_dump(tree))
+    return quick_yaml.dump(tree)

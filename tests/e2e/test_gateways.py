@@ -11,11 +11,11 @@ from typing import Any
 
 import httpx
 import pytest
-import yaml
 
 from tests.e2e.gateway_envoys import GATEWAY_MESSAGE_TIMEOUT_S, envoy_ai_gateway
 from tests.e2e.one_process import Running, running
 from tests.e2e.stack import CHAT, CONTEXT_TOKENS, Stack, chat, until
+from tests.fakes import quick_yaml
 from tests.fakes.echo_server import echo_server
 from tests.fakes.gateways import (
     Agentgateway,
@@ -34,7 +34,7 @@ RARE_SCRAPES = {"scraper": {"slow_interval_s": 5.0, "stale_after_s": 20.0}}
 
 def without_attributes(config: str) -> str:
     """A gateway that tells who served as the protocol says, and nothing that only Envoy knows."""
-    tree = yaml.safe_load(config)
+    tree = quick_yaml.load(config)
 
     def strip(node: Any) -> int:
         if isinstance(node, list):
@@ -44,7 +44,7 @@ def without_attributes(config: str) -> str:
         return sum(map(strip, node.values())) + bool(node.pop("response_attributes", None))
 
     assert strip(tree)
-    return str(yaml.safe_dump(tree))
+    return quick_yaml.dump(tree)
 
 
 async def test_who_served_is_learned_from_the_metadata_alone(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from tests.e2e.conftest import QUICK
 from tests.e2e.pool import StackPool, shares
-from tests.e2e.stack import CHAT, Stack, until
+from tests.e2e.stack import CHAT, Server, Stack, until
 
 pytestmark = shares("llama-servers discovery")
 
@@ -72,9 +72,18 @@ async def until_idle(admin: AdminStub, address: str) -> None:
             await asyncio.sleep(0.02)
 
 
+async def most_busy(server: Server, load: Load) -> int:
+    """The highest number of slots at work there, until it has served twenty requests."""
+    start, most = len(load.answers), 0
+    async with asyncio.timeout(60):
+        while sum("third" in places([one]) for one in load.answers[start:]) < 20:
+            most = max(most, await server.busy())
+    return most
+
+
 async def test_the_fleet_changes_under_load(llama: None, tmp_path: Path) -> None:
-    """Added, drained, activated, disabled, removed: not one request fails, and each goes where
-    it may."""
+    """Added, drained, activated, disabled, removed, added with fewer slots: not one request fails,
+    and each goes where it may."""
     async with (
         Stack.running(tmp_path, slots=(2, 2), settings=QUICK) as stack,
         grpc.aio.insecure_channel(f"127.0.0.1:{stack.admin_port}") as channel,
@@ -86,7 +95,8 @@ async def change_under_load(stack: Stack, admin: AdminStub) -> None:
     first, second = (server.address for server in stack.servers)
     load = Load(stack)
     assert places(await load.more()) <= {first, second}
-    third = (await stack.add_server(2)).address
+    server = await stack.add_server(2)
+    third = server.address
     await admin.AddEndpoint(pb.AddEndpointRequest(address=third, name="third"))
     while "third" not in places(await load.more()):
         pass
@@ -100,6 +110,10 @@ async def change_under_load(stack: Stack, admin: AdminStub) -> None:
     await admin.RemoveEndpoint(pb.RemoveEndpointRequest(address="third"))
     await until_idle(admin, third)
     assert places(await load.more()) == {first}
+    await admin.AddEndpoint(pb.AddEndpointRequest(address=third, name="third", slots=1))
+    assert await most_busy(server, load) == 1, "of the two that it has"
+    await admin.RemoveEndpoint(pb.RemoveEndpointRequest(address="third"))
+    await until_idle(admin, third)
     await load.stop()
     assert {answer.status_code for answer in load.answers} == {200}
     listed = await admin.ListEndpoints(pb.ListEndpointsRequest())

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.e2e.conftest import QUICK
 from tests.e2e.stack import CHAT, READY_S, Stack, chat
+from tests.fakes import quick_yaml
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("llama")]
 
@@ -57,11 +57,11 @@ async def serving(
 
 def without_closed_routes(config: str) -> str:
     """A gateway's routes, which know nothing of llama-server: only the picker rejects."""
-    document = yaml.safe_load(config)
+    document = quick_yaml.load(config)
     (chain,) = document["static_resources"]["listeners"][0]["filter_chains"]
     (host,) = chain["filters"][0]["typed_config"]["route_config"]["virtual_hosts"]
     host["routes"] = [route for route in host["routes"] if "direct_response" not in route]
-    return yaml.safe_dump(document)
+    return quick_yaml.dump(document)
 
 
 def _is_ready(status: dict[str, Any], address: str) -> bool:

@@ -14,7 +14,6 @@ from typing import Any
 import grpc
 import httpx
 import pytest
-import yaml
 
 from extproc.core.address import Address
 from extproc.pb import external_processor_pb2 as pb
@@ -22,6 +21,7 @@ from extproc.stream.envoy.codec import PROCESS
 from tests.e2e.conftest import QUICK
 from tests.e2e.stack import CHAT, Stack, chat, until
 from tests.fakes import envoy_messages as envoy
+from tests.fakes import quick_yaml
 from tests.fakes.envoy_stream import EnvoyStream
 from tests.fakes.wiretap import Wiretap
 from tests.long_run import in_each_mode
@@ -70,18 +70,18 @@ async def assert_served_without_picker(stack: Stack) -> None:
 
 def without_health_checks(config: str) -> str:
     """The same Envoy, which never gives the picker up for a failed health check."""
-    tree = yaml.safe_load(config)
+    tree = quick_yaml.load(config)
     (picker,) = [one for one in tree["static_resources"]["clusters"] if one["name"] == "coxswain"]
     (check,) = picker["health_checks"]
     check["unhealthy_threshold"] = 1_000_000
-    return str(yaml.safe_dump(tree))
+    return quick_yaml.dump(tree)
 
 
 def through(tap: Wiretap) -> Callable[[str], str]:
     """What lets an Envoy reach its picker by this relay."""
 
     def alter(config: str) -> str:
-        tree = yaml.safe_load(config)
+        tree = quick_yaml.load(config)
         (picker,) = [
             one for one in tree["static_resources"]["clusters"] if one["name"] == "coxswain"
         ]
@@ -89,7 +89,7 @@ def through(tap: Wiretap) -> Callable[[str], str]:
         place = endpoint["endpoint"]["address"]["socket_address"]
         tap.target = Address(place["address"], place["port_value"])
         place["port_value"] = tap.address.port
-        return str(yaml.safe_dump(tree))
+        return quick_yaml.dump(tree)
 
     return alter
 

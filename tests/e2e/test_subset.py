@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from google.protobuf.struct_pb2 import Value
 
 from tests.e2e.stack import CHAT, Stack, chat
+from tests.fakes import quick_yaml
 from tests.long_run import in_each_mode
 
 pytestmark = pytest.mark.e2e
@@ -22,7 +22,7 @@ TEXT, LIST = "x-test-hint", "x-test-hint-list"
 
 def hinting(config: str) -> str:
     """The same Envoy with a filter that makes the hint from headers of the request."""
-    tree = yaml.safe_load(config)
+    tree = quick_yaml.load(config)
     to_metadata = {
         "metadata_namespace": "envoy.lb.subset_hint",
         "key": "x-gateway-destination-endpoint-subset",
@@ -49,7 +49,7 @@ def hinting(config: str) -> str:
     for manager in managers:
         manager["http_filters"].insert(0, hint)
     assert managers
-    return str(yaml.safe_dump(tree))
+    return quick_yaml.dump(tree)
 
 
 @pytest.fixture

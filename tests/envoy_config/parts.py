@@ -1,4 +1,8 @@
-"""The printed configuration, read back: what Envoy gets, by its parts."""
+"""The printed configuration, read back: what Envoy gets, by its parts.
+
+Each one is printed and read once; nobody changes what is returned. tests/scheduling.py keeps the
+tests of this folder together for that.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,27 @@ from functools import cache
 from typing import Any
 
 import betterproto2
-import yaml
 
-from extproc.envoy_config import names
-from extproc.envoy_config.documents import bootstrap
+from extproc.envoy_config import documents, names
+from extproc.envoy_config import snippet as snippets
 from extproc.envoy_config.options import EnvoyOptions
 from extproc.envoy_config.yaml_text import tree
+from tests.fakes.quick_yaml import load
+
+bootstrap = cache(documents.bootstrap)
+snippet = cache(snippets.snippet)
 
 
 @cache
-def whole(**choices: Any) -> dict[str, Any]:
-    """All of it, with the servers' own cluster in it. Nobody changes what is returned."""
-    options = EnvoyOptions(**{"serves_cluster": False, **choices})
-    found: dict[str, Any] = yaml.safe_load(bootstrap(options))
+def read(text: str) -> dict[str, Any]:
+    """A printed document."""
+    found: dict[str, Any] = load(text)
     return found
+
+
+def whole(**choices: Any) -> dict[str, Any]:
+    """All of it, with the servers' own cluster in it."""
+    return read(bootstrap(EnvoyOptions(**{"serves_cluster": False, **choices})))
 
 
 def manager(**choices: Any) -> dict[str, Any]:

@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode, OptionsError
-from extproc.envoy_config.snippet import snippet
-from tests.envoy_config.parts import asking_filters, processor
+from tests.envoy_config.parts import asking_filters, bootstrap, processor, read, snippet
 
 FILES = Path(__file__).resolve().parents[2] / "envoy"
 CONTENTS: dict[str, Callable[[], str]] = {
@@ -35,13 +32,13 @@ def test_envoys_folder_is_no_python_package() -> None:
 
 
 def _manager(text: str) -> dict[str, Any]:
-    filters = yaml.safe_load(text)["static_resources"]["listeners"][0]["filter_chains"][0]
+    filters = read(text)["static_resources"]["listeners"][0]["filter_chains"][0]
     manager: dict[str, Any] = filters["filters"][0]["typed_config"]
     return manager
 
 
 def _clusters(text: str) -> dict[str, dict[str, Any]]:
-    clusters = yaml.safe_load(text)["static_resources"]["clusters"]
+    clusters = read(text)["static_resources"]["clusters"]
     return {cluster["name"]: cluster for cluster in clusters}
 
 
@@ -95,7 +92,7 @@ def test_no_circuit_breaker_stands_before_the_queue(mode: Mode) -> None:
 
 
 def test_the_admin_port_and_the_picker_stay_on_loopback() -> None:
-    document = yaml.safe_load(bootstrap(EnvoyOptions()))
+    document = read(bootstrap(EnvoyOptions()))
     assert document["admin"]["address"]["socket_address"]["address"] == "127.0.0.1"
 
 
@@ -116,11 +113,11 @@ def test_a_named_picker_is_resolved_and_an_ip_is_not() -> None:
 
 def test_the_snippet_has_the_same_filter_routes_and_clusters_as_the_whole() -> None:
     options = EnvoyOptions(serves_cluster=False)
-    parts, whole = yaml.safe_load(snippet(options)), _manager(bootstrap(options))
+    parts, whole = read(snippet(options)), _manager(bootstrap(options))
     assert list(parts) == ["http_connection_manager", "http_filters", "routes", "clusters"]
     assert parts["http_filters"] == whole["http_filters"][:1]
     assert parts["routes"] == whole["route_config"]["virtual_hosts"][0]["routes"]
-    assert parts["clusters"] == yaml.safe_load(bootstrap(options))["static_resources"]["clusters"]
+    assert parts["clusters"] == read(bootstrap(options))["static_resources"]["clusters"]
     manager, lists = parts["http_connection_manager"], {"access_log", "local_reply_config"}
     assert {key: whole[key] for key in manager if key not in lists}.items() <= manager.items()
     mappers, all_mappers = (each["local_reply_config"]["mappers"] for each in (manager, whole))
@@ -135,8 +132,8 @@ def test_the_snippet_has_the_same_filter_routes_and_clusters_as_the_whole() -> N
 def test_the_snippet_may_leave_the_servers_cluster_to_the_picker() -> None:
     """As the whole does: the same words to it, and the step that keeps clients' own keys."""
     options = EnvoyOptions()
-    parts = yaml.safe_load(snippet(options, serves_cluster=True))
-    whole = yaml.safe_load(bootstrap(options))
+    parts = read(snippet(options, serves_cluster=True))
+    whole = read(bootstrap(options))
     assert parts["clusters"] == whole["static_resources"]["clusters"]
     assert parts["dynamic_resources"] == whole["dynamic_resources"]
     steps = _manager(bootstrap(options))["http_filters"]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import yaml
 
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
-from extproc.envoy_config.snippet import snippet
+from tests.envoy_config.parts import read, snippet
 
 KEYS = ["http_connection_manager", "http_filters", "routes", "clusters"]
 
@@ -14,14 +13,14 @@ KEYS = ["http_connection_manager", "http_filters", "routes", "clusters"]
 @pytest.mark.parametrize("mode", Mode)
 def test_four_parts_each_with_the_place_where_it_goes(mode: Mode) -> None:
     text = snippet(EnvoyOptions(mode=mode))
-    assert list(yaml.safe_load(text)) == KEYS
+    assert list(read(text)) == KEYS
     for number, key in enumerate(KEYS, start=1):
         assert f"# {number}. {key}:" in text[: text.index(f"\n{key}:")]
 
 
 def test_the_servers_cluster_is_among_them() -> None:
     """An Envoy takes clusters from one place, which may be taken already."""
-    parts = yaml.safe_load(snippet(EnvoyOptions()))
+    parts = read(snippet(EnvoyOptions()))
     assert [one["name"] for one in parts["clusters"]] == ["llama", "coxswain", "coxswain-status"]
 
 
@@ -37,7 +36,7 @@ def test_who_has_access_logs_learns_what_becomes_of_them() -> None:
 def test_no_router_and_no_tracer_is_brought() -> None:
     """Both are the Envoy's own; the collector's cluster is offered, and said so."""
     text = snippet(EnvoyOptions(tracing=HostPort("10.0.0.9", 4317)))
-    parts = yaml.safe_load(text)
+    parts = read(text)
     assert "router" not in str([one["name"] for one in parts["http_filters"]])
     assert "tracing" not in parts["http_connection_manager"]
     assert "add a tracer" in text

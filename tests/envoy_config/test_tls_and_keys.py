@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from extproc.envoy_config.clusters import llama
-from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, Mode, OptionsError, PickerTls, TlsProfile
+from tests.envoy_config.parts import bootstrap, read
 from tests.fakes.authority import Authority
 
 
 def parsed(options: EnvoyOptions) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The connection manager and the clusters, the servers' own among them."""
     options = replace(options, serves_cluster=False)
-    static = yaml.safe_load(bootstrap(options))["static_resources"]
+    static = read(bootstrap(options))["static_resources"]
     manager = static["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
     return manager, {cluster["name"]: cluster for cluster in static["clusters"]}
 
@@ -109,7 +108,7 @@ def test_a_served_cluster_holds_cas_in_itself() -> None:
     """The listener is ready for keys, and says so; and nobody trusted is never everybody."""
     text = bootstrap(EnvoyOptions())
     assert "header_to_metadata" in text and "transport_socket" not in text
-    cds = yaml.safe_load(text)["dynamic_resources"]["cds_config"]["api_config_source"]
+    cds = read(text)["dynamic_resources"]["cds_config"]["api_config_source"]
     told = cds["grpc_services"][0]["initial_metadata"]
     assert told == [{"key": "x-coxswain-abilities", "value": "keys"}]
     profile = TlsProfile(name="a", ca_pem="PEM")

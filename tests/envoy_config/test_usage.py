@@ -5,15 +5,12 @@ from __future__ import annotations
 from copy import deepcopy
 
 import pytest
-import yaml
 
 from extproc import header_names
 from extproc.envoy_config import names
-from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, Mode
-from extproc.envoy_config.snippet import snippet
 from extproc.usage.response_stream import PREFIX
-from tests.envoy_config.parts import manager, routes
+from tests.envoy_config.parts import bootstrap, manager, read, routes, snippet
 
 ON = {"reads_usage": True}
 
@@ -74,5 +71,5 @@ def test_a_gateways_responses_pass_the_picker_anyway() -> None:
 
 @pytest.mark.parametrize("is_on", [True, False])
 def test_an_envoy_of_ones_own_gets_the_filter_too(is_on: bool) -> None:
-    parts = yaml.safe_load(snippet(EnvoyOptions(reads_usage=is_on)))
+    parts = read(snippet(EnvoyOptions(reads_usage=is_on)))
     assert (names.USAGE_FILTER in [each["name"] for each in parts["http_filters"]]) == is_on

@@ -15,8 +15,9 @@ from itertools import pairwise
 from random import Random
 
 import httpx
-import yaml
 from aiohttp import web
+
+from tests.fakes import quick_yaml
 
 CHAT = "/v1/chat/completions"
 NUMBER, SERVICE, READ = "x-test-number", "x-test-service-s", "x-test-read-at"
@@ -123,13 +124,13 @@ def _are_together(first: Trace, second: Trace) -> bool:
 
 def telling_when_read(config: str) -> str:
     """Envoy's configuration, with a header that says when Envoy read a request's headers."""
-    tree = yaml.safe_load(config)
+    tree = quick_yaml.load(config)
     (chain,) = tree["static_resources"]["listeners"][0]["filter_chains"]
     header = {"key": READ, "value": "%START_TIME(%s.%6f)%"}
     chain["filters"][0]["typed_config"]["route_config"]["request_headers_to_add"] = [
         {"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}
     ]
-    return yaml.safe_dump(tree)
+    return quick_yaml.dump(tree)
 
 
 class AccountingServer:

@@ -25,6 +25,8 @@ LOCK = $(RUN) uv pip compile --universal --python-version 3.11 --generate-hashes
 LEFT_TO_COMPILED = --ignore=tests/bench --ignore=tests/properties --ignore=tests/tools/test_wheel.py \
 	--ignore=tests/e2e/test_bodies.py --deselect=$(LOST_FRONT)
 LOST_FRONT := tests/e2e/test_fronts.py::test_who_is_lost_costs_nobody_anything_and_is_replaced
+# `make test` runs them, compiled where that can be: from the sources they take a minute.
+SIMULATIONS := tests/bench/test_simulation.py
 LONG_FORMS = $(shell grep -rlE "LONG_RUN|long_run" tests --include="test_*.py")
 LOSSES := tests/e2e/test_fronts.py tests/e2e/test_cluster.py tests/e2e/test_cluster_losses.py \
 	tests/e2e/test_partitions.py
@@ -72,7 +74,8 @@ generated: venv
 
 fast-tests: venv
 	@echo "check: unit and property tests"
-	@$(RUN) $(PYTEST) -q -m "not e2e and not llama" $(TESTS)
+	@$(RUN) $(PYTEST) -q -m "not e2e and not llama" $(TESTS) \
+		$(if $(subst tests,,$(TESTS)),,--ignore=$(SIMULATIONS))
 
 test: venv llama ## Run all tests: unit, properties, end to end over real Envoy and real llama-servers
 	@$(MAKE) --no-print-directory -j2 test-sources $(if $(subst tests,,$(TESTS)),,compile-meanwhile)

@@ -47,6 +47,7 @@ CMAKE_FLAGS = (
     "-DLLAMA_CURL=OFF",
     "-DLLAMA_OPENSSL=OFF",
     "-DBUILD_SHARED_LIBS=OFF",
+    f"-DCMAKE_PROJECT_INCLUDE={Path(__file__).with_suffix('.cmake')}",
 )
 
 CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")

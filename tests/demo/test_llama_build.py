@@ -95,6 +95,13 @@ def test_a_build_fills_the_cache_and_leaves_nothing_else(
     }
 
 
+def test_cmake_is_given_the_rules_of_this_build() -> None:
+    """They come with the module: cmake says nothing of a file that is not there."""
+    option = "-DCMAKE_PROJECT_INCLUDE="
+    [rules] = [flag for flag in llama_build.CMAKE_FLAGS if flag.startswith(option)]
+    assert "UNITY_BUILD" in Path(rules.removeprefix(option)).read_text(encoding="ascii")
+
+
 def test_a_build_that_fails_shows_why_and_leaves_no_half_server(
     machine: Path,
     tmp_path: Path,

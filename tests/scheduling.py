@@ -38,8 +38,9 @@ class _ByStack(LoadScopeScheduling):  # type: ignore[misc]
 
 
 def group_of(test: str) -> str:
-    """Those that borrow the same stack are one group, else a file is; what takes seconds for each
-    test (end to end, properties, simulations) is a group of its own."""
+    """Those that borrow the same stack are one group, and so are those of `TOGETHER`, else a file
+    is; what takes seconds for each test (end to end, properties, simulations) is a group of its
+    own."""
     file = test.partition("::")[0]
     if file.startswith(TOGETHER):
         return TOGETHER

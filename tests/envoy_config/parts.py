@@ -28,15 +28,25 @@ def read(text: str) -> dict[str, Any]:
     return found
 
 
+def document(options: EnvoyOptions) -> dict[str, Any]:
+    """All that Envoy gets."""
+    return read(bootstrap(options))
+
+
 def whole(**choices: Any) -> dict[str, Any]:
-    """All of it, with the servers' own cluster in it."""
-    return read(bootstrap(EnvoyOptions(**{"serves_cluster": False, **choices})))
+    """The same, with the servers' own cluster in it."""
+    return document(EnvoyOptions(**{"serves_cluster": False, **choices}))
+
+
+def manager_in(content: dict[str, Any]) -> dict[str, Any]:
+    """The connection manager of a whole configuration."""
+    [listener] = content["static_resources"]["listeners"]
+    found: dict[str, Any] = listener["filter_chains"][0]["filters"][0]["typed_config"]
+    return found
 
 
 def manager(**choices: Any) -> dict[str, Any]:
-    listener = whole(**choices)["static_resources"]["listeners"][0]
-    found: dict[str, Any] = listener["filter_chains"][0]["filters"][0]["typed_config"]
-    return found
+    return manager_in(whole(**choices))
 
 
 def asking_filters(**choices: Any) -> list[dict[str, Any]]:
@@ -57,8 +67,13 @@ def routes(**choices: Any) -> list[dict[str, Any]]:
     return found
 
 
+def clusters_in(content: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Those of a whole configuration by their names."""
+    return {one["name"]: one for one in content["static_resources"]["clusters"]}
+
+
 def clusters(**choices: Any) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in whole(**choices)["static_resources"]["clusters"]}
+    return clusters_in(whole(**choices))
 
 
 def plain(message: betterproto2.Message) -> dict[str, Any]:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode, OptionsError
-from tests.envoy_config.parts import asking_filters, bootstrap, processor, read, snippet
+from tests.envoy_config.parts import (
+    asking_filters,
+    bootstrap,
+    clusters_in,
+    document,
+    manager_in,
+    processor,
+    read,
+    snippet,
+)
 
 FILES = Path(__file__).resolve().parents[2] / "envoy"
 CONTENTS: dict[str, Callable[[], str]] = {
@@ -31,21 +39,10 @@ def test_envoys_folder_is_no_python_package() -> None:
     assert {path.name for path in FILES.iterdir()} == set(CONTENTS)
 
 
-def _manager(text: str) -> dict[str, Any]:
-    filters = read(text)["static_resources"]["listeners"][0]["filter_chains"][0]
-    manager: dict[str, Any] = filters["filters"][0]["typed_config"]
-    return manager
-
-
-def _clusters(text: str) -> dict[str, dict[str, Any]]:
-    clusters = read(text)["static_resources"]["clusters"]
-    return {cluster["name"]: cluster for cluster in clusters}
-
-
 @pytest.mark.parametrize("mode", Mode)
 def test_no_server_is_sent_a_second_request_on_a_connection(mode: Mode) -> None:
     """llama-server hangs up after each stream, and what was sent meanwhile would be lost."""
-    cluster = _clusters(bootstrap(EnvoyOptions(mode=mode, serves_cluster=False)))["llama"]
+    cluster = clusters_in(document(EnvoyOptions(mode=mode, serves_cluster=False)))["llama"]
     protocol = next(iter(cluster["typed_extension_protocol_options"].values()))
     assert protocol["common_http_protocol_options"]["max_requests_per_connection"] == 1
 
@@ -69,7 +66,7 @@ def test_the_streams_life_is_the_leases_life() -> None:
 
 @pytest.mark.parametrize("mode", Mode)
 def test_no_timeout_ends_a_request_that_waits_or_is_answered(mode: Mode) -> None:
-    manager = _manager(bootstrap(EnvoyOptions(mode=mode)))
+    manager = manager_in(document(EnvoyOptions(mode=mode)))
     routes = manager["route_config"]["virtual_hosts"][0]["routes"]
     actions = [route["route"] for route in routes if "route" in route]
     assert len(actions) == 2, "the queue's, and the one to the servers"
@@ -82,7 +79,7 @@ def test_no_timeout_ends_a_request_that_waits_or_is_answered(mode: Mode) -> None
 
 @pytest.mark.parametrize("mode", Mode)
 def test_no_circuit_breaker_stands_before_the_queue(mode: Mode) -> None:
-    for cluster in _clusters(bootstrap(EnvoyOptions(mode=mode))).values():
+    for cluster in clusters_in(document(EnvoyOptions(mode=mode))).values():
         for threshold in cluster["circuit_breakers"]["thresholds"]:
             limits = {name: limit for name, limit in threshold.items() if name != "priority"}
             assert set(limits) == {
@@ -92,20 +89,20 @@ def test_no_circuit_breaker_stands_before_the_queue(mode: Mode) -> None:
 
 
 def test_the_admin_port_and_the_picker_stay_on_loopback() -> None:
-    document = read(bootstrap(EnvoyOptions()))
-    assert document["admin"]["address"]["socket_address"]["address"] == "127.0.0.1"
+    admin = document(EnvoyOptions())["admin"]
+    assert admin["address"]["socket_address"]["address"] == "127.0.0.1"
 
 
 def test_tracing_is_off_until_a_collector_is_named() -> None:
-    assert "tracing" not in _manager(bootstrap(EnvoyOptions()))
+    assert "tracing" not in manager_in(document(EnvoyOptions()))
     traced = bootstrap(EnvoyOptions(tracing=HostPort("collector", 4317)))
-    provider = _manager(traced)["tracing"]["provider"]["typed_config"]["grpc_service"]
-    assert provider["envoy_grpc"]["cluster_name"] in _clusters(traced)
+    provider = manager_in(read(traced))["tracing"]["provider"]["typed_config"]["grpc_service"]
+    assert provider["envoy_grpc"]["cluster_name"] in clusters_in(read(traced))
 
 
 def test_a_named_picker_is_resolved_and_an_ip_is_not() -> None:
     types = [
-        _clusters(bootstrap(EnvoyOptions(picker=HostPort(host, 9002))))["coxswain"]["type"]
+        clusters_in(document(EnvoyOptions(picker=HostPort(host, 9002))))["coxswain"]["type"]
         for host in ("picker.internal", "10.0.0.1", "::1")
     ]
     assert types == ["STRICT_DNS", "STATIC", "STATIC"]
@@ -113,11 +110,11 @@ def test_a_named_picker_is_resolved_and_an_ip_is_not() -> None:
 
 def test_the_snippet_has_the_same_filter_routes_and_clusters_as_the_whole() -> None:
     options = EnvoyOptions(serves_cluster=False)
-    parts, whole = read(snippet(options)), _manager(bootstrap(options))
+    parts, whole = read(snippet(options)), manager_in(document(options))
     assert list(parts) == ["http_connection_manager", "http_filters", "routes", "clusters"]
     assert parts["http_filters"] == whole["http_filters"][:1]
     assert parts["routes"] == whole["route_config"]["virtual_hosts"][0]["routes"]
-    assert parts["clusters"] == read(bootstrap(options))["static_resources"]["clusters"]
+    assert parts["clusters"] == document(options)["static_resources"]["clusters"]
     manager, lists = parts["http_connection_manager"], {"access_log", "local_reply_config"}
     assert {key: whole[key] for key in manager if key not in lists}.items() <= manager.items()
     mappers, all_mappers = (each["local_reply_config"]["mappers"] for each in (manager, whole))
@@ -133,10 +130,10 @@ def test_the_snippet_may_leave_the_servers_cluster_to_the_picker() -> None:
     """As the whole does: the same words to it, and the step that keeps clients' own keys."""
     options = EnvoyOptions()
     parts = read(snippet(options, serves_cluster=True))
-    whole = read(bootstrap(options))
+    whole = document(options)
     assert parts["clusters"] == whole["static_resources"]["clusters"]
     assert parts["dynamic_resources"] == whole["dynamic_resources"]
-    steps = _manager(bootstrap(options))["http_filters"]
+    steps = manager_in(document(options))["http_filters"]
     assert parts["http_filters"] == [step for step in steps if "router" not in step["name"]]
     with pytest.raises(OptionsError, match="discovery"):
         snippet(EnvoyOptions(mode=Mode.ORIGINAL_DST), serves_cluster=True)
@@ -145,7 +142,7 @@ def test_the_snippet_may_leave_the_servers_cluster_to_the_picker() -> None:
 @pytest.mark.parametrize("mode", Mode)
 def test_what_is_no_http_is_rejected_past_the_picker(mode: Mode) -> None:
     """Each mark by which the filter lets a rejection by is one that a mapper sets."""
-    manager = _manager(bootstrap(EnvoyOptions(mode=mode)))
+    manager = manager_in(document(EnvoyOptions(mode=mode)))
     (found,) = asking_filters(mode=mode)
     (rule,) = found["typed_config"]["xds_matcher"]["matcher_list"]["matchers"]
     marks = {
@@ -162,7 +159,7 @@ def test_what_is_no_http_is_rejected_past_the_picker(mode: Mode) -> None:
 @pytest.mark.parametrize("mode", Mode)
 def test_the_picker_is_asked_on_the_way_to_the_servers_alone(mode: Mode) -> None:
     """Not about rejections of what has no route, nor about paths that end in Envoy."""
-    manager = _manager(bootstrap(EnvoyOptions(mode=mode)))
+    manager = manager_in(document(EnvoyOptions(mode=mode)))
     assert [each["disabled"] for each in asking_filters(mode=mode)] == [True]
     routes = manager["route_config"]["virtual_hosts"][0]["routes"]
     asked = [route["name"] for route in routes if "typed_per_filter_config" in route]
@@ -172,7 +169,7 @@ def test_the_picker_is_asked_on_the_way_to_the_servers_alone(mode: Mode) -> None
 @pytest.mark.parametrize("mode", Mode)
 def test_a_lost_picker_is_known_at_once(mode: Mode) -> None:
     """By its connection, not by what it answers, and without a delay for merged updates."""
-    picker = _clusters(bootstrap(EnvoyOptions(mode=mode)))["coxswain"]
+    picker = clusters_in(document(EnvoyOptions(mode=mode)))["coxswain"]
     outliers = picker["outlier_detection"]
     assert outliers["consecutive_local_origin_failure"] == 1
     assert outliers["split_external_local_origin_errors"] is True

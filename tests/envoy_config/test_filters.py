@@ -7,7 +7,7 @@ from extproc.envoy_config.names import ARRIVAL_FILTER
 from extproc.envoy_config.options import EnvoyOptions
 from extproc.header_names import ARRIVED_AT
 from extproc.transport.patience import LONG, PATIENCE
-from tests.envoy_config.parts import bootstrap, processor, read
+from tests.envoy_config.parts import bootstrap, manager_in, processor, read
 
 
 def test_envoy_sends_the_headers_that_are_read_and_no_others() -> None:
@@ -30,9 +30,7 @@ def test_with_fronts_envoy_says_when_a_request_arrived() -> None:
     """In a header that is written over the client's, on the route to the servers alone, sent to
     the picker, and removed before the server."""
     text = bootstrap(EnvoyOptions(has_fronts=True))
-    tree = read(text)["static_resources"]
-    [listener] = tree["listeners"]
-    manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
+    manager = manager_in(read(text))
     [arrival] = [each for each in manager["http_filters"] if each["name"] == ARRIVAL_FILTER]
     assert arrival["disabled"]
     [step] = arrival["typed_config"]["mutations"]["request_mutations"]

@@ -12,16 +12,14 @@ import pytest
 
 from extproc.envoy_config.clusters import llama
 from extproc.envoy_config.options import EnvoyOptions, Mode, OptionsError, PickerTls, TlsProfile
-from tests.envoy_config.parts import bootstrap, read
+from tests.envoy_config.parts import bootstrap, clusters_in, document, manager_in, read
 from tests.fakes.authority import Authority
 
 
 def parsed(options: EnvoyOptions) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The connection manager and the clusters, the servers' own among them."""
-    options = replace(options, serves_cluster=False)
-    static = read(bootstrap(options))["static_resources"]
-    manager = static["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
-    return manager, {cluster["name"]: cluster for cluster in static["clusters"]}
+    content = document(replace(options, serves_cluster=False))
+    return manager_in(content), clusters_in(content)
 
 
 def test_nothing_of_it_unless_asked_for() -> None:

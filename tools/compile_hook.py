@@ -22,7 +22,11 @@ COMPILED = (
     "extproc/fronts/**/*.py",
     "extproc/header_names.py",
     "extproc/security/**/*.py",
+    "extproc/status/occupancy.py",
     "extproc/stream/**/*.py",
+    "extproc/telemetry/counters.py",
+    "extproc/telemetry/endpoint_counts.py",
+    "extproc/telemetry/metrics.py",
     "extproc/transport/**/*.py",
 )
 OPTIONS = (

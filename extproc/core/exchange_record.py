@@ -1,7 +1,6 @@
 """The record of one exchange, from which logs, metrics and traces are made."""
 
 from enum import Enum
-from typing import NamedTuple
 
 from extproc.core.address import Address
 from extproc.core.rejection import Reason
@@ -17,7 +16,7 @@ class Outcome(Enum):
     BROKEN = "broken"  # it broke off after it got a slot: client left or server died
 
 
-class ExchangeRecord(NamedTuple):
+class ExchangeRecord:
     """One exchange, recorded once at its end. Times are seconds; `status` is that of the response
     or of the rejection, 0 if there was neither.
 
@@ -36,31 +35,63 @@ class ExchangeRecord(NamedTuple):
     record.
     """
 
-    exchange_id: str
-    request_id: str
-    outcome: Outcome
-    reason: Reason | None
-    endpoint: Address | None
-    status: int
-    attempts: int
-    waited_s: float
-    first_token_s: float | None
-    duration_s: float
-    began_at: float = 0.0
-    decided_at: float | None = None
-    pick_s: float = 0.0
-    path: str = ""
-    method: str = ""
-    model: str = ""
-    criticality: str = "standard"
-    trace_parent: str = ""
-    endpoint_name: str = ""
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cached_tokens: int | None = None
-    client: str = ""
-    objective: str = ""
-    opened_at: float | None = None
-    slot_s: float = 0.0
-    is_response_read: bool = False
-    tasks: int = 1
+    def __init__(
+        self,
+        *,
+        exchange_id: str,
+        request_id: str,
+        outcome: Outcome,
+        reason: Reason | None,
+        endpoint: Address | None,
+        status: int,
+        attempts: int,
+        waited_s: float,
+        first_token_s: float | None,
+        duration_s: float,
+        began_at: float = 0.0,
+        decided_at: float | None = None,
+        pick_s: float = 0.0,
+        path: str = "",
+        method: str = "",
+        model: str = "",
+        criticality: str = "standard",
+        trace_parent: str = "",
+        endpoint_name: str = "",
+        input_tokens: int | None = None,
+        output_tokens: int | None = None,
+        cached_tokens: int | None = None,
+        client: str = "",
+        objective: str = "",
+        opened_at: float | None = None,
+        slot_s: float = 0.0,
+        is_response_read: bool = False,
+        tasks: int = 1,
+    ) -> None:
+        self.exchange_id = exchange_id
+        self.request_id = request_id
+        self.outcome = outcome
+        self.reason = reason
+        self.endpoint = endpoint
+        self.status = status
+        self.attempts = attempts
+        self.waited_s = waited_s
+        self.first_token_s = first_token_s
+        self.duration_s = duration_s
+        self.began_at = began_at
+        self.decided_at = decided_at
+        self.pick_s = pick_s
+        self.path = path
+        self.method = method
+        self.model = model
+        self.criticality = criticality
+        self.trace_parent = trace_parent
+        self.endpoint_name = endpoint_name
+        self.input_tokens = input_tokens
+        self.output_tokens = output_tokens
+        self.cached_tokens = cached_tokens
+        self.client = client
+        self.objective = objective
+        self.opened_at = opened_at
+        self.slot_s = slot_s
+        self.is_response_read = is_response_read
+        self.tasks = tasks

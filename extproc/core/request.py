@@ -26,9 +26,9 @@ class Kind(Enum):
     EMBEDDING = "embedding"  # rerank too
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, init=False)
 class Request:
-    """A request that takes slots. What could not be read has its default.
+    """A request that takes slots. What could not be read has its default. It is never changed.
 
     `weight_slots` is how many slots it takes at once (at least 1; an endpoint with fewer slots
     gives all it has). `timeout_s` is the longest time in the queue; with 0 it is served at once or
@@ -51,31 +51,81 @@ class Request:
 
     id: str
     timeout_s: float
-    weight_slots: int = 1
-    kind: Kind = Kind.GENERATION
-    model: str | None = None
-    adapter: str | None = None
-    adapter_numbers: frozenset[int] = NO_NUMBERS
-    objective: str | None = None
-    tenant: str = ""
-    fairness_id: str = ""
-    session_id: str | None = None
-    prompt_blocks: tuple[int, ...] = ()
-    prompt_tokens: int | None = None
-    max_tokens: int | None = None
-    allowed: frozenset[Address] | None = None
-    ttft_s: float | None = None
-    is_verbatim: bool = False
-    body_bytes: int = 0
-    is_uploading: bool = False
-    traits: str = ""
-    fingerprint: int = 0
-    is_partial: bool = False
-    prompt_chars: int = 0
+    weight_slots: int
+    kind: Kind
+    model: str | None
+    adapter: str | None
+    adapter_numbers: frozenset[int]
+    objective: str | None
+    tenant: str
+    fairness_id: str
+    session_id: str | None
+    prompt_blocks: tuple[int, ...]
+    prompt_tokens: int | None
+    max_tokens: int | None
+    allowed: frozenset[Address] | None
+    ttft_s: float | None
+    is_verbatim: bool
+    body_bytes: int
+    is_uploading: bool
+    traits: str
+    fingerprint: int
+    is_partial: bool
+    prompt_chars: int
 
-    def __post_init__(self) -> None:
-        if self.weight_slots < 1:
-            raise ValueError(f"request {self.id!r} cannot weigh {self.weight_slots} slots")
+    def __init__(
+        self,
+        *,
+        id: str,  # noqa: A002 - the field's name
+        timeout_s: float,
+        weight_slots: int = 1,
+        kind: Kind = Kind.GENERATION,
+        model: str | None = None,
+        adapter: str | None = None,
+        adapter_numbers: frozenset[int] = NO_NUMBERS,
+        objective: str | None = None,
+        tenant: str = "",
+        fairness_id: str = "",
+        session_id: str | None = None,
+        prompt_blocks: tuple[int, ...] = (),
+        prompt_tokens: int | None = None,
+        max_tokens: int | None = None,
+        allowed: frozenset[Address] | None = None,
+        ttft_s: float | None = None,
+        is_verbatim: bool = False,
+        body_bytes: int = 0,
+        is_uploading: bool = False,
+        traits: str = "",
+        fingerprint: int = 0,
+        is_partial: bool = False,
+        prompt_chars: int = 0,
+    ) -> None:
+        # Written out: compiled, it takes a fortieth of the time of one that `dataclass` makes.
+        if weight_slots < 1:
+            raise ValueError(f"request {id!r} cannot weigh {weight_slots} slots")
+        self.id = id
+        self.timeout_s = timeout_s
+        self.weight_slots = weight_slots
+        self.kind = kind
+        self.model = model
+        self.adapter = adapter
+        self.adapter_numbers = adapter_numbers
+        self.objective = objective
+        self.tenant = tenant
+        self.fairness_id = fairness_id
+        self.session_id = session_id
+        self.prompt_blocks = prompt_blocks
+        self.prompt_tokens = prompt_tokens
+        self.max_tokens = max_tokens
+        self.allowed = allowed
+        self.ttft_s = ttft_s
+        self.is_verbatim = is_verbatim
+        self.body_bytes = body_bytes
+        self.is_uploading = is_uploading
+        self.traits = traits
+        self.fingerprint = fingerprint
+        self.is_partial = is_partial
+        self.prompt_chars = prompt_chars
 
     @property
     def likely_tokens(self) -> int:

@@ -54,18 +54,18 @@ class RequestHead(NamedTuple):
     method: str
     path: str
     id: str
-    queue_timeout_s: float | None = None
-    ttft_s: float | None = None
-    objective: str | None = None
     tenant: str = ""
-    fairness_id: str = ""
     session_id: str | None = None
     model: str | None = None
-    adapter: str | None = None
     trace_parent: str = ""
     has_body: bool = False
     has_json: bool = False
     body_bytes: int | None = None
+    queue_timeout_s: float | None = None
+    ttft_s: float | None = None
+    objective: str | None = None
+    fairness_id: str = ""
+    adapter: str | None = None
     controls: tuple[str, ...] = ()
 
     @property
@@ -117,18 +117,18 @@ def read_request_head(message: pb.HttpHeaders, keys: KnownKeys | None = None) ->
     length = get("content-length", "")
     has_body = not message.end_of_stream
     head = RequestHead(
-        method=intern_text(get(":method", "")),
-        path=intern_text(get(":path", "").partition("?")[0][:MAX_PATH_CHARS]),
-        id=get("x-request-id", "")[:MAX_ID_CHARS],
-        tenant=_tenant(found) if keys is None else _client(found, keys),
-        session_id=_name(get(SESSION)),
-        model=_name(get(MODEL)),
-        trace_parent=get(TRACE_PARENT, "")[:MAX_ID_CHARS],
-        has_body=has_body,
-        has_json=has_body
+        intern_text(get(":method", "")),
+        intern_text(get(":path", "").partition("?")[0][:MAX_PATH_CHARS]),
+        get("x-request-id", "")[:MAX_ID_CHARS],
+        _tenant(found) if keys is None else _client(found, keys),
+        _name(get(SESSION)),
+        _name(get(MODEL)),
+        get(TRACE_PARENT, "")[:MAX_ID_CHARS],
+        has_body,
+        has_body
         and get("content-encoding", "").lower() in _PLAIN
         and not get("content-type", "").lower().startswith(_NOT_JSON),
-        body_bytes=int(length) if _is_count(length) else None,
+        int(length) if _is_count(length) else None,
     )
     if not head.path and ":method" in found:
         raise BadRequestError("The request has no path.", head)
@@ -206,12 +206,12 @@ def read_response_head(request: pb.ProcessingRequest) -> ResponseHead:
         fields = request.metadata_context.filter_metadata[LB_NAMESPACE].fields
         served = _address(fields[SERVED].string_value) if SERVED in fields else None
     return ResponseHead(
-        status=int(status) if len(status) == 3 and status.isascii() and status.isdigit() else 0,
-        is_stream=found.get("content-type", "").startswith("text/event-stream"),
-        served=served,
-        attempts=route.attempts,
-        code_details=route.code_details,
-        body_bytes=int(length) if _is_count(length) else -1,
+        int(status) if len(status) == 3 and status.isascii() and status.isdigit() else 0,
+        found.get("content-type", "").startswith("text/event-stream"),
+        served,
+        route.attempts,
+        route.code_details,
+        int(length) if _is_count(length) else -1,
     )
 
 

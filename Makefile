@@ -78,13 +78,15 @@ fast-tests: venv
 		$(if $(subst tests,,$(TESTS)),,--ignore=$(SIMULATIONS))
 
 test: venv llama ## Run all tests: unit, properties, end to end over real Envoy and real llama-servers
-	@$(MAKE) --no-print-directory -j2 test-sources $(if $(subst tests,,$(TESTS)),,compile-meanwhile)
+	@$(MAKE) --no-print-directory -j2 test-sources $(if $(subst tests,,$(TESTS)),,compile-meanwhile) \
+		CHECKED=$(filter check,$(MAKECMDGOALS))
 	@if [ "$(TESTS)" = tests ]; then $(MAKE) --no-print-directory test-compiled; fi
 
 # What is left to the compiled code plays in less than half the time. `make check` runs properties
-# from the sources, `make nightly` the wheel without compiled code.
+# from the sources, `make nightly` the wheel without compiled code. `make check test` runs no test
+# twice: what `check` has just run is left out.
 test-sources:
-	@$(RUN) $(PYTEST) -ra --durations=30 $(TESTS) \
+	@$(RUN) $(PYTEST) -ra --durations=30 $(if $(CHECKED),-m "e2e or llama") $(TESTS) \
 		$(if $(subst tests,,$(TESTS)),,$$($(CAN_COMPILE) && echo $(LEFT_TO_COMPILED)))
 
 # Most tests wait for other processes, and the compiler takes what they leave of the processors.

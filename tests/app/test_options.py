@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import Enum
+from random import Random
 from typing import Any
 
 import pytest
@@ -19,6 +22,7 @@ from extproc.core.address import Address
 from extproc.core.client_limits import ClientLimits
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.objective import Criticality
+from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.settings import Settings
 
 NO_LIMITS = ClientLimits({})
@@ -155,3 +159,56 @@ def test_the_names_of_the_pages() -> None:
     hosts = page_hosts(settings(listen={"http": "picker-1:9090", "http_hosts": ["pages"]}))
     assert hosts.allows("pages:1") and hosts.allows("picker-1:9090")
     assert not hosts.allows("elsewhere")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"queue": {"max_requests": 7}},
+        {"queue": {"max_body_bytes": 1000}},
+        {"picker": {"fallbacks": 0}},
+        {"routing": {"model_match": "strict"}},
+        {"models": {"big": {"big-v1": 1}}},
+        {"objectives": {"chat": {"criticality": "critical", "models": ["big"]}}},
+        {"scale": {"target_wait_s": 1.5}},
+        {"scale": {"idle_s": 9}},
+        {"scale": {"down_after_s": 8}},
+    ],
+    ids=lambda changes: ".".join([*changes, *next(iter(changes.values()))]),
+)
+def test_a_reload_leaves_nothing_of_the_old_options(changes: dict[str, Any]) -> None:
+    """All that the core holds is then what it holds when it starts with the new ones."""
+    before, after = dispatcher_options(settings()), dispatcher_options(settings(**changes))
+    renewed, fresh = Dispatcher(Random(1), before), Dispatcher(Random(1), after)
+    assert _held(renewed) != _held(fresh)
+    renewed.renew(after)
+    assert _held(renewed) == _held(fresh)
+
+
+def _held(root: object) -> set[tuple[str, object]]:
+    """Each plain value that can be reached, with the class and the field that hold it."""
+    found: set[tuple[str, object]] = set()
+    seen: set[int] = set()
+    ways: list[tuple[str, Any]] = [("", root)]
+    while ways:
+        name, value = ways.pop()
+        if isinstance(value, str | int | float | Enum | None):
+            found.add((name, value))
+        elif id(value) not in seen:
+            seen.add(id(value))
+            is_ours = type(value).__module__.startswith("extproc.core")
+            holder = type(value).__name__ if is_ours else name
+            ways += [(f"{holder}.{part}", each) for part, each in _parts(value)]
+    return found
+
+
+def _parts(value: Any) -> list[tuple[object, Any]]:
+    if isinstance(value, Mapping):
+        return list(value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return list(enumerate(value))
+    if not type(value).__module__.startswith("extproc.core"):
+        return []
+    slots = {name for each in type(value).__mro__ for name in getattr(each, "__slots__", ())}
+    names = sorted(slots | set(getattr(value, "__dict__", ())))
+    return [(name, getattr(value, name)) for name in names if hasattr(value, name)]

@@ -17,9 +17,9 @@ OURS = ("extproc", "scraper")
 def main(names: list[str]) -> None:
     for other in _others(names):
         importlib.import_module(other)
-    for name in names:
-        if status := _status_of_fork(name):
-            sys.stdout.write(f"{name} {status}\n")
+    failed = [(name, status) for name in names if (status := _status_of_fork(name))]
+    # Nothing is written before: a fork would write what is still in the buffer once more.
+    sys.stdout.writelines(f"{name} {status}\n" for name, status in failed)
 
 
 def _others(names: list[str]) -> list[str]:

@@ -15,6 +15,7 @@ def test_what_fails_or_crashes_is_named(tmp_path: Path) -> None:
         "__init__": "",
         "sound": "import json",
         "absent": "import scraper.nothing",
+        "broken": "1 / 0",
         "crashing": "import os, sys; 'scraper.sound' in sys.modules or os.abort()",
     }
     for name, text in modules.items():
@@ -28,4 +29,7 @@ def test_what_fails_or_crashes_is_named(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert run.stdout.split("\n") == ["scraper.absent 1", "scraper.crashing -6", ""]
+    assert run.stdout.split("\n") == [
+        *("scraper.absent 1", "scraper.broken 1", "scraper.crashing -6"),
+        "",
+    ]

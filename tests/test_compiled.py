@@ -13,7 +13,11 @@ import pytest
 from tools.compile_hook import compiled_modules
 
 ROOT = Path(__file__).parent.parent
-MODULES = [str(Path(path).with_suffix("")).replace("/", ".") for path in compiled_modules(ROOT)]
+MODULES = [
+    path.removesuffix(".py").replace("/", ".")
+    for path in compiled_modules(ROOT)
+    if not path.endswith("__init__.py")
+]
 
 
 def test_what_each_request_runs_through_is_chosen_and_its_coroutines_are_not() -> None:
@@ -28,8 +32,7 @@ def test_what_each_request_runs_through_is_chosen_and_its_coroutines_are_not() -
 
 @pytest.mark.skipif("EXPECT_COMPILED" not in os.environ, reason="`make test-compiled` runs it")
 def test_the_compiled_modules_are_those_that_are_imported() -> None:
-    names = [name for name in MODULES if not name.endswith("__init__")]
-    files = {name: importlib.import_module(name).__file__ or "" for name in names}
+    files = {name: importlib.import_module(name).__file__ or "" for name in MODULES}
     assert [name for name, file in files.items() if not file.endswith(".so")] == []
 
 
@@ -37,7 +40,6 @@ def test_the_compiled_modules_are_those_that_are_imported() -> None:
 def test_each_module_may_be_imported_first() -> None:
     """A compiled named tuple needs the classes of its fields; one that only type checkers import
     crashes the process where nobody else has imported it."""
-    names = [name for name in MODULES if not name.endswith("__init__")]
-    command = [sys.executable, "-m", "tests.fakes.import_first", *names]
+    command = [sys.executable, "-m", "tests.fakes.import_first", *MODULES]
     run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     assert run.stdout.splitlines() == []

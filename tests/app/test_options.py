@@ -177,12 +177,14 @@ def test_the_names_of_the_pages() -> None:
     ids=lambda changes: ".".join([*changes, *next(iter(changes.values()))]),
 )
 def test_a_reload_leaves_nothing_of_the_old_options(changes: dict[str, Any]) -> None:
-    """All that the core holds is then what it holds when it starts with the new ones."""
+    """All that the core holds is then what it holds when it starts with the new ones. And back: an
+    old value that is empty adds nothing to what is held."""
     before, after = dispatcher_options(settings()), dispatcher_options(settings(**changes))
-    renewed, fresh = Dispatcher(Random(1), before), Dispatcher(Random(1), after)
-    assert _held(renewed) != _held(fresh)
-    renewed.renew(after)
-    assert _held(renewed) == _held(fresh)
+    for old, new in ((before, after), (after, before)):
+        renewed, fresh = Dispatcher(Random(1), old), Dispatcher(Random(1), new)
+        assert _held(renewed) != _held(fresh)
+        renewed.renew(new)
+        assert _held(renewed) == _held(fresh)
 
 
 def _held(root: object) -> set[tuple[str, object]]:

@@ -26,11 +26,11 @@ from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.objective import Objective
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason, Rejected
-from extproc.core.request import Request
+from extproc.core.request import HOLD_MARGIN_S, Request
 from extproc.core.scheduler.decision import Picked, Queued, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeSnapshot
-from extproc.core.scheduler.takeover import HeldLease, Place
+from extproc.core.scheduler.takeover import Arrival, HeldLease, Place
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import response_feedback
@@ -452,9 +452,7 @@ class Exchange:
                     self._reject_over_limit(exceeded)
                     return
         outcome = (
-            self._dispatcher.submit(
-                request, now, may_queue=full is None, arrived_at=self.arrived_at
-            )
+            self._dispatcher.submit(request, now, may_queue=full is None, arrival=self._arrival())
             if self.place is None
             else self._dispatcher.place(request, self.place, now)
         )
@@ -468,6 +466,14 @@ class Exchange:
             self._reject_over_limit(full)
         else:
             self.settle(outcome)
+
+    def _arrival(self) -> Arrival | None:
+        """When a request that is heard of late arrived. Its Envoy has the patience that the longest
+        wait takes, however short its own wait is: it has our configuration for fronts."""
+        if self.arrived_at is None:
+            return None
+        patience_s = self._options.queue_timeout_s + HOLD_MARGIN_S
+        return Arrival(self.arrived_at, given_up_at=self.arrived_at + patience_s)
 
     def _limited_request(self) -> LimitedRequest | None:
         """The request as the limits of its client see it, if it has any."""

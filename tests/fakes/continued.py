@@ -44,11 +44,16 @@ class Continued:
         return stream
 
     def ask(
-        self, name: str, arrived_at: float | str | None = None, *, is_patient: bool = True
+        self,
+        name: str,
+        arrived_at: float | str | None = None,
+        *,
+        is_patient: bool = True,
+        **headers: str,
     ) -> RunningStream:
         """`arrived_at` is what Envoy says, by the monotonic clock."""
         stream = self.begin(name, is_patient=is_patient)
-        request = envoy.request_headers(x_request_id=name)
+        request = envoy.request_headers(x_request_id=name, **headers)
         if arrived_at is not None:
             text = arrived_at if isinstance(arrived_at, str) else wall_time(arrived_at)
             envoy.set_arrival(request, text)

@@ -208,3 +208,27 @@ async def test_nobody_is_refused_for_the_clock_of_an_envoy() -> None:
     there.fleet.now += 20.0
     there.fleet.dispatcher.advance(there.fleet.now)
     assert there.queued() == ["old", "queued", "new"]
+
+
+async def test_a_short_wait_is_whole_while_the_clock_of_an_envoy_is_behind() -> None:
+    """A front stood still for as long as it may and was lost, and each request looks as if it had
+    come before: as long ago as can be, which is longer than it would wait."""
+    there = Continued()
+    there.ask("running")
+    there.ask("queued")
+    there.continuer.front_silent(FRONT)
+    there.fleet.now += 2.0
+    there.continuer.front_lost(FRONT)
+    there.fleet.now += LATE_S - 0.1
+    stream = there.ask(
+        "hurried", arrived_at=there.fleet.now - 86_400.0, x_coxswain_queue_timeout_ms="100"
+    )
+    ticket = stream.ticket
+    assert ticket is not None and there.queued() == ["hurried", "queued"]
+    assert there.fleet.now - ticket.entered_at > 4.0
+    there.fleet.now += 0.09
+    there.fleet.dispatcher.advance(there.fleet.now)
+    assert there.queued() == ["hurried", "queued"]
+    there.fleet.now += 0.02
+    there.fleet.dispatcher.advance(there.fleet.now)
+    assert there.queued() == ["queued"]

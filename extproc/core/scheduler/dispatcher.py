@@ -23,7 +23,7 @@ from extproc.core.objective import Objective
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason
-from extproc.core.request import HOLD_MARGIN_S, Request, ResolvedRequest
+from extproc.core.request import Request, ResolvedRequest
 from extproc.core.scheduler.blame import blame, conclude, credit
 from extproc.core.scheduler.context_fit import fit_context
 from extproc.core.scheduler.decision import Decision, Picked, Queued
@@ -32,7 +32,7 @@ from extproc.core.scheduler.introspection import Introspection
 from extproc.core.scheduler.options import DispatcherOptions
 from extproc.core.scheduler.sizing import learn_size
 from extproc.core.scheduler.slo import evaluate_end, evaluate_headers
-from extproc.core.scheduler.takeover import HeldLease, Place
+from extproc.core.scheduler.takeover import Arrival, HeldLease, Place
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.model_pools import slot_pool
 
@@ -53,16 +53,16 @@ class Dispatcher(Introspection):
         now: float,
         *,
         may_queue: bool = True,
-        arrived_at: float | None = None,
+        arrival: Arrival | None = None,
     ) -> Decision:
         """Decide on a new request. A `Queued` one ends in a `Settled` event or by `withdraw`.
 
         Without `may_queue` it is rejected as rate-limited where it would be queued. One that is
-        heard of late is queued as if it had been submitted at `arrived_at`, by Envoy's clock, which
-        is wrong if Envoy would have given it up since.
+        heard of late is queued as if it had been submitted at its `arrival`, by Envoy's clock,
+        which is wrong if Envoy would have given it up since.
         """
-        if arrived_at is not None and now - arrived_at > request.timeout_s + HOLD_MARGIN_S:
-            arrived_at = None
+        if arrival is not None and now > arrival.given_up_at:
+            arrival = None
         with self._call:
             if self._is_closed:
                 return self._allocator.rejected(Reason.SHUTTING_DOWN, 0.0)
@@ -75,9 +75,7 @@ class Dispatcher(Introspection):
             request = self.state.resolver.apply(request, resolved)
             address, target = self._admission.goal(resolved, request, now)
             if address is not None and self._must_wait_for_others(request):
-                return Queued(
-                    ticket=self._allocator.enqueue(resolved, request, None, now, arrived_at)
-                )
+                return Queued(ticket=self._allocator.enqueue(resolved, request, None, now, arrival))
             if address is None:
                 reason = self._why_rejected(request, resolved.objective, now, may_queue=may_queue)
                 if reason is not None:
@@ -88,9 +86,9 @@ class Dispatcher(Introspection):
                 # An eviction may have freed reserved slots.
                 address = self._allocator.find_available(resolved, request, now)
             if address is not None and (target is None or not may_queue):
-                entered_at = now if arrived_at is None else arrived_at
+                entered_at = now if arrival is None else arrival.at
                 return self._allocator.pick(address, request, resolved, entered_at, now)
-            ticket = self._allocator.enqueue(resolved, request, target, now, arrived_at)
+            ticket = self._allocator.enqueue(resolved, request, target, now, arrival)
             return self._decision_on(ticket)
 
     def _decision_on(self, ticket: Ticket) -> Decision:

@@ -16,6 +16,7 @@ from extproc.core.scheduler.context_fit import fit_context, is_context_gone
 from extproc.core.scheduler.settlements import Settlements
 from extproc.core.scheduler.sizing import expected_size
 from extproc.core.scheduler.state import State
+from extproc.core.scheduler.takeover import Arrival
 from extproc.core.selection.endpoint_picker import AffinityTarget
 from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.model_pools import close_model_pools, slot_pool
@@ -52,18 +53,18 @@ class SlotAllocator(Settlements):
         request: Request,
         target: AffinityTarget | None,
         now: float,
-        arrived_at: float | None = None,
+        arrival: Arrival | None = None,
     ) -> Ticket:
         """Queue a request, for its affinity target alone if it has one; where it would be, had it
-        been queued at `arrived_at`. It has its whole time in the queue, as that time is by another
-        clock, but no more than Envoy has patience."""
+        been queued at its `arrival`. It has its whole time in the queue from now, as the arrival is
+        by another clock, but no more than Envoy has patience."""
         state = self._state
         size = self._size_of(resolved, request, now)
-        if arrived_at is None:
+        if arrival is None:
             ticket = state.queue.enter(request, now, resolved, size)
         else:
-            until = min(now, arrived_at + HOLD_MARGIN_S / 2) + request.timeout_s
-            ticket = state.queue.place(None, request, arrived_at, resolved, size, until)
+            until = min(now + request.timeout_s, arrival.given_up_at - HOLD_MARGIN_S / 2)
+            ticket = state.queue.place(None, request, arrival.at, resolved, size, until)
         return self._queued(ticket, target, now, may_fit=request.weight_slots > 1)
 
     def place(

@@ -19,6 +19,14 @@ class Place(NamedTuple):
     entered_at: float
 
 
+class Arrival(NamedTuple):
+    """When a request that is heard of late arrived, and when its Envoy gives it up. Both are by
+    Envoy's clock, which may be wrong."""
+
+    at: float
+    given_up_at: float
+
+
 class HeldLease(NamedTuple):
     """A lease that an exchange holds. `waited_s` is the time that it was queued."""
 

@@ -10,8 +10,9 @@ from extproc.core.address import Address
 from extproc.core.objective import Criticality, Objective
 from extproc.core.observation import ScrapeStatus
 from extproc.core.rejection import Reason, Rejected
-from extproc.core.request import Request
+from extproc.core.request import HOLD_MARGIN_S, Request
 from extproc.core.scheduler.decision import Picked, Queued
+from extproc.core.scheduler.takeover import Arrival
 from extproc.core.slots.lease import LeaseError
 from tests.fakes.small_fleet import SmallFleet
 from tests.fakes.steered_fleet import SteeredFleet
@@ -258,9 +259,11 @@ def test_what_is_heard_of_late_waits_since_it_arrived(ago_s: float, counts: bool
     fleet = SmallFleet(1)
     fleet.pick()
     request = Request(id="r", timeout_s=60.0)
-    decision = fleet.dispatcher.submit(request, fleet.now, arrived_at=fleet.now - ago_s)
+    at = fleet.now - ago_s
+    arrival = Arrival(at, given_up_at=at + 60.0 + HOLD_MARGIN_S)
+    decision = fleet.dispatcher.submit(request, fleet.now, arrival=arrival)
     assert isinstance(decision, Queued)
-    assert decision.ticket.entered_at == (fleet.now - ago_s if counts else fleet.now)
+    assert decision.ticket.entered_at == (at if counts else fleet.now)
 
 
 def test_a_request_that_may_not_be_queued_is_limited_and_misses_no_slo() -> None:

@@ -7,7 +7,7 @@ from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.request import HOLD_MARGIN_S, Request
 from extproc.core.scheduler.decision import Picked, Queued
-from extproc.core.scheduler.takeover import HeldLease, Place
+from extproc.core.scheduler.takeover import Arrival, HeldLease, Place
 from extproc.core.slots.lease import LeaseEnd
 from tests.fakes.small_fleet import SmallFleet
 from tests.fakes.steered_fleet import SteeredFleet
@@ -19,6 +19,12 @@ def held(address: Address, slots: int = 1) -> HeldLease:
 
 def request(name: str) -> Request:
     return Request(id=name, timeout_s=60.0)
+
+
+def ago(seconds: float, fleet: SmallFleet) -> Arrival:
+    """The arrival of a request whose Envoy has the patience for waits of 60 s."""
+    at = fleet.now - seconds
+    return Arrival(at, given_up_at=at + 60.0 + HOLD_MARGIN_S)
 
 
 def test_places_are_kept_whatever_their_order_and_new_requests_come_behind() -> None:
@@ -56,10 +62,10 @@ def test_a_request_that_is_heard_of_late_is_queued_where_it_belongs() -> None:
     for name in ("a", "b", "c"):
         dispatcher.submit(request(name), fleet.now)
         fleet.now += 1
-    late = dispatcher.submit(request("late"), fleet.now, arrived_at=fleet.now - 1.5)
+    late = dispatcher.submit(request("late"), fleet.now, arrival=ago(1.5, fleet))
     assert isinstance(late, Queued) and late.ticket.entered_at == fleet.now - 1.5
     assert late.ticket.deadline == fleet.now + 60.0
-    old = dispatcher.submit(request("old"), fleet.now, arrived_at=fleet.now - 50.0)
+    old = dispatcher.submit(request("old"), fleet.now, arrival=ago(50.0, fleet))
     assert isinstance(old, Queued)
     assert old.ticket.deadline == fleet.now - 50.0 + 60.0 + HOLD_MARGIN_S / 2
     dispatcher.withdraw(old.ticket, fleet.now)
@@ -68,9 +74,28 @@ def test_a_request_that_is_heard_of_late_is_queued_where_it_belongs() -> None:
     assert not dispatcher.faults(fleet.now)
 
 
+def test_a_short_wait_is_whole_also_where_the_place_is_earlier_than_the_wait_is_long() -> None:
+    fleet = SmallFleet(1)
+    dispatcher = fleet.dispatcher
+    fleet.pick()
+    dispatcher.submit(request("first"), fleet.now)
+    fleet.now += 9.0
+    hurried = Request(id="hurried", timeout_s=0.1)
+    queued = dispatcher.submit(hurried, fleet.now, arrival=ago(9.5, fleet))
+    assert isinstance(queued, Queued)
+    assert [ticket.request.id for ticket in dispatcher.queue] == ["hurried", "first"]
+    fleet.now += 0.09
+    dispatcher.advance(fleet.now)
+    assert queued.ticket in list(dispatcher.queue)
+    fleet.now += 0.02
+    dispatcher.advance(fleet.now)
+    assert queued.ticket not in list(dispatcher.queue)
+    assert not dispatcher.faults(fleet.now)
+
+
 def test_one_that_is_heard_of_late_takes_a_free_slot_and_has_waited_since_its_arrival() -> None:
     fleet = SmallFleet(1)
-    picked = fleet.dispatcher.submit(request("late"), fleet.now, arrived_at=fleet.now - 1.5)
+    picked = fleet.dispatcher.submit(request("late"), fleet.now, arrival=ago(1.5, fleet))
     assert isinstance(picked, Picked) and picked.waited_s == 1.5
 
 

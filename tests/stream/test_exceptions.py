@@ -453,6 +453,20 @@ async def moved(shell: Shell) -> None:
     await shell.settle()
 
 
+async def late(shell: Shell) -> None:
+    """A request that came to a front that stood still: it gets the place of its arrival."""
+    running = [await shell.open(ask(number)) for number in (1, 2)]
+    await shell.open(ask(3))
+    stream = await shell.open()
+    for each in list(shell.registry)[-1:]:
+        assert isinstance(each, running_stream.RunningStream)
+        each.exchange.arrived_at = shell.fleet.now - 1.0
+    await shell.say(stream, ask(4))
+    await shell.say(running[0], envoy.response_headers())
+    running[0].half_close()
+    await shell.settle()
+
+
 async def limited(shell: Shell) -> None:
     """A client with limits: served, queued and then served, rejected for its queue, its requests
     and its tokens, cut off where it runs and where it waits, and one that leaves the queue. Before
@@ -505,6 +519,7 @@ SCENARIOS: list[Callable[[Shell], Awaitable[None]]] = [
     closing,
     limited,
     moved,
+    late,
 ]
 
 

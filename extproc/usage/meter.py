@@ -178,8 +178,7 @@ class UsageMeter:
 
     def wants_counters(self, address: Address) -> bool:
         """Whether the scrape that begins now reads the server's counters."""
-        server = self._servers.get(address)
-        return server is not None and server.takes_counters()
+        return self._server(address).takes_counters()
 
     def to_scrape(self) -> list[Address]:
         """The servers to scrape now, for a reading of their counters."""

@@ -6,6 +6,9 @@ all of which generated already at the first scrape: whatever else the counters c
 
     counters = ended requests + prompts of the running ones
 
+The first scrape of a server reads its counters, too: nothing of ours runs there yet, and what is
+compared begins before the first request.
+
 Not comparable, so that another one is needed: a request began, ended or was left meanwhile; one
 reads its prompt, waits inside the server, or takes several slots; somebody else uses the server.
 """
@@ -47,6 +50,8 @@ class ServerBooks:
         self.tasks = EndedTasks()
         self.books = Reconciliation()
         self._instance: str | None = None
+        self._is_new = True
+        """No scrape has shown its slots yet."""
         self._is_due = False
         """The next scrape is the first one of a reading."""
         self._is_begun = False
@@ -85,8 +90,9 @@ class ServerBooks:
         return False
 
     def takes_counters(self) -> bool:
-        """Whether the scrape that begins now is the second half of a reading."""
-        self._is_asked = self._is_begun
+        """Whether the scrape that begins now reads the counters: it is the second half of a
+        reading, or the first scrape of the server."""
+        self._is_asked = self._is_begun or (self._is_new and self._leases is not None)
         self._is_begun = False
         return self._is_asked
 
@@ -99,6 +105,7 @@ class ServerBooks:
         leases = self._leases
         if leases is None or observation.busy_slots is None:
             return False
+        self._is_new = False
         foreign_slots = leases.foreign_slots(self._address)
         if self._is_used_by_others(foreign_slots, now) or observation.instance != self._instance:
             self._instance = observation.instance

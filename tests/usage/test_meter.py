@@ -262,6 +262,11 @@ class Reconciled(Metered):
         self.meter.advance()
 
 
+def test_counters_are_read_from_the_first_scrape_on_where_they_are_read() -> None:
+    assert Metered(Idle()).meter.wants_counters(ADDRESS)
+    assert not Metered().meter.wants_counters(ADDRESS)
+
+
 def test_an_uncounted_request_has_what_the_server_counted() -> None:
     """Its client left before a scrape saw its task; a whole response is counted as it is."""
     metered = Reconciled()

@@ -301,6 +301,40 @@ def test_a_server_that_shows_no_counters_is_as_without_them(server: Server) -> N
     assert not server.books.books.is_active
 
 
+def test_the_first_scrape_begins_what_is_compared() -> None:
+    """A picker that has work from its first moment on finds no idle server later."""
+    server = Server()
+    assert not server.scrape()
+    held = server.hold(10)
+    server.generated += 13
+    server.read()
+    assert (held.tokens.generated, held.is_compared) == (13, True)
+
+
+def test_a_first_scrape_without_slots_is_not_the_first() -> None:
+    server = Server()
+    assert server.books.takes_counters()
+    loading = Observation(
+        address=ADDRESS, began_at=1.0, answered_at=1.1, status=ScrapeStatus.LOADING
+    )
+    assert not server.books.observe(loading, lambda _: set(), server.now)
+    assert server.books.takes_counters()
+    server.scrape()
+    assert not server.books.takes_counters()
+
+
+def test_a_first_scrape_of_a_busy_server_begins_nothing() -> None:
+    """The picker before had requests there."""
+    server = Server()
+    server.slots = [busy(3, 30, 12)]
+    server.ledger.open = 1
+    server.scrape()
+    server.slots, server.ledger.open = [], 0
+    held = server.hold(10)
+    server.read()
+    assert not held.is_compared
+
+
 def test_without_a_ledger_nothing_is_read() -> None:
     server = Server()
     server.books = ServerBooks(ADDRESS, None)

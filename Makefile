@@ -38,7 +38,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONFAULTHANDLER := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up check test test-compiled bench format proto docs lock wheels clean static generated \
+.PHONY: help venv up check test test-compiled bench format proto docs lock wheels clean style analysis \
 	fast-tests test-sources compile-meanwhile llama chaos fuzz soak image-test nightly losses coverage
 
 help: ## Show this list
@@ -60,31 +60,33 @@ up: export ENDPOINTS := $(ENDPOINTS)
 up: venv ## Run Envoy, Coxswain and a fleet; ENDPOINTS=host:port,host:port takes your own servers
 	@$(RUN) exec coxswain up $(if $(strip $(ENDPOINTS)),--endpoint "$$ENDPOINTS") $(UP)
 
-check: static generated fast-tests ## Run static checks, unit and property tests
+check: style ## Run static checks, unit and property tests
+	@$(MAKE) --no-print-directory -j2 analysis fast-tests TESTED=$(filter test,$(MAKECMDGOALS))
 	@echo "check: all good"
 
-static: venv
+style: venv
 	@echo "check: format" && $(RUN) ruff format --check --quiet . || (echo "run: make format"; exit 1)
 	@echo "check: lint" && $(RUN) ruff check --quiet .
+
+# Beside the tests, as each of these keeps one processor busy.
+analysis: venv
 	@echo "check: types" && $(RUN) mypy --no-error-summary $(SOURCES)
 	@echo "check: imports" && $(RUN) lint-imports --no-logo
-
-generated: venv
 	@echo "check: generated code" && $(RUN) $(PY) tools/compile_proto.py --check
 
 fast-tests: venv
 	@echo "check: unit and property tests"
-	@$(RUN) $(PYTEST) -q -m "not e2e and not llama" $(TESTS) \
-		$(if $(subst tests,,$(TESTS)),,--ignore=$(SIMULATIONS))
+	@$(RUN) $(PYTEST) -q -m "not e2e and not llama" $(TESTS) $(if $(subst tests,,$(TESTS)),,\
+		--ignore=$(SIMULATIONS) $(if $(TESTED),$$($(CAN_COMPILE) && echo $(LEFT_TO_COMPILED))))
 
 test: venv llama ## Run all tests: unit, properties, end to end over real Envoy and real llama-servers
 	@$(MAKE) --no-print-directory -j2 test-sources $(if $(subst tests,,$(TESTS)),,compile-meanwhile) \
 		CHECKED=$(filter check,$(MAKECMDGOALS))
 	@if [ "$(TESTS)" = tests ]; then $(MAKE) --no-print-directory test-compiled; fi
 
-# What is left to the compiled code plays in less than half the time. `make check` runs properties
-# from the sources, `make nightly` the wheel without compiled code. `make check test` runs no test
-# twice: what `check` has just run is left out.
+# What is left to the compiled code plays in less than half the time. `make check` alone runs
+# properties from the sources, `make nightly` the wheel without compiled code. `make check test` runs
+# none of this twice: what `check` has just run, or `test` will run compiled, is left out.
 test-sources:
 	@$(RUN) $(PYTEST) -ra --durations=30 $(if $(CHECKED),-m "e2e or llama") $(TESTS) \
 		$(if $(subst tests,,$(TESTS)),,$$($(CAN_COMPILE) && echo $(LEFT_TO_COMPILED)))

@@ -73,10 +73,11 @@ async def until_idle(admin: AdminStub, address: str) -> None:
 
 
 async def most_busy(server: Server, load: Load) -> int:
-    """The highest number of slots at work there, until it has served twenty requests."""
+    """The highest number of slots at work there, until it has served twenty requests and one was
+    seen: on a busy machine few looks fall into a request."""
     start, most = len(load.answers), 0
     async with asyncio.timeout(60):
-        while sum("third" in places([one]) for one in load.answers[start:]) < 20:
+        while not most or sum("third" in places([one]) for one in load.answers[start:]) < 20:
             most = max(most, await server.busy())
     return most
 

@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter, defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 
 import httpx
@@ -46,7 +47,7 @@ class Footprint:
 
 
 async def footprint(stage: Stage) -> Footprint:
-    census = await stage.census(await stage.core_pid())
+    census = await _census_of_core(stage)
     sizes: defaultdict[tuple[str, str], float] = defaultdict(float)
     for pid, role in (await stage.processes()).items():
         for what, size in (
@@ -56,6 +57,12 @@ async def footprint(stage: Stage) -> Footprint:
             sizes[what, role] = max(sizes[what, role], size)
     tasks = Counter({name: n for name, n in census.items() if name.startswith(TASK)})
     return Footprint(sizes=sizes, tasks=tasks)
+
+
+async def _census_of_core(stage: Stage) -> dict[str, int]:
+    while True:
+        with suppress(ProcessLookupError):  # another one takes over
+            return await stage.census(await stage.core_pid())
 
 
 async def calm_down(stage: Stage, before: Footprint | None) -> list[Leftover]:
@@ -87,7 +94,12 @@ async def _left(stage: Stage) -> list[Leftover]:
     numbers |= {f"requests at {one.name}'s front": one.front.open_requests for one in stage.servers}
     if not any(numbers.values()):
         for pid, role in (await stage.processes()).items():
-            for name, count in (await stage.census(pid)).items():
+            try:
+                census = await stage.census(pid)
+            except ProcessLookupError:
+                numbers[f"a {role} that is gone"] = 1
+                continue
+            for name, count in census.items():
                 if not name.startswith(TASK) and count > SPARE_OBJECTS:
                     numbers[f"objects {name} of a {role}"] = count
     return [Leftover(what=what, value=value) for what, value in numbers.items() if value]

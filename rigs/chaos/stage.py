@@ -228,11 +228,12 @@ class Stage(Fleet):
         return total
 
     async def census(self, pid: int) -> dict[str, int]:
-        """What lives in a process of a picker."""
+        """What lives in a process of a picker. Raises `ProcessLookupError` if it is gone."""
         self.census_file.unlink(missing_ok=True)
         os.kill(pid, signal.SIGUSR1)
 
         async def is_written() -> bool:
+            os.kill(pid, 0)
             return self.census_file.exists()
 
         await self._until(is_written)

@@ -46,17 +46,15 @@ help: ## Show this list
 
 venv: $(VENV)/made ## Make .venv from requirements.lock (does nothing when it is there)
 
-$(VENV)/made: requirements.lock pyproject.toml | $(VENV)/bin/pip
+$(VENV)/made: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; name one: make PYTHON=python3.12"; exit 1; }
+	@test -x $(VENV)/bin/pip || $(PYTHON) -m venv --clear $(VENV)
 	@echo "installing the packages of requirements.lock (about two minutes, once)"
 	@$(PIP) install --quiet --no-deps --require-hashes -r requirements.lock
 	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	@$(PIP) check
 	@touch $@
-
-$(VENV)/bin/pip:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "Python 3.11 or newer is needed; name one: make PYTHON=python3.12"; exit 1; }
-	@$(PYTHON) -m venv --clear $(VENV)
 
 up: export ENDPOINTS := $(ENDPOINTS)
 up: venv ## Run Envoy, Coxswain and a fleet; ENDPOINTS=host:port,host:port takes your own servers
@@ -130,9 +128,8 @@ wheels: venv ## Build the wheels into dist/: for any machine, and with compiled 
 	@if $(CAN_COMPILE); then HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(RUN) hatchling build --target wheel; \
 	else echo "wheels: left out the compiled one: it takes a C compiler and Python's headers"; fi
 
-# Takes no package, so that it can be built while those are installed.
-llama: | $(VENV)/bin/pip ## Build llama-server into your cache (2 to 6 minutes), for `make up` and `make test`
-	@$(RUN) env -u PYTHONSAFEPATH $(PY) -m extproc.demo.llama_build
+llama: venv ## Build llama-server into your cache (about 6 minutes), for `make up` and `make test`
+	@$(RUN) $(PY) -m extproc.demo.llama_build
 
 bench: venv ## Measure speed and memory, of the compiled code where that can be made
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made; fi

@@ -26,7 +26,7 @@ from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.objective import Objective
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason, Rejected
-from extproc.core.request import HOLD_MARGIN_S, Request
+from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked, Queued, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeSnapshot
@@ -82,7 +82,7 @@ class Exchange:
         "_slot",
         "_trace_parent",
         "_waited_s",
-        "arrived_at",
+        "arrival",
         "id",
         "place",
         "stage",
@@ -116,7 +116,7 @@ class Exchange:
         self.id = new_id()
         self.place: Place | None = None
         """Its place in the queue, if it was queued by another process."""
-        self.arrived_at: float | None = None
+        self.arrival: Arrival | None = None
         """When it arrived at Envoy, if it came to a process that stood still."""
         self.stage = Stage.NEW
         self.ticket: Ticket | None = None
@@ -452,7 +452,7 @@ class Exchange:
                     self._reject_over_limit(exceeded)
                     return
         outcome = (
-            self._dispatcher.submit(request, now, may_queue=full is None, arrival=self._arrival())
+            self._dispatcher.submit(request, now, may_queue=full is None, arrival=self.arrival)
             if self.place is None
             else self._dispatcher.place(request, self.place, now)
         )
@@ -466,14 +466,6 @@ class Exchange:
             self._reject_over_limit(full)
         else:
             self.settle(outcome)
-
-    def _arrival(self) -> Arrival | None:
-        """When a request that is heard of late arrived. Its Envoy has the patience that the longest
-        wait takes, however short its own wait is: it has our configuration for fronts."""
-        if self.arrived_at is None:
-            return None
-        patience_s = self._options.queue_timeout_s + HOLD_MARGIN_S
-        return Arrival(self.arrived_at, given_up_at=self.arrived_at + patience_s)
 
     def _limited_request(self) -> LimitedRequest | None:
         """The request as the limits of its client see it, if it has any."""

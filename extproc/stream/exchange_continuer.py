@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Final
 
 from extproc.core.held_state import HeldState
+from extproc.core.request import HOLD_MARGIN_S
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.scheduler.takeover import Place
+from extproc.core.scheduler.takeover import Arrival, Place
 from extproc.stream.envoy.codec import PROCESS
 from extproc.stream.held_state import held_state, lease_of, place_of
 from extproc.stream.returning_requests import ReturningRequests
@@ -62,7 +63,10 @@ class ExchangeContinuer:
         if isinstance(found, Place):
             stream.exchange.place = found
         elif found is not None:
-            stream.exchange.arrived_at = found
+            # Its Envoy has our configuration for fronts: the patience of the longest wait, however
+            # short this one is.
+            patience_s = self._processor.options.queue_timeout_s + HOLD_MARGIN_S
+            stream.exchange.arrival = Arrival(found, given_up_at=found + patience_s)
 
     def front_silent(self, front: str) -> None:
         self.returning.silent(front)

@@ -6,8 +6,8 @@ all of which generated already at the first scrape: whatever else the counters c
 
     counters = ended requests + prompts of the running ones
 
-The first scrape of a server reads its counters, too: nothing of ours runs there yet, and what is
-compared begins before the first request.
+The first scrape of a server reads its counters, too, so that the comparison begins before its first
+request; not if it is busy, with requests of the picker before.
 
 Not comparable, so that another one is needed: a request began, ended or was left meanwhile; one
 reads its prompt, waits inside the server, or takes several slots; somebody else uses the server.

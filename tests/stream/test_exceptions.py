@@ -29,7 +29,7 @@ from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.fleet.endpoint import Intent
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
-from extproc.core.scheduler.takeover import Place
+from extproc.core.scheduler.takeover import Arrival, Place
 from extproc.security.known_keys import KnownKeys, digest_of
 from extproc.stream import (
     exchange,
@@ -460,7 +460,8 @@ async def late(shell: Shell) -> None:
     stream = await shell.open()
     for each in list(shell.registry)[-1:]:
         assert isinstance(each, running_stream.RunningStream)
-        each.exchange.arrived_at = shell.fleet.now - 1.0
+        now = shell.fleet.now
+        each.exchange.arrival = Arrival(now - 1.0, given_up_at=now + 60.0)
     await shell.say(stream, ask(4))
     await shell.say(running[0], envoy.response_headers())
     running[0].half_close()

@@ -128,7 +128,7 @@ wheels: venv ## Build the wheels into dist/: for any machine, and with compiled 
 	@if $(CAN_COMPILE); then HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(RUN) hatchling build --target wheel; \
 	else echo "wheels: left out the compiled one: it takes a C compiler and Python's headers"; fi
 
-llama: venv ## Build llama-server into your cache (about 6 minutes), for `make up` and `make test`
+llama: venv ## Build llama-server into your cache (2 to 6 minutes), for `make up` and `make test`
 	@$(RUN) $(PY) -m extproc.demo.llama_build
 
 bench: venv ## Measure speed and memory, of the compiled code where that can be made

@@ -108,29 +108,25 @@ class RobustLinearFit:
     ) -> tuple[float, float]:
         """`(a, b)`, neither below 0. `default` counts as `prior_weight` points if points are few.
 
-        Points with equal x cannot separate `a` from `b`: then `default` is scaled as a whole to
-        fit them.
+        Points with equal x show `y` alone. By how much it differs from `default` is divided between
+        `a` and `b * x` as their squares: each is as uncertain as it is large. So a point near 0
+        changes `a` alone.
         """
-
         if not self.weight:
             return default
         a0, b0 = default
         mean_x, mean_y = self._x / self.weight, self._y / self.weight
         default_y = a0 + b0 * mean_x
-        if default_y:
-            times = (mean_y * self.weight + default_y * prior_weight) / (
-                default_y * (self.weight + prior_weight)
-            )
-            a0, b0 = a0 * times, b0 * times
+        likely_y = (self.weight * mean_y + prior_weight * default_y) / (self.weight + prior_weight)
+        squares = a0 * a0 + (b0 * mean_x) ** 2
+        b = b0 + b0 * b0 * mean_x / squares * (likely_y - default_y) if squares else b0
         variance = self._xx - self.weight * mean_x * mean_x
         prior = prior_weight * max(1.0, mean_x * mean_x) * 0.05
         covariance = self._xy - self.weight * mean_x * mean_y
-        b = max(0.0, (covariance + prior * b0) / (variance + prior)) if variance + prior else 0.0
-        a = mean_y - b * mean_x
+        b = max(0.0, (covariance + prior * b) / (variance + prior)) if variance + prior else 0.0
+        a = likely_y - b * mean_x
         if a < 0.0:
-            a, b = 0.0, (max(0.0, mean_y / mean_x) if abs(mean_x) >= SMALLEST else 0.0)
-        if prior_weight:
-            a = (a * self.weight + a0 * prior_weight) / (self.weight + prior_weight)
+            a, b = 0.0, (max(0.0, likely_y / mean_x) if abs(mean_x) >= SMALLEST else 0.0)
         return a, b
 
 

@@ -47,8 +47,25 @@ def test_points_with_equal_x_scale_the_default() -> None:
     for _ in range(2):
         fit.add(100.0, 0.5)
     a, b = fit.coefficients((0.1, 0.001), prior_weight=2.0)
-    assert b == pytest.approx(0.00175, rel=0.02)
-    assert a + 100.0 * b == pytest.approx((0.5 + 0.35) / 2, rel=0.02)
+    assert (a, b) == pytest.approx((0.175, 0.00175), rel=0.01)
+
+
+def test_a_short_first_prompt_does_not_make_a_server_look_fast() -> None:
+    """What it shows is the fixed time: next to nothing of it was prefill."""
+    fit = RobustLinearFit()
+    fit.add(2.0, 0.007)
+    a, b = fit.coefficients((0.1, 0.0005))
+    assert b == pytest.approx(0.0005, rel=0.01)
+    assert a < 0.1
+
+
+def test_a_slow_first_prompt_does_not_make_a_server_look_slow_for_cached_ones() -> None:
+    """0.1 of the 0.6 s that were expected is the fixed time: of what is more, 1 part of 26."""
+    fit = RobustLinearFit()
+    fit.add(1000.0, 1.2)
+    a, b = fit.coefficients((0.1, 0.0005), prior_weight=1.0)
+    assert a + 1000.0 * b == pytest.approx(0.9)
+    assert a == pytest.approx(0.1 + 0.3 / 26)
 
 
 def test_unknown_endpoints_are_assumed_to_be_the_median() -> None:

@@ -40,7 +40,7 @@ def test_a_line_is_found_through_noise_and_outliers() -> None:
     assert fixed_s + prefill_s * 2000 == pytest.approx(2.2, rel=0.25)
 
 
-def test_points_with_equal_x_scale_the_default() -> None:
+def test_points_with_equal_x_change_equal_parts_alike() -> None:
     """0.1 + 0.001 * 100 is 0.2, and 0.5 was seen as often as the default counts: the mean of the
     two is 0.35, 1.75 times as much of both parts."""
     fit = RobustLinearFit()

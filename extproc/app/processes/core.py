@@ -367,7 +367,7 @@ class Core:
     async def _stop(self) -> None:
         await self._follower.stop()
         if self._standby is not None:
-            await self._standby.stop()
+            await self._standby.leave()
         if self._calls is not None and self._calls.is_open:
             await self._service.stop()
         self._finish(0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, cast
@@ -26,6 +27,10 @@ OWN_PAGE: Final = re.compile(rb"(?:GET|HEAD) (/healthz|/readyz|/metrics)(?:\?[^ 
 MAX_LINE_BYTES: Final = 8192
 MAX_WAITING_BYTES: Final = 64 * 1024
 """What one side may say before the other is there."""
+QUIET_S: Final = 1.0
+"""A connection on which nothing was said for so long waits for no answer."""
+LEAVE_S: Final = 5.0
+CHECK_S: Final = 0.1
 
 Page = tuple[int, str, bytes]
 """A status, a content type and a body."""
@@ -55,17 +60,32 @@ class Standby:
         if self._starting is None:
             self._starting = self._loop.create_task(self._start())
 
+    async def leave(self) -> None:
+        """Stop listening, and let each connection go on until nothing was said on it for `QUIET_S`;
+        those that are left after `LEAVE_S` end."""
+        await self._stop_listening()
+        end = time.monotonic() + LEAVE_S
+        while self._pipes and (now := time.monotonic()) < end:
+            for pipe in list(self._pipes):
+                if pipe.heard_at + QUIET_S <= now:
+                    pipe.close()
+            await asyncio.sleep(CHECK_S)
+        await self.stop()
+
     async def stop(self) -> None:
         """Stop listening, and end all connections."""
+        await self._stop_listening()
+        self._end_connections()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _stop_listening(self) -> None:
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.gather(self._starting, return_exceptions=True)
         for server in self._servers:
             server.close()
-        self._end_connections()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _end_connections(self) -> None:
         for pipe in list(self._pipes):
@@ -131,6 +151,8 @@ class Pipe(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.waiting = bytearray()
         self.is_over = False
+        self.heard_at = time.monotonic()
+        """When one of both last said something, by the monotonic clock."""
 
     def join(self, other: Pipe) -> None:
         """Pass bytes on between both from now on, with those that came before."""
@@ -156,7 +178,9 @@ class Pipe(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
+        self.heard_at = time.monotonic()
         if self.other is not None:
+            self.other.heard_at = self.heard_at
             if self.other.transport is not None:
                 self.other.transport.write(data)
             return

@@ -6,12 +6,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import httpx
 import pytest
 
 from extproc.admin.auth.peer import PASSED_ON
-from extproc.app.processes.standby import Arrival, Page, Standby
+from extproc.app.processes import standby as standby_module
+from extproc.app.processes.standby import LEAVE_S, QUIET_S, Arrival, Page, Standby
 from extproc.demo.port import free_ports
 from extproc.fronts.greeting import Greeted
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
@@ -154,6 +156,46 @@ async def test_connections_end_with_their_leader(is_new: bool) -> None:
             async with asyncio.timeout(60):
                 assert await reader.read() == b"", "nobody is there"
             writer.close()
+
+
+async def test_a_command_ends_at_the_standby_that_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one listens already, and gets the next connection."""
+    now = 0.0
+    clock = SimpleNamespace(monotonic=lambda: now)
+    monkeypatch.setattr(standby_module, "time", clock)
+    async with Leader().running() as leader, standing_by(leader.port) as (standby, admin, _):
+        used, idle = [await asyncio.open_connection("127.0.0.1", admin) for _ in range(2)]
+        async with asyncio.timeout(60):
+            assert await say(used, b"x") == await say(idle, b"x") == b"x"
+            leaving = asyncio.create_task(standby.leave())
+            await until_closed(admin)
+            now = QUIET_S / 2
+            assert await say(used, b"x") == b"x"
+            now = QUIET_S
+            assert await idle[0].read() == b"", "it waits for nothing"
+            while now < LEAVE_S:
+                assert await say(used, b"x") == b"x" and not leaving.done()
+                now += QUIET_S / 2
+            assert await used[0].read() == b"", "whatever is said, as to a dashboard"
+            await leaving
+        for _, writer in (used, idle):
+            writer.close()
+
+
+async def say(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter], data: bytes) -> bytes:
+    reader, writer = connection
+    writer.write(data)
+    return await reader.read(len(data))
+
+
+async def until_closed(port: int) -> None:
+    while True:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except ConnectionRefusedError:
+            return
+        writer.close()
+        await asyncio.sleep(0.01)
 
 
 async def test_a_caller_that_leaves_before_it_is_passed_on_leaves_nothing() -> None:

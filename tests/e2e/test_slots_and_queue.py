@@ -117,13 +117,16 @@ async def test_a_client_that_leaves_midway_gives_its_slot_back(stack: Stack) -> 
 
 
 async def test_leaving_an_unstreamed_answer_gives_the_slot_back_too(stack: Stack) -> None:
-    """llama-server notices only after a second of silence, which the looks must leave it."""
+    """llama-server notices only after a second of silence, which the looks must leave it. A
+    neighbour that streams leaves none (decision 0007), so there is none until all have noticed."""
     leaving = [asyncio.create_task(stack.ask(15_000)) for _ in range(6)]
     await stack.until(lambda status: status["running"] == 6)
     await stack.until_busy([2, 4])
     for one in leaving:
         one.cancel()
     await asyncio.gather(*leaving, return_exceptions=True)
+    await until_leased(stack, 0)
+    assert await stack.busy() == [0, 0]
     held = await stack.fill()
     assert len(held) == 6
     assert await stack.busy() == [2, 4]

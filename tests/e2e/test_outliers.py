@@ -31,6 +31,10 @@ async def set_fault(stack: Stack, server: Server, fault: str) -> None:
     assert answer.status_code == 200
 
 
+def is_running(server: Server) -> bool:
+    return server.child is not None and server.child.is_running
+
+
 async def post(stack: Stack, body: dict[str, Any]) -> int:
     """Its status, 0 for a connection that ended."""
     try:
@@ -133,6 +137,11 @@ async def test_a_poison_request_costs_two_servers_and_its_client_gets_an_error(
         assert reasons == ["server-lost"] * 2 + ["poison-request"] * 3
         for answer in answers:
             assert answer.json()["error"]["code"] == answer.headers["x-coxswain-reason"]
-        alive = [server.child is not None and server.child.is_running for server in stack.servers]
-        assert sum(alive) == 2
+
+        async def have_two_ended() -> bool:
+            """A process is seen to end after its connections do."""
+            return [is_running(server) for server in stack.servers].count(False) >= 2
+
+        await until(have_two_ended)
         assert await post(stack, chat(1)) == 200
+        assert [is_running(server) for server in stack.servers].count(True) == 2

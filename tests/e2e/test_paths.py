@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import QUICK
-from tests.e2e.stack import CHAT, READY_S, Stack, chat
+from tests.e2e.stack import CHAT, CONTEXT_TOKENS, READY_S, Stack, chat
 from tests.fakes import quick_yaml
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("llama")]
@@ -103,7 +103,7 @@ async def test_a_prefix_of_the_servers_is_no_way_past_the_queue(tmp_path: Path, 
     }
     async with serving(tmp_path, ("--api-prefix", "/llama"), settings, mode) as stack:
         url = stack.url(f"/llama{CHAT}")
-        body = chat(400, stream=True)
+        body = chat(CONTEXT_TOKENS - 200, stream=True)  # outlasts the test
         async with stack.client.stream("POST", url, json=body) as first:
             assert first.status_code == 200, (first.headers, await first.aread())
             assert first.headers["x-coxswain-endpoint"]

@@ -50,7 +50,7 @@ async def keep_busy(fleet: RoutedStack, is_over: asyncio.Event) -> int:
 
 async def an_unload_waits_for_the_answer(fleet: RoutedStack) -> None:
     fleet.check("large", await fleet.ask("large"))
-    body = {**chat(400, stream=True), "model": "large"}
+    body = {**chat(1500, stream=True), "model": "large"}
     async with fleet.stack.client.stream("POST", fleet.stack.url(CHAT), json=body) as held:
         lines = held.aiter_lines()
         await anext(lines)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 
 import httpx
@@ -15,6 +16,7 @@ from extproc.admin.auth.peer import PASSED_ON
 from extproc.app.processes import standby as standby_module
 from extproc.app.processes.standby import LEAVE_S, QUIET_S, Arrival, Page, Standby
 from extproc.demo.port import free_ports
+from extproc.demo.process import until
 from extproc.fronts.greeting import Greeted
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
 from extproc.settings import Settings
@@ -83,23 +85,21 @@ async def standing_by(leader_port: int) -> AsyncIterator[tuple[Standby, int, int
     standby = Standby(settings, page)
     standby.follow({"leader": "a/1", "epoch": 3, "address": f"127.0.0.1:{leader_port}"})
     try:
-        for port in (admin, http):
-            await until_open(port)
+        async with asyncio.timeout(60):
+            for port in (admin, http):
+                await until(partial(listens, port))
         yield standby, admin, http
     finally:
         await standby.stop()
 
 
-async def until_open(port: int) -> None:
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except OSError:
-                await asyncio.sleep(0.01)
-            else:
-                writer.close()
-                return
+async def listens(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 async def test_bytes_go_to_the_leader_and_back_at_the_pace_of_the_slower() -> None:
@@ -164,11 +164,15 @@ async def test_a_command_ends_at_the_standby_that_leaves(monkeypatch: pytest.Mon
     clock = SimpleNamespace(monotonic=lambda: now)
     monkeypatch.setattr(standby_module, "time", clock)
     async with Leader().running() as leader, standing_by(leader.port) as (standby, admin, _):
+
+        async def is_closed() -> bool:
+            return not await listens(admin)
+
         used, idle = [await asyncio.open_connection("127.0.0.1", admin) for _ in range(2)]
         async with asyncio.timeout(60):
             assert await say(used, b"x") == await say(idle, b"x") == b"x"
             leaving = asyncio.create_task(standby.leave())
-            await until_closed(admin)
+            await until(is_closed)
             now = QUIET_S / 2
             assert await say(used, b"x") == b"x"
             now = QUIET_S
@@ -186,16 +190,6 @@ async def say(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter], dat
     reader, writer = connection
     writer.write(data)
     return await reader.read(len(data))
-
-
-async def until_closed(port: int) -> None:
-    while True:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-        except ConnectionRefusedError:
-            return
-        writer.close()
-        await asyncio.sleep(0.01)
 
 
 async def test_a_caller_that_leaves_before_it_is_passed_on_leaves_nothing() -> None:

@@ -29,7 +29,8 @@ MAX_WAITING_BYTES: Final = 64 * 1024
 """What one side may say before the other is there."""
 QUIET_S: Final = 1.0
 """A connection on which nothing was said for so long waits for no answer."""
-LEAVE_S: Final = 5.0
+LEAVE_S: Final = 3.0
+"""Less than the `STOP_MARGIN_S` that a supervisor waits for its processes."""
 CHECK_S: Final = 0.1
 
 Page = tuple[int, str, bytes]

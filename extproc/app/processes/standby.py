@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, cast
 
@@ -46,8 +48,8 @@ class Standby:
         self._settings = settings
         self.page = page
         self._loop = asyncio.get_running_loop()
-        self._servers: list[asyncio.Server] = []
-        self._pipes: set[Pipe] = set()
+        self._servers: list[tuple[asyncio.Server, partial[_Asked]]] = []
+        self._callers: set[_Asked] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._term: dict[str, Any] = {}
         self._starting: asyncio.Task[None] | None = None
@@ -66,15 +68,15 @@ class Standby:
         those that are left after `LEAVE_S` end."""
         await self._stop_listening()
         end = time.monotonic() + LEAVE_S
-        while self._pipes and (now := time.monotonic()) < end:
-            for pipe in list(self._pipes):
-                if pipe.heard_at + QUIET_S <= now:
-                    pipe.close()
+        while self._callers and (now := time.monotonic()) < end:
+            for caller in list(self._callers):
+                if caller.heard_at + QUIET_S <= now:
+                    caller.close()
             await asyncio.sleep(CHECK_S)
         await self.stop()
 
     async def stop(self) -> None:
-        """Stop listening, and end all connections."""
+        """Stop listening, and end all connections that are passed on."""
         await self._stop_listening()
         self._end_connections()
         for task in list(self._tasks):
@@ -82,16 +84,19 @@ class Standby:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _stop_listening(self) -> None:
-        if self._starting is not None:
+        if self._starting is not None and not self._starting.done():
             self._starting.cancel()
             await asyncio.gather(self._starting, return_exceptions=True)
-        for server in self._servers:
+        for server, protocol in self._servers:
+            left = [each for listening in server.sockets for each in _accept_all(listening)]
             server.close()
+            for each in left:
+                await self._loop.connect_accepted_socket(protocol, each)
 
     def _end_connections(self) -> None:
-        for pipe in list(self._pipes):
-            pipe.close()
-        self._pipes.clear()
+        for caller in list(self._callers):
+            if caller.is_passed_on:
+                caller.close()
 
     async def _start(self) -> None:
         listen = self._settings.listen
@@ -100,11 +105,12 @@ class Standby:
             (listen.http, pb.Greeting.PURPOSE_HTTP),
         ):
             host, port = split_host_port(address)
+            protocol = partial(_Asked, self, purpose)
             is_reported = False
             while True:
                 try:
                     server = await self._loop.create_server(
-                        partial(_Asked, self, purpose),
+                        protocol,
                         host,
                         port,
                         reuse_address=True,
@@ -116,19 +122,21 @@ class Standby:
                     is_reported = True
                     await asyncio.sleep(RETRY_S)  # our core that led may not have ended yet
                 else:
-                    self._servers.append(server)
+                    self._servers.append((server, protocol))
                     break
 
     # One connection
 
+    def accepted(self, asked: _Asked) -> None:
+        self._callers.add(asked)
+
     def pass_on(self, asked: Pipe, purpose: pb.Greeting.Purpose, peer: str) -> None:
-        self._pipes.add(asked)
         task = self._loop.create_task(self._pass_on(asked, purpose, peer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def ended(self, asked: Pipe) -> None:
-        self._pipes.discard(asked)
+    def ended(self, asked: _Asked) -> None:
+        self._callers.discard(asked)
 
     async def _pass_on(self, asked: Pipe, purpose: pb.Greeting.Purpose, peer: str) -> None:
         leader = Pipe()
@@ -141,6 +149,15 @@ class Standby:
             asked.close()
             return
         asked.join(leader)
+
+
+def _accept_all(listening: socket.socket) -> list[socket.socket]:
+    """The connections whose callers would see them reset if `listening` were closed now."""
+    found = []
+    with listening.dup() as own, suppress(BlockingIOError):
+        while True:
+            found.append(own.accept()[0])
+    return found
 
 
 class Pipe(asyncio.Protocol):
@@ -216,8 +233,14 @@ class _Asked(Pipe):
         self._purpose = purpose
         self._line: bytearray | None = None
 
+    @property
+    def is_passed_on(self) -> bool:
+        """Or answered; else which page it asks for has not been read yet."""
+        return self._line is None
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        self._standby.accepted(self)
         if self._purpose == pb.Greeting.PURPOSE_HTTP:
             self._line = bytearray()
         else:

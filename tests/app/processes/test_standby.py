@@ -4,6 +4,7 @@ accepts what a standby passes on."""
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -102,6 +103,10 @@ async def listens(port: int) -> bool:
     return True
 
 
+async def is_closed(port: int) -> bool:
+    return not await listens(port)
+
+
 async def test_bytes_go_to_the_leader_and_back_at_the_pace_of_the_slower() -> None:
     async with Leader().running() as leader, standing_by(leader.port) as (_, admin, _http):
         reader, writer = await asyncio.open_connection("127.0.0.1", admin)
@@ -164,15 +169,11 @@ async def test_a_command_ends_at_the_standby_that_leaves(monkeypatch: pytest.Mon
     clock = SimpleNamespace(monotonic=lambda: now)
     monkeypatch.setattr(standby_module, "time", clock)
     async with Leader().running() as leader, standing_by(leader.port) as (standby, admin, _):
-
-        async def is_closed() -> bool:
-            return not await listens(admin)
-
         used, idle = [await asyncio.open_connection("127.0.0.1", admin) for _ in range(2)]
         async with asyncio.timeout(60):
             assert await say(used, b"x") == await say(idle, b"x") == b"x"
             leaving = asyncio.create_task(standby.leave())
-            await until(is_closed)
+            await until(partial(is_closed, admin))
             now = QUIET_S / 2
             assert await say(used, b"x") == b"x"
             now = QUIET_S
@@ -184,6 +185,33 @@ async def test_a_command_ends_at_the_standby_that_leaves(monkeypatch: pytest.Mon
             await leaving
         for _, writer in (used, idle):
             writer.close()
+
+
+async def test_who_was_accepted_is_answered_by_the_standby_that_leaves() -> None:
+    """Also who has not said yet which page."""
+    async with Leader().running() as leader, standing_by(leader.port) as (standby, _, http):
+        reader, writer = await asyncio.open_connection("127.0.0.1", http)
+        await settle()
+        leaving = asyncio.create_task(standby.leave())
+        try:
+            async with asyncio.timeout(60):
+                await until(partial(is_closed, http))
+                assert not leaving.done(), "the process would end"
+                writer.write(b"GET /readyz HTTP/1.1\r\n\r\n")
+                assert (await reader.read()).endswith(b"/readyz")
+                await leaving
+        finally:
+            writer.close()
+
+
+async def test_who_was_not_accepted_yet_is_answered_by_the_standby_that_leaves() -> None:
+    """The system would reset the connection."""
+    async with Leader().running() as leader, standing_by(leader.port) as (standby, _, http):
+        with socket.create_connection(("127.0.0.1", http)) as caller:
+            caller.sendall(b"GET /readyz HTTP/1.1\r\n\r\n")
+            async with asyncio.timeout(60):
+                await standby.leave()
+            assert caller.recv(4096).endswith(b"/readyz")
 
 
 async def say(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter], data: bytes) -> bytes:

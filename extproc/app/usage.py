@@ -50,10 +50,15 @@ class OpenLeases:
         """Whether the server may still work for a client that left."""
         return self._dispatcher.slots_at(address).has_draining
 
-    def running(self, address: Address, since: float) -> int | None:
-        """How many requests ran there from that time until now. O(requests)."""
-        leases = self._dispatcher.slots_at(address).leases
-        for lease in leases.values():
+    def running(self, address: Address, since: float, until: float) -> int | None:
+        """How many requests ran there from `since` until now; not counting those that got their
+        slot at `until` or later. O(requests)."""
+        leases = [
+            lease
+            for lease in self._dispatcher.slots_at(address).leases.values()
+            if lease.opened_at < until
+        ]
+        for lease in leases:
             if lease.left_at is not None or lease.asked_slots != 1 or lease.opened_at >= since:
                 return None
         now = time.monotonic()

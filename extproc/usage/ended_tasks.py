@@ -22,7 +22,7 @@ Pure: time is an argument, in monotonic seconds.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from extproc.core.observation import Observation, SlotReading
@@ -243,13 +243,13 @@ class EndedTasks:
                     done.append((request, _by_events(request)))
                 continue
             task = found[0]
+            is_certain = self._is_certain(found, now)
             must_decide = is_last or waited_s > LONGEST_S or not has_room
-            may_decide = _is_settled(task, now) and (
-                waited_s > patience_s or self._is_certain(found, now)
-            )
+            may_decide = _is_settled(task, now) and (waited_s > patience_s or is_certain)
             if must_decide or may_decide:
                 task.is_taken = True
-                done.append((request, _work(task, request)))
+                work = _work(task, request)
+                done.append((request, work if is_certain else _guessed(work, request)))
         finished = {id(request) for request, _ in done}
         self._waiting = [one for one in self._waiting if id(one) not in finished]
         return done
@@ -373,6 +373,18 @@ def _work(task: _Task, request: Left) -> Work | None:
         is_prompt_certain=task.prompt is not None,
         is_generated_certain=task.prompt is not None and task.held is not None,
         least_generated_tokens=min(generated, max(task.decoded, request.events // 2)),
+    )
+
+
+def _guessed(work: Work | None, request: Left) -> Work | None:
+    """The same if another task may be the request's: what was seen of this one says little."""
+    if work is None:
+        return None
+    return replace(
+        work,
+        is_prompt_certain=False,
+        is_generated_certain=False,
+        least_generated_tokens=min(work.generated_tokens, request.events // 2),
     )
 
 

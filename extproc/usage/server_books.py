@@ -35,9 +35,10 @@ class Leases(Protocol):
     def is_draining(self, address: Address) -> bool:
         """Whether the server may still work for a client that left."""
 
-    def running(self, address: Address, since: float) -> int | None:
-        """How many requests ran there from that time until now, one slot each and no client gone;
-        None if others did too, or if a response is still on its way."""
+    def running(self, address: Address, since: float, until: float) -> int | None:
+        """How many requests ran there from `since` until now, one slot each and no client gone;
+        None if others did too, or if a response is still on its way. Requests that got their slot
+        at `until` or later do not matter."""
 
 
 class ServerBooks:
@@ -152,7 +153,8 @@ class ServerBooks:
         if (
             self._is_left
             or self._ended_at >= since
-            or leases.running(self._address, since) != observation.busy_slots
+            or leases.running(self._address, since, observation.answered_at)
+            != observation.busy_slots
             or len(readings) != observation.busy_slots
             or not self.tasks.have_generated(readings, since)
         ):

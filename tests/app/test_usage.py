@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from extproc.app.usage import UNREAD, Usage
+from extproc.app.usage import UNREAD, OpenLeases, Usage
 from extproc.core.client_limits import ClientLimit, ClientLimits, Limited
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
@@ -171,3 +171,15 @@ async def test_the_tokens_of_a_client_count_for_its_limit(tmp_path: Path) -> Non
     ended(usage, exchange_id="e2", client="")
     exceeded = limits.begin("web", "b", time.monotonic())
     assert exceeded is not None and exceeded.what is Limited.TOKENS
+
+
+def test_a_scrape_is_not_about_requests_that_got_their_slot_after_it() -> None:
+    """Such as those that were queued and got it by this scrape."""
+    fleet = SmallFleet(1)
+    open_leases = OpenLeases(fleet.dispatcher, ExchangeRegistry())
+    began_at, answered_at = fleet.now, fleet.now + 1.0
+    fleet.now = answered_at
+    address = fleet.pick().address
+    assert open_leases.running(address, began_at, answered_at) == 0
+    assert open_leases.running(address, began_at, answered_at + 0.1) is None, "it began meanwhile"
+    assert open_leases.running(address, answered_at + 0.1, answered_at + 1.0) == 1

@@ -224,7 +224,10 @@ def test_what_cannot_be_told_apart_is_not_waited_for_for_ever(server: Server) ->
     server.tasks.left(Left(opened_at=1.0, left_at=2.5))
     server.scrape(3.0, ended(7, 30, 25), ended(8, 40, 33))
     assert server.work_at(4.0) == []
-    assert server.work_at(2.6 + PATIENCE_S) == [work(30, 25)]
+    [found] = server.work_at(2.6 + PATIENCE_S)
+    assert found == work(30, 25)
+    assert (found.is_prompt_certain, found.is_generated_certain) == (False, False)
+    assert found.least_generated_tokens == 0, "all of it may be the other's"
 
 
 def test_a_task_that_runs_on_is_counted_as_far_as_it_is(server: Server) -> None:

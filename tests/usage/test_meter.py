@@ -232,7 +232,7 @@ class Idle:
     def is_draining(self, address: Address) -> bool:
         return False
 
-    def running(self, address: Address, since: float) -> int | None:
+    def running(self, address: Address, since: float, until: float) -> int | None:
         return 0
 
 

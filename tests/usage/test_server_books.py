@@ -39,9 +39,9 @@ class Ledger:
         assert address == ADDRESS
         return self.draining
 
-    def running(self, address: Address, since: float) -> int | None:
+    def running(self, address: Address, since: float, until: float) -> int | None:
         assert address == ADDRESS
-        assert since > 0
+        assert 0 < since < until, "the scrape has shown what began until then"
         return self.open
 
 

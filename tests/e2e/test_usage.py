@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
@@ -229,7 +227,7 @@ async def test_a_picker_that_stops_delays_no_response(llama: None, tmp_path: Pat
             for _ in range(1000):  # more than the flow control of one stream lets pass
                 assert await stream.next_chunk()
         assert stack.picker is not None
-        os.kill(stack.picker.pid, signal.SIGKILL)
+        await stack.kill(stack.picker)
         for stream in streams:
             for _ in range(200):
                 assert await stream.next_chunk()

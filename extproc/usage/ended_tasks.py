@@ -22,7 +22,7 @@ Pure: time is an argument, in monotonic seconds.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from extproc.core.observation import Observation, SlotReading
@@ -243,13 +243,14 @@ class EndedTasks:
                     done.append((request, _by_events(request)))
                 continue
             task = found[0]
-            is_certain = self._is_certain(found, now)
             must_decide = is_last or waited_s > LONGEST_S or not has_room
-            may_decide = _is_settled(task, now) and (waited_s > patience_s or is_certain)
-            if must_decide or may_decide:
+            if not must_decide and not _is_settled(task, now):
+                continue
+            is_certain = self._is_certain(found)
+            is_decided = is_certain and all(_is_settled(one, now) for one in found)
+            if must_decide or waited_s > patience_s or is_decided:
                 task.is_taken = True
-                work = _work(task, request)
-                done.append((request, work if is_certain else _guessed(work, request)))
+                done.append((request, _work(task, request, is_certain=is_certain)))
         finished = {id(request) for request, _ in done}
         self._waiting = [one for one in self._waiting if id(one) not in finished]
         return done
@@ -265,10 +266,8 @@ class EndedTasks:
         found.sort(key=lambda one: one[:2])
         return [task for *_, task in found]
 
-    def _is_certain(self, found: list[_Task], now: float) -> bool:
+    def _is_certain(self, found: list[_Task]) -> bool:
         """Whether each of these tasks is that of a client that left."""
-        if not all(_is_settled(task, now) for task in found):
-            return False
         rivals = sum(
             1
             for other in self._waiting
@@ -354,9 +353,9 @@ def _generated(task: _Task, request: Left) -> int | None:
     return None if prompt is None else max(task.decoded, task.held + 1 - prompt)
 
 
-def _work(task: _Task, request: Left) -> Work | None:
+def _work(task: _Task, request: Left, *, is_certain: bool) -> Work | None:
     """What the task did; None if no scrape showed any of its prompt, which the server may have read
-    to the end."""
+    to the end. Not `is_certain`: another task may be the request's, so this one shows little."""
     prompt, generated = _prompt(task, request), _generated(task, request)
     if task.held is None:
         if prompt is None and not task.prefilled:
@@ -366,25 +365,14 @@ def _work(task: _Task, request: Left) -> Work | None:
     elif prompt is None or generated is None:  # nothing showed its prompt by itself
         generated = min(request.events, task.held + 1)
         prompt = task.held + 1 - generated if generated else task.held
+    seen = task.decoded if is_certain else 0
     return Work(
         prompt_tokens=prompt,
         cached_tokens=min(max(task.cached, request.cached_tokens or 0), prompt),
         generated_tokens=generated,
-        is_prompt_certain=task.prompt is not None,
-        is_generated_certain=task.prompt is not None and task.held is not None,
-        least_generated_tokens=min(generated, max(task.decoded, request.events // 2)),
-    )
-
-
-def _guessed(work: Work | None, request: Left) -> Work | None:
-    """The same if another task may be the request's: what was seen of this one says little."""
-    if work is None:
-        return None
-    return replace(
-        work,
-        is_prompt_certain=False,
-        is_generated_certain=False,
-        least_generated_tokens=min(work.generated_tokens, request.events // 2),
+        is_prompt_certain=is_certain and task.prompt is not None,
+        is_generated_certain=is_certain and task.prompt is not None and task.held is not None,
+        least_generated_tokens=min(generated, max(seen, request.events // 2)),
     )
 
 

@@ -238,7 +238,10 @@ def test_a_task_that_runs_on_is_counted_as_far_as_it_is(server: Server) -> None:
         server.scrape(2.0, busy(7, 30, 11))
         server.tasks.left(Left(opened_at=1.0, left_at=2.5))
         assert server.work_at(4.0) == []
-        assert server.work_at(now, is_last=is_last) == [work(30, 11)]
+        [found] = server.work_at(now, is_last=is_last)
+        assert found == work(30, 11)
+        assert found.is_prompt_certain, "nobody else's task is like it"
+        assert not found.is_generated_certain
 
 
 def test_a_new_process_has_none_of_the_old_tasks(server: Server) -> None:

@@ -87,11 +87,13 @@ class Standby:
         if self._starting is not None and not self._starting.done():
             self._starting.cancel()
             await asyncio.gather(self._starting, return_exceptions=True)
+        left: list[tuple[partial[_Asked], socket.socket]] = []
         for server, protocol in self._servers:
-            left = [each for listening in server.sockets for each in _accept_all(listening)]
+            for listening in server.sockets:
+                left += [(protocol, each) for each in _accept_all(listening)]
             server.close()
-            for each in left:
-                await self._loop.connect_accepted_socket(protocol, each)
+        for protocol, each in left:
+            await self._loop.connect_accepted_socket(protocol, each)
 
     def _end_connections(self) -> None:
         for caller in list(self._callers):
@@ -152,9 +154,10 @@ class Standby:
 
 
 def _accept_all(listening: socket.socket) -> list[socket.socket]:
-    """The connections whose callers would see them reset if `listening` were closed now."""
+    """The connections whose callers would see them reset if `listening` were closed now. No error
+    keeps the port from being closed."""
     found = []
-    with listening.dup() as own, suppress(BlockingIOError):
+    with suppress(OSError), listening.dup() as own:
         while True:
             found.append(own.accept()[0])
     return found

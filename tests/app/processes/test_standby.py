@@ -4,6 +4,7 @@ accepts what a standby passes on."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -212,6 +213,18 @@ async def test_who_was_not_accepted_yet_is_answered_by_the_standby_that_leaves()
             async with asyncio.timeout(60):
                 await standby.leave()
             assert caller.recv(4096).endswith(b"/readyz")
+
+
+async def test_a_standby_without_descriptors_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It accepts nobody any more then."""
+
+    def accept(_: socket.socket) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    async with Leader().running() as leader, standing_by(leader.port) as (standby, admin, http):
+        monkeypatch.setattr(socket.socket, "accept", accept)
+        await standby.leave()
+        assert await is_closed(admin) and await is_closed(http)
 
 
 async def say(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter], data: bytes) -> bytes:

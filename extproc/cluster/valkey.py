@@ -21,6 +21,8 @@ from redis.exceptions import RedisError
 from extproc.cluster.engine import Beat, EngineError, Leader, View, member_of
 
 EAGER_S: Final = 0.05
+EARLY_S: Final = 0.001
+"""By how much a timer of uvloop, which counts whole milliseconds, may end early."""
 ENTRIES_AT_ONCE: Final = 500
 """Of what operators asked for, in one step of the engine."""
 
@@ -30,7 +32,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local id, record, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local is_candidate, is_leading, has_lease = ARGV[4] == '1', ARGV[5] == '1', ARGV[6] == '1'
 local known = tonumber(ARGV[7])
-if now > tonumber(ARGV[8]) then
+if now >= tonumber(ARGV[8]) then
   return {}
 end
 redis.call('ZADD', KEYS[3], now + lease, id)
@@ -166,7 +168,8 @@ class ValkeyEngine:
         flags = [int(beat.is_candidate), int(beat.is_leading), int(beat.has_lease)]
         arguments: list[str | int] = [beat.member.id, record, self._lease_ms, *flags, beat.epoch]
         ahead_s, self._ahead_s = self._ahead_s, None
-        answer = await self._bounded(self._beat_in_time(arguments, ahead_s))
+        until = time.monotonic() + self._timeout_s - EARLY_S
+        answer = await self._bounded(self._beat_until(until, arguments, ahead_s))
         if not answer:
             raise EngineError("it read a beat too late")
         try:
@@ -188,8 +191,9 @@ class ValkeyEngine:
         except (KeyError, TypeError, ValueError):
             raise EngineError("its keys hold something else: choose another cluster.name") from None
 
-    async def _beat_in_time(self, arguments: list[str | int], ahead_s: float | None) -> Any:
-        until = time.monotonic() + self._timeout_s
+    async def _beat_until(
+        self, until: float, arguments: list[str | int], ahead_s: float | None
+    ) -> Any:
         if ahead_s is None:
             seconds, microseconds = await self._client.time()
             ahead_s = seconds + microseconds / 1e6 - time.monotonic()

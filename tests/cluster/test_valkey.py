@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -31,6 +32,13 @@ async def engine(valkey: Valkey) -> AsyncIterator[ValkeyEngine]:
     await found.aclose()
 
 
+@pytest_asyncio.fixture
+async def other(valkey: Valkey) -> AsyncIterator[ValkeyEngine]:
+    found = ValkeyEngine("test", [valkey.url], LEASE_S)
+    yield found
+    await found.aclose()
+
+
 def beat(name: str, *, leads: bool = False, epoch: int = 0, wants: bool = True) -> Beat:
     member = Member(id=f"{name}/1", name=name, address=f"{name}:9")
     return Beat(member=member, is_candidate=wants, is_leading=leads, has_lease=leads, epoch=epoch)
@@ -48,12 +56,11 @@ async def test_an_engine_that_hangs_is_given_up(valkey: Valkey, engine: ValkeyEn
 
 @pytest.mark.parametrize("is_known", [False, True])
 async def test_what_a_server_that_stood_still_reads_late_has_no_effect(
-    valkey: Valkey, engine: ValkeyEngine, is_known: bool
+    valkey: Valkey, engine: ValkeyEngine, other: ValkeyEngine, is_known: bool
 ) -> None:
     """Else a member that has given up would lead, which knows nothing of that."""
     if is_known:
         await engine.beat(beat("a", wants=False))
-    other = ValkeyEngine("test", [valkey.url], LEASE_S)
     assert (await other.beat(beat("b", wants=False))).leader is None
     valkey.strike(signal.SIGSTOP)
     try:
@@ -65,7 +72,30 @@ async def test_what_a_server_that_stood_still_reads_late_has_no_effect(
         assert (await other.beat(beat("b", wants=False))).leader is None
     view = await engine.beat(beat("a"))
     assert view.leader is not None and view.leader.name == "a"
-    await other.aclose()
+
+
+async def test_who_gives_a_beat_up_does_so_when_the_server_ignores_it(
+    valkey: Valkey, other: ValkeyEngine
+) -> None:
+    """Not a millisecond earlier, as timers of uvloop may end."""
+    engine = ValkeyEngine("test", [valkey.url], 0.08)
+    ends_ms: list[int] = []
+
+    async def unanswered(keys: list[str], args: list[str | int]) -> None:
+        ends_ms.append(int(args[-1]))
+        await asyncio.Event().wait()
+
+    engine._beat = unanswered  # type: ignore[assignment]
+    try:
+        for _ in range(50):
+            with pytest.raises(EngineError):
+                await engine.beat(beat("a"))
+            seconds, microseconds = await other._client.time()
+            now_ms = seconds * 1000 + microseconds // 1000
+            assert all(now_ms >= each for each in ends_ms)
+    finally:
+        await engine.aclose()
+    assert ends_ms
 
 
 async def test_keys_that_hold_something_else_are_named(

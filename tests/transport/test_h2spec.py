@@ -93,10 +93,11 @@ async def test_every_rule(tmp_path: Path) -> None:
     await server.start()
     reader = asyncio.create_task(read_seldom())
     try:
-        for run in range(RUNS):
-            broken = await faults(port, tmp_path / f"{run}.xml")
+        broken = await faults(port, tmp_path / "0.xml")
+        for run in range(1, RUNS):
             if not broken:
                 break
+            broken = await faults(port, tmp_path / f"{run}.xml")
     finally:
         reader.cancel()
         await server.stop(0.0)

@@ -1,7 +1,8 @@
 """Servers and clients that account for each request: who ran where, when, and in which order.
 
 The servers keep llama-server's manners: a request over their slots waits inside, first come first
-served, and `/slots` shows what runs. The truth is taken here, beside both, with one clock.
+served, and `/slots` shows what runs, each task with its number. The truth is taken here, beside
+both, with one clock.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import count, pairwise
 from random import Random
 
 import httpx
@@ -133,17 +134,35 @@ def telling_when_read(config: str) -> str:
     return quick_yaml.dump(tree)
 
 
-class AccountingServer:
-    """One server with real slots; use it as `async with`."""
+@dataclass(slots=True)
+class _Slot:
+    """`freed_at` is of the last request; 0 before the first one."""
 
-    def __init__(self, account: Account, slots: int) -> None:
+    id: int
+    task_id: int | None = None
+    """Of the request that it works on."""
+    freed_at: float = 0.0
+
+
+class AccountingServer:
+    """One server with real slots; use it as `async with`. `work` takes a request's seconds."""
+
+    def __init__(
+        self,
+        account: Account,
+        slots: int,
+        work: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
         self.slots = slots
+        self._work = work
         self.port = 0
         self._account = account
-        self._running = 0
-        self._freed = deque([0.0] * slots)
-        """Since when each idle slot is free."""
-        self._waiting: list[asyncio.Future[None]] = []
+        self._task_ids = count()
+        self._all = [_Slot(index) for index in range(slots)]
+        self._idle = deque(self._all)
+        """The one that is idle for the longest time is first."""
+        self._waiting: deque[tuple[int, asyncio.Future[_Slot]]] = deque()
+        """The number of each task, and where its slot is awaited."""
         app = web.Application()
         app.router.add_get("/health", self._health)
         app.router.add_get("/props", self._props)
@@ -183,8 +202,9 @@ class AccountingServer:
     async def _slots(self, _: web.Request) -> web.Response:
         return web.json_response(
             [
-                {"id": slot, "n_ctx": 4096, "is_processing": slot < self._running, "id_task": 0}
-                for slot in range(self.slots)
+                {"id": slot.id, "n_ctx": 4096, "is_processing": slot.task_id is not None}
+                | ({} if slot.task_id is None else {"id_task": slot.task_id})
+                for slot in self._all
             ]
         )
 
@@ -195,25 +215,27 @@ class AccountingServer:
             trace = Trace(-1)  # a test's own request, to see that all is ready
         trace.arrived_at = time.monotonic()
         trace.read_at = trace.arrived_at - (time.time() - float(request.headers[READ]))
-        if self._running >= self.slots:
+        task_id = next(self._task_ids)
+        if self._idle:
+            slot = self._idle.popleft()
+            slot.task_id = task_id
+        else:
             trace.is_over = True
             turn = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
-            await turn
-            trace.freed_at = time.monotonic()
-        else:
-            self._running += 1
-            trace.freed_at = self._freed.popleft()
+            self._waiting.append((task_id, turn))
+            slot = await turn
+        trace.freed_at = slot.freed_at
         trace.started_at = time.monotonic()
         try:
-            await asyncio.sleep(float(request.headers.get(SERVICE, "0")))
+            await self._work(float(request.headers.get(SERVICE, "0")))
         finally:
-            trace.ended_at = time.monotonic()
+            trace.ended_at = slot.freed_at = time.monotonic()
             if self._waiting:
-                self._waiting.pop(0).set_result(None)
+                slot.task_id, turn = self._waiting.popleft()
+                turn.set_result(slot)
             else:
-                self._running -= 1
-                self._freed.append(trace.ended_at)
+                slot.task_id = None
+                self._idle.append(slot)
         usage = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
         return web.json_response({"choices": [{"message": {"content": "on"}}], "usage": usage})
 

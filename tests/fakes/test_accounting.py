@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import AsyncExitStack
-from functools import partial
 
 import httpx
 
-from tests.e2e.stack import until
 from tests.fakes.accounting import CHAT, NUMBER, READ, SERVICE, Account, AccountingServer, Trace
+from tests.fakes.picker import until
 
 
 def account(*requests: tuple[float, float, float]) -> Account:
@@ -42,46 +41,50 @@ def test_those_that_get_free_slots_in_one_moment_are_together() -> None:
 async def test_a_server_shows_each_task_by_its_number() -> None:
     """As llama-server does: a task keeps its number and its slot, and has its number while it waits
     for one."""
-    ends = [asyncio.Event() for _ in range(4)]
-    account = Account({number: Trace(number) for number in range(4)})
+    begun, ends = ([asyncio.Event() for _ in range(4)] for _ in range(2))
+    traces = {number: Trace(number) for number in range(4)}
 
-    async def work(index: float) -> None:
-        await ends[int(index)].wait()
+    async def work(number: float) -> None:
+        begun[int(number)].set()
+        await ends[int(number)].wait()
 
     async with AsyncExitStack() as exits:
-        server = await exits.enter_async_context(AccountingServer(account, 2, work))
-        for end in ends:
-            exits.callback(end.set)
+        server = await exits.enter_async_context(AccountingServer(Account(traces), 2, work))
+        for each in ends:
+            exits.callback(each.set)
         url = f"http://127.0.0.1:{server.port}"
         client = await exits.enter_async_context(httpx.AsyncClient(base_url=url, timeout=60))
 
-        async def are_shown(*tasks: int | None) -> bool:
+        def ask(number: int) -> asyncio.Task[httpx.Response]:
+            headers = {NUMBER: str(number), SERVICE: str(number), READ: str(time.time())}
+            return asyncio.create_task(client.post(CHAT, headers=headers))
+
+        async def end(answer: asyncio.Task[httpx.Response], number: int) -> None:
+            ends[number].set()
+            assert (await answer).status_code == 200
+
+        async def shown() -> list[int | None]:
             slots = (await client.get("/slots")).json()
             assert all(slot["is_processing"] == ("id_task" in slot) for slot in slots)
-            return [slot.get("id_task") for slot in slots] == list(tasks)
+            return [slot.get("id_task") for slot in slots]
 
-        async def is_over() -> bool:
-            await asyncio.sleep(0)
-            return account.over() == [account.traces[3]]
-
-        answers = []
-        for index, shown in enumerate([(0, None), (0, 1)]):
-            answers.append(asyncio.create_task(ask(client, index)))
-            await until(partial(are_shown, *shown))
-        ends[0].set()
-        await until(partial(are_shown, None, 1))
-        answers.append(asyncio.create_task(ask(client, 2)))
-        await until(partial(are_shown, 2, 1))
-        answers.append(asyncio.create_task(ask(client, 3)))
-        await until(is_over)
-        ends[1].set()
-        await until(partial(are_shown, 2, 3))
-        ends[2].set()
-        ends[3].set()
-        assert [answer.status_code for answer in await asyncio.gather(*answers)] == [200] * 4
-        assert await are_shown(None, None)
-
-
-async def ask(client: httpx.AsyncClient, number: int) -> httpx.Response:
-    headers = {NUMBER: str(number), SERVICE: str(number), READ: str(time.time())}
-    return await client.post(CHAT, headers=headers)
+        first = ask(0)
+        await begun[0].wait()
+        assert await shown() == [0, None]
+        second = ask(1)
+        await begun[1].wait()
+        assert await shown() == [0, 1]
+        await end(first, 0)
+        assert await shown() == [None, 1]
+        third = ask(2)
+        await begun[2].wait()
+        assert await shown() == [2, 1]
+        fourth = ask(3)
+        await until(lambda: traces[3].is_over)
+        assert await shown() == [2, 1]
+        await end(second, 1)
+        await begun[3].wait()
+        assert await shown() == [2, 3]
+        await end(third, 2)
+        await end(fourth, 3)
+        assert await shown() == [None, None]

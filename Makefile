@@ -112,7 +112,7 @@ coverage: venv ## Measure which branches the unit and property tests reach: all 
 test-compiled: venv ## Run properties, simulations, message-level and some end-to-end tests, compiled
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made && \
 		EXPECT_COMPILED=1 $(RUN_COMPILED) $(PYTEST) -o pythonpath= -ra tests/test_compiled.py \
-		tests/properties tests/bench tests/fronts tests/stream tests/rigs/test_fuzz.py \
+		tests/properties tests/bench tests/processes/fronts tests/stream tests/rigs/test_fuzz.py \
 		tests/e2e/test_bodies.py tests/app/pages/test_forecasts.py tests/tools/test_wheel.py \
 		$(LOST_FRONT); \
 	else echo "test: left out the compiled code: it takes a C compiler and Python's headers"; fi

@@ -22,15 +22,15 @@ from google.protobuf.struct_pb2 import Struct
 from bench.process import cpu_seconds
 from bench.result import Row, Say, at_least, at_most, none_of
 from bench.rig import WITHOUT_BODIES, Rig
-from extproc.app.processes.control import Message
-from extproc.app.processes.member import Member, Role
 from extproc.core.held_state import LEASED
 from extproc.demo.port import LOOPBACK, free_ports
-from extproc.fronts import frames
-from extproc.fronts.frames import Frame
-from extproc.fronts.link import Link
 from extproc.header_names import ARRIVED_AT, FILTER_ATTRIBUTES
 from extproc.pb import external_processor_pb2 as pb
+from extproc.processes.control import Message
+from extproc.processes.fronts import frames
+from extproc.processes.fronts.frames import Frame
+from extproc.processes.fronts.link import Link
+from extproc.processes.member import Member, Role
 from extproc.stream.envoy.codec import PROCESS
 from extproc.transport.patience import LONG, PATIENCE
 

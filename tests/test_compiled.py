@@ -24,7 +24,7 @@ def test_what_each_request_runs_through_is_chosen_and_its_coroutines_are_not() -
     assert {
         "extproc.core.scheduler.dispatcher",
         "extproc.core.slots.ledger",
-        "extproc.fronts.core_calls",
+        "extproc.processes.fronts.core_calls",
         "extproc.stream.exchange",
     } <= {*MODULES}
     assert "extproc.transport.http2_server" not in MODULES

@@ -19,7 +19,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 COMPILED = (
     "extproc/core/**/*.py",
-    "extproc/fronts/**/*.py",
+    "extproc/processes/fronts/**/*.py",
     "extproc/header_names.py",
     "extproc/security/**/*.py",
     "extproc/status/occupancy.py",

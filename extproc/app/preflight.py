@@ -10,7 +10,6 @@ from pathlib import Path
 from extproc.app.discovery.entries import entries_of, names_of
 from extproc.app.security import exposure
 from extproc.app.security.ca_bundles import read_ca_bundles
-from extproc.app.security.cluster_access import check_cluster
 from extproc.envoy_config.options import OptionsError
 from extproc.security.path_rule import PathRuleError
 from extproc.settings import (
@@ -26,7 +25,7 @@ from extproc.usage.store import UsageError, check_writable
 
 
 def startup_problems(settings: Settings) -> tuple[Problem, ...]:
-    """Each reason for which `serve` would not start; ports in use are not checked."""
+    """Each reason for which a picker would not start; ports in use are not checked."""
     servers: tuple[Access, ...] = (*settings.endpoints, *settings.discovery.dns)
     return _found(
         lambda: read_api_keys(servers),
@@ -42,7 +41,6 @@ def startup_problems(settings: Settings) -> tuple[Problem, ...]:
         lambda: _check_scale_command(settings),
         lambda: _check_client_keys(settings),
         lambda: _check_usage(settings),
-        lambda: check_cluster(settings),
     )
 
 

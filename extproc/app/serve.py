@@ -1,18 +1,16 @@
-"""`coxswain serve`: runs a service until it gets a signal."""
+"""Runs one picker until it gets a signal."""
 
 import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from extproc.app import collector
 from extproc.app.poller import start_poller
-from extproc.app.preflight import startup_problems
-from extproc.app.processes.supervisor import supervise
 from extproc.app.service import Service
 from extproc.app.service_manager import ServiceManager
-from extproc.settings import Settings, SettingsError
+from extproc.settings import Settings
 
 log = logging.getLogger("coxswain.settings")
 
@@ -21,19 +19,14 @@ async def serve(
     settings: Settings,
     load: Callable[[], Settings] | None = None,
     file: str = "",
-    process: Sequence[str] = (),
 ) -> int:
     """Serve until SIGTERM or SIGINT, then stop cleanly; a second signal stops at once. Returns the
     exit code.
 
     `load` reads the settings again when an operator or a SIGHUP asks for it; `file` is where
-    they are, for people to see; `process` is the command for the processes of `fronts`. Raises
-    `SettingsError` with all that forbids a start, and `ListenError` for a port that cannot be had.
+    they are, for people to see. Raises `ListenError` for a port that cannot be had. What else
+    forbids a start, `preflight` finds before.
     """
-    if problems := startup_problems(settings):
-        raise SettingsError(problems)
-    if settings.fronts:
-        return await supervise(settings, process)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

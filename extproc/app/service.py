@@ -49,7 +49,6 @@ from extproc.core.processes import Processes
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.core.scheduler.scale_advisor import ModelScale
-from extproc.fronts.held_responses import ReadResponse
 from extproc.settings import Settings, SettingsError
 from extproc.stream.dry_run import dry_run
 from extproc.stream.envoy.access_log import AccessLog
@@ -60,6 +59,7 @@ from extproc.telemetry.hub import Telemetry
 from extproc.telemetry.metrics import TelemetrySources
 from extproc.transport import ServiceTable
 from extproc.transport.health import Health
+from extproc.usage.meter import ReadResponse
 from extproc.xds import ClusterDiscovery, EndpointDiscovery
 from scraper.loop import Scraper
 from scraper.schedule import ScrapePriority

@@ -14,13 +14,12 @@ from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.observation import Observation
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry, ExchangeState
-from extproc.fronts.held_responses import ReadResponse
 from extproc.settings import Problem, SettingsError
 from extproc.telemetry.endpoint_counts import model_of
 from extproc.transport.call import ServeCall
 from extproc.usage.answer_tail import AnswerTail, TokenUsage
 from extproc.usage.counts import Tally, UsageCounts, UsageKey
-from extproc.usage.meter import UsageMeter
+from extproc.usage.meter import ReadResponse, UsageMeter
 from extproc.usage.response_stream import with_responses
 from extproc.usage.store import UsageError, UsageRow, UsageStore
 

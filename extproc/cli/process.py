@@ -17,8 +17,8 @@ with collector_at_rest():
 
     from extproc.app.logs import set_up_logging
     from extproc.app.ports import ListenError
-    from extproc.app.processes.child import Identity, tie_to_supervisor
     from extproc.cli.options import settings_from
+    from extproc.processes.child import Identity, tie_to_supervisor
     from extproc.settings import CONFIG_VARIABLE, SettingsError
 
 
@@ -36,11 +36,11 @@ def main(arguments: list[str]) -> int:
         set_up_logging(settings.log)
         if role == "front":
             with collector_at_rest():
-                from extproc.app.processes.front import run_front
+                from extproc.processes.front import run_front
             uvloop.run(run_front(settings, identity))
             return 0
         with collector_at_rest():
-            from extproc.app.processes.core import run_core
+            from extproc.processes.core import run_core
         file = str(config or os.environ.get(CONFIG_VARIABLE, ""))
         return uvloop.run(run_core(settings, load, file, identity))
     except SettingsError as error:

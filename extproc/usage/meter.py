@@ -13,7 +13,7 @@ Belongs to one event loop, and never raises to the request path.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from extproc.core.address import Address
 from extproc.core.exchange_record import ExchangeRecord, Outcome
@@ -28,6 +28,9 @@ WAIT_S: Final = 2.0
 """The last part of a response arrives within this time after its exchange ended."""
 MAX_RESPONSES: Final = 100_000
 """Responses that are read or waited for; without room for more, the oldest is counted as it is."""
+ReadResponse: TypeAlias = tuple[str, bool, int, int | None, int | None, int | None]
+"""A response that was read elsewhere: the exchange, whether all of it came, its events, and its
+counts as in `TokenUsage`."""
 HAD_SLOT: Final = frozenset({Outcome.SERVED, Outcome.BROKEN})
 
 

@@ -13,8 +13,7 @@ from extproc.app.preflight import (
     followed_problems,
     startup_problems,
 )
-from extproc.app.serve import serve
-from extproc.settings import Settings, SettingsError
+from extproc.settings import Settings
 
 GONE = "/no/such/file"
 
@@ -55,14 +54,6 @@ def test_each_reason_is_reported_once() -> None:
         ("", "usage.path"),
     ]
     assert startup_problems(Settings()) == ()
-
-
-async def test_serve_rejects_with_the_same() -> None:
-    """What the check tells is what a start would tell."""
-    broken = settings(**BROKEN)
-    with pytest.raises(SettingsError) as caught:
-        await serve(broken)
-    assert caught.value.problems == startup_problems(broken)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from extproc.cluster.engine import Beat, Member
-from extproc.cluster.kubernetes import KubernetesEngine
+from extproc.processes.cluster.engine import Beat, Member
+from extproc.processes.cluster.kubernetes import KubernetesEngine
 from tests.deploy.stack_files import DEPLOY
 from tests.fakes.api_server import FakeApiServer
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from extproc.cluster.valkey import ValkeyEngine
 from extproc.core.prediction.latency import refresh_s
 from extproc.demo.port import free_ports
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
+from extproc.processes.cluster.valkey import ValkeyEngine
 from tests.e2e.clustered import Clustered, clustered
 from tests.e2e.stack import chat, until
 from tests.fakes.accounting import CHAT

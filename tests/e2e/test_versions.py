@@ -38,7 +38,7 @@ async def test_in_the_end_all_are_of_the_version_that_is_installed(
 
         before = await pids()
         assert len(before) == 4
-        frames = installed / "extproc/fronts/frames.py"
+        frames = installed / "extproc/processes/fronts/frames.py"
         text = frames.read_text(encoding="utf-8")
         assert VERSION in text
         frames.write_text(text.replace(VERSION, "VERSION: Final = 4"), encoding="utf-8")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from extproc.core.held_state import HeldState
+from extproc.processes.fronts.exchange_continuer import ExchangeContinuer
 from extproc.stream.exchange import ExchangeOptions
-from extproc.stream.exchange_continuer import ExchangeContinuer
 from extproc.stream.running_stream import RunningStream
 from extproc.transport.patience import LONG, PATIENCE
 from tests.fakes import envoy_messages as envoy

@@ -8,15 +8,15 @@ from functools import partial
 from typing import cast
 
 from extproc.core.address import Address
-from extproc.fronts.core_calls import CoreCalls
-from extproc.fronts.front_calls import FrontCalls, FrontOptions
-from extproc.fronts.link import Link, LinkOwner
-from extproc.fronts.network_frames import network_codec
-from extproc.fronts.permission import Permission
+from extproc.processes.fronts.core_calls import CoreCalls
+from extproc.processes.fronts.exchange_continuer import ExchangeContinuer
+from extproc.processes.fronts.front_calls import FrontCalls, FrontOptions
+from extproc.processes.fronts.link import Link, LinkOwner
+from extproc.processes.fronts.network_frames import network_codec
+from extproc.processes.fronts.permission import Permission
 from extproc.stream.envoy import codec
 from extproc.stream.envoy.codec import PROCESS
 from extproc.stream.exchange import ExchangeOptions
-from extproc.stream.exchange_continuer import ExchangeContinuer
 from extproc.stream.exchange_id import new_id
 from extproc.transport import ServiceTable
 from extproc.transport.patience import LONG, PATIENCE, is_patient

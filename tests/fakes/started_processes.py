@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from extproc.app.processes.member import Member, Role
-from extproc.app.processes.process_table import ProcessTable
+from extproc.processes.member import Member, Role
+from extproc.processes.process_table import ProcessTable
 from tests.fakes.envoy_stream import eventually
 
 COMMAND = (sys.executable, str(Path(__file__).with_name("member_process.py")))

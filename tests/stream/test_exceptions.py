@@ -572,7 +572,7 @@ NOT_OF_AN_EXCHANGE = {
     "pending_streams.py": {"__len__", "tickets", "find"},
 }
 """Functions for a start or a stop, for the auditor, for pages, and for what another core began:
-`tests/fronts`."""
+`tests/processes/fronts`."""
 UNSEEN = {
     *("ProtocolError", "ExchangeError", "assert_never"),
     *("_fail", "debug", "warning", "error", "exception", "type"),

@@ -66,13 +66,15 @@ def check(
       coxswain config check --endpoint 10.0.0.5:8080 --set queue.timeout_s=30
     """
     from extproc.app.preflight import envoy_problems, followed_problems, startup_problems
+    from extproc.processes.cluster_access import cluster_problems
     from extproc.settings import SettingsError
 
     if insecure:
         assignment = [*(assignment or ()), "listen.insecure=true"]
     try:
         settings = settings_from(config, endpoint, assignment)
-        if problems := (*startup_problems(settings), *followed_problems(settings)):
+        found = (startup_problems, cluster_problems, followed_problems)
+        if problems := [problem for check in found for problem in check(settings)]:
             raise SettingsError(problems)
     except SettingsError as error:
         if output is Format.JSON:

@@ -41,9 +41,12 @@ def serve(
 
         from extproc.app.logs import set_up_logging
         from extproc.app.ports import ListenError
-        from extproc.app.serve import serve as run
+        from extproc.app.preflight import startup_problems
+        from extproc.app.serve import serve as serve_alone
         from extproc.demo.own_module import own_module
-        from extproc.settings import CONFIG_VARIABLE
+        from extproc.processes.cluster_access import cluster_problems
+        from extproc.processes.supervisor import supervise
+        from extproc.settings import CONFIG_VARIABLE, SettingsError
 
     if statsd_addr is not None:
         assignment = [*(assignment or ()), f"statsd.addr={statsd_addr}"]
@@ -54,6 +57,8 @@ def serve(
     load = partial(settings_from, config, endpoint, assignment)
     settings = load()
     set_up_logging(settings.log)
+    if problems := (*startup_problems(settings), *cluster_problems(settings)):
+        raise SettingsError(problems)
     options = {
         "config": None if config is None else str(config),
         "endpoints": endpoint,
@@ -61,8 +66,10 @@ def serve(
     }
     process = [*own_module("extproc.cli.process"), json.dumps(options)]
     file = str(config or os.environ.get(CONFIG_VARIABLE, ""))
+    alone = not settings.fronts
     try:
-        code = uvloop.run(run(settings, load, file, process))
+        running = serve_alone(settings, load, file) if alone else supervise(settings, process)
+        code = uvloop.run(running)
     except ListenError as error:
         print(f"coxswain: {error}", file=sys.stderr)
         raise typer.Exit(1) from None

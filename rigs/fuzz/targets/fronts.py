@@ -6,8 +6,8 @@ machine trust each other, so no frame is forged.
 
 import asyncio
 
-from extproc.fronts.link import Link
 from extproc.header_names import USAGE
+from extproc.processes.fronts.link import Link
 from extproc.stream.envoy.codec import PROCESS
 from extproc.usage.response_stream import PREFIX, with_responses
 from rigs.fuzz.reader import Reader

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -23,14 +24,26 @@ def test_it_does_not_listen_beyond_loopback_unless_that_is_said() -> None:
     assert told.count("unprotected") == 2 and "--insecure" in told
 
 
+def test_it_does_not_start_with_what_a_check_rejects(tmp_path: Path) -> None:
+    """Every problem of a start is reported at once, those of a cluster too."""
+    file = tmp_path / "coxswain.yaml"
+    broken = {
+        "usage": {"path": str(tmp_path / "none" / "usage.json")},
+        "fronts": 1,
+        "cluster": {"name": "one", "advertise": "10.0.0.5:9004", "valkey": "redis://10.0.0.6:6379"},
+    }
+    file.write_text(json.dumps(broken))
+    ended = CliRunner().invoke(root, ["serve", "--config", str(file)])
+    assert isinstance(ended.exception, SettingsError)
+    keys = [problem.key for problem in ended.exception.problems]
+    assert keys == ["usage.path", "cluster.advertise"]
+
+
 def test_what_is_said_is_in_the_settings_it_runs_with(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the start, and when they are read again."""
     seen: list[Settings] = []
 
-    async def run(
-        settings: Settings, load: Callable[[], Settings], _: str, process: Sequence[str]
-    ) -> None:
-        assert json.loads(process[-1])["endpoints"] == ["10.0.0.5:8080"]
+    async def run(settings: Settings, load: Callable[[], Settings], _: str) -> None:
         seen.extend((settings, load()))
 
     monkeypatch.setattr(extproc.app.serve, "serve", run)

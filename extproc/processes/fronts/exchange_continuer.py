@@ -1,0 +1,98 @@
+"""Continues the exchanges of a core that is gone, from what the fronts hold."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from extproc.core.held_state import HeldState
+from extproc.core.request import HOLD_MARGIN_S
+from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.scheduler.takeover import Arrival, Place
+from extproc.processes.fronts.held_state import held_state, lease_of, place_of
+from extproc.processes.fronts.returning_requests import ReturningRequests
+from extproc.stream.envoy.codec import PROCESS
+from extproc.stream.running_stream import RunningStream
+from extproc.stream.servicer import ExternalProcessor
+from extproc.transport import Call, CallHandler
+from extproc.transport.patience import is_patient
+
+log = logging.getLogger("coxswain.fronts")
+
+
+class ExchangeContinuer:
+    """See `Continuer`: the calls are those of ext_proc. Belongs to one event loop."""
+
+    path: Final = PROCESS
+
+    def __init__(
+        self,
+        processor: ExternalProcessor,
+        dispatcher: Dispatcher,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._processor = processor
+        self.returning = ReturningRequests(dispatcher, clock, wall_clock)
+        self._left: list[str] = []
+        """The queued requests of the front that is being lost."""
+
+    def state_of(self, handler: CallHandler) -> HeldState | None:
+        return held_state(_stream(handler).exchange)
+
+    def begin(self, call: Call, exchange_id: str, began_at: float) -> CallHandler:
+        return self._processor.begin(call, began_at, exchange_id)
+
+    def resume(self, handler: CallHandler, message: bytes, state: HeldState) -> None:
+        _stream(handler).resume(message, lease_of(state))
+
+    def place(self, handler: CallHandler, state: HeldState) -> None:
+        _stream(handler).exchange.place = place_of(state)
+
+    def leave(self, handler: CallHandler) -> None:
+        stream = _stream(handler)
+        ticket, state = stream.ticket, held_state(stream.exchange)
+        if ticket is not None and state is not None and ticket.request.id:
+            comes_back = is_patient(stream.metadata)
+            self.returning.keep(ticket.request.id, place_of(state), comes_back=comes_back)
+            self._left.append(ticket.request.id)
+
+    def claim(self, handler: CallHandler, message: bytes) -> None:
+        stream = _stream(handler)
+        found = self.returning.claim(message, says_arrival=is_patient(stream.metadata))
+        if isinstance(found, Place):
+            stream.exchange.place = found
+        elif found is not None:
+            # Its Envoy has our configuration for fronts: the patience of the longest wait, however
+            # short this one is.
+            patience_s = self._processor.options.queue_timeout_s + HOLD_MARGIN_S
+            stream.exchange.arrival = Arrival(found, given_up_at=found + patience_s)
+
+    def front_silent(self, front: str) -> None:
+        self.returning.silent(front)
+
+    def front_heard(self, front: str) -> None:
+        self.returning.heard(front)
+
+    def front_lost(self, front: str) -> None:
+        left, self._left = self._left, []
+        self.returning.lost(front)
+        for request_id in left:  # Envoy may be faster than the news of the loss
+            try:
+                self.returning.claim_by(request_id, self._processor.move)
+            except Exception:
+                log.exception("giving a request its place again failed")
+
+    def leader_lost(self) -> None:
+        self.returning.leader_lost()
+
+    def hold(self) -> None:
+        self.returning.hold()
+
+    def assign(self) -> None:
+        self.returning.assign()
+
+
+def _stream(handler: CallHandler) -> RunningStream:
+    assert isinstance(handler, RunningStream)
+    return handler

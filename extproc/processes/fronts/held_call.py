@@ -1,0 +1,106 @@
+"""One call of Envoy at a front: what was said, and what a core needs to continue it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from extproc.core.held_state import HeldState, is_final
+
+if TYPE_CHECKING:
+    from extproc.processes.fronts.front_calls import FrontCalls
+    from extproc.transport.call import Call
+
+BODY_TAGS: Final = (b"\x22", b"\x2a")
+"""The first byte of an ext_proc message with a part of a body (fields 4 and 5)."""
+
+
+class HeldCall:
+    """The handler of a call: passes messages to the core, and replies back.
+
+    It keeps the messages until another core could continue without them: all while the request is
+    undecided or queued; after that no parts of bodies that the core has taken.
+    """
+
+    __slots__ = (
+        "_calls",
+        "began_at",
+        "call",
+        "exchange_id",
+        "heard",
+        "is_closed",
+        "is_extended",
+        "is_patient",
+        "is_paused",
+        "kept",
+        "number",
+        "path",
+        "received",
+        "state",
+    )
+
+    def __init__(
+        self, calls: FrontCalls, call: Call, number: int, path: str, exchange_id: str, now: float
+    ) -> None:
+        self._calls = calls
+        self.call = call
+        self.number = number
+        self.path = path
+        self.exchange_id = exchange_id
+        self.began_at = now
+        self.kept: list[tuple[int, bytes]] = []
+        """Messages with their numbers, which count from 0."""
+        self.received = 0
+        self.heard = 0
+        """How many messages a core has taken."""
+        self.state: HeldState | None = None
+        self.is_closed = False
+        """Whether its client sends no more."""
+        self.is_paused = False
+        self.is_extended = False
+        """Whether Envoy was asked to wait for the reply that is due."""
+        self.is_patient = False
+        """Whether Envoy waits as long as a request may be queued, without being asked."""
+
+    # What the transport calls
+
+    def receive(self, message: bytes) -> None:
+        self.kept.append((self.received, message))
+        self.received += 1
+        self._calls.received(self, message)
+
+    def half_closed(self) -> None:
+        self.is_closed = True
+        self._calls.half_closed(self)
+
+    def gone(self) -> None:
+        self._calls.gone(self)
+
+    # What the core says
+
+    def update(self, heard: int, *, is_paused: bool, state: HeldState | None) -> None:
+        """The core has taken `heard` messages, and knows `state` of the exchange."""
+        if state is not None:
+            self.state = state
+        if heard > self.heard:
+            self.is_extended = self.is_extended and heard < self.received
+            self.heard = heard
+        if is_final(self.state) and len(self.kept) > 1:
+            self.kept = [
+                entry
+                for entry in self.kept
+                if entry[0] >= self.heard or not entry[1].startswith(BODY_TAGS)
+            ]
+        if is_paused is not self.is_paused:
+            self.is_paused = is_paused
+            if is_paused:
+                self.call.pause()
+            else:
+                self.call.resume()
+
+    def as_plain(self) -> tuple[Any, ...]:
+        """For the core that continues it."""
+        metadata = tuple(self.call.metadata)
+        return (
+            *(self.number, self.path, metadata, self.exchange_id, self.began_at),
+            *(self.state, self.heard, self.received, self.is_closed, self.kept),
+        )

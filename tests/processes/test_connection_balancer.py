@@ -1,0 +1,82 @@
+"""Claims about extproc/processes/connection_balancer.py, with real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from extproc.processes.connection_balancer import ConnectionBalancer
+from extproc.processes.member import Role
+from tests.fakes.envoy_stream import eventually
+from tests.fakes.started_processes import some_started
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        yield listener
+
+
+async def test_each_connection_goes_to_the_front_with_the_fewest(listener: socket.socket) -> None:
+    async with some_started() as processes:
+        first, second, unready = await processes.start(Role.FRONT, 3)
+        first.is_ready = second.is_ready = True
+        first.connections = 2
+        balancer = ConnectionBalancer([listener], processes.table.ready_fronts)
+        clients = [socket.create_connection(listener.getsockname()) for _ in range(4)]
+        balancer.accept(True)
+        await eventually(lambda: first.connections + second.connections == 6)
+        balancer.accept(False)
+        assert (first.connections, second.connections) == (3, 3)
+        await eventually(lambda: len(processes.orders(second.name, "serve")) == 3)
+        await eventually(lambda: len(processes.orders(first.name, "serve")) == 1)
+        assert [each["sockets"] for each in processes.orders(second.name, "serve")] == [1, 1, 1]
+        assert processes.orders(unready.name, "serve") == []
+        for client in clients:
+            client.close()
+
+
+async def test_a_front_that_stands_still_gets_a_connection_if_there_is_no_other(
+    listener: socket.socket,
+) -> None:
+    async with some_started() as processes:
+        still, busy = await processes.start(Role.FRONT, 2)
+        still.is_ready = busy.is_ready = True
+        still.is_silent, busy.connections = True, 9
+        balancer = ConnectionBalancer([listener], processes.table.ready_fronts)
+        balancer.accept(True)
+        with socket.create_connection(listener.getsockname()):
+            await eventually(lambda: busy.connections == 10)
+        busy.is_leaving = True
+        with socket.create_connection(listener.getsockname()):
+            await eventually(lambda: still.connections == 1)
+        balancer.accept(False)
+
+
+async def test_connections_wait_in_the_kernel_until_there_is_a_front(
+    listener: socket.socket,
+) -> None:
+    async with some_started() as processes:
+        balancer = ConnectionBalancer([listener], processes.table.ready_fronts)
+        with socket.create_connection(listener.getsockname()) as client:
+            balancer.accept(False)  # it accepts nothing yet: no error
+            await asyncio.sleep(0)
+            (front,) = await processes.start(Role.FRONT, 1)
+            front.is_ready = True
+            balancer.accept(True)
+            await processes.order_to(front.name, "serve")
+            assert client.fileno() >= 0
+        balancer.accept(False)
+
+
+async def test_a_connection_that_no_front_can_serve_is_closed(listener: socket.socket) -> None:
+    balancer = ConnectionBalancer([listener], list)
+    balancer.accept(True)
+    reader, writer = await asyncio.open_connection(*listener.getsockname())
+    assert await reader.read() == b""
+    writer.close()
+    balancer.accept(False)

@@ -68,8 +68,8 @@ class CompileHook(BuildHookInterface[Any]):
 
 def compile_to(place: Path, root: Path) -> dict[str, str]:
     """Compile below `place`; returns where each library is to lie in the wheel."""
-    from mypyc.build import mypycify
-    from setuptools import Distribution
+    from mypyc.build import mypycify  # noqa: PLC0415  # only a compiled wheel needs it
+    from setuptools import Distribution  # noqa: PLC0415  # only a compiled wheel needs it
 
     os.chdir(root)
     extensions = mypycify(
@@ -93,7 +93,7 @@ def compile_to(place: Path, root: Path) -> dict[str, str]:
 def _side_by_side() -> type[Any]:
     """A `build_ext` that compiles the files of an extension side by side: setuptools does so for
     extensions only, and nearly all files are in one."""
-    from setuptools.command.build_ext import build_ext
+    from setuptools.command.build_ext import build_ext  # noqa: PLC0415  # only a compiled wheel needs it
 
     class BuildExtensions(build_ext):  # type: ignore[misc]
         def build_extensions(self) -> None:

@@ -114,7 +114,7 @@ def _check_usage(settings: Settings) -> None:
 
 
 def _check_envoy(settings: Settings) -> None:
-    from extproc.app.envoy import envoy_options
+    from extproc.app.envoy import envoy_options  # noqa: PLC0415  # Envoy's full types load slowly
 
     try:
         envoy_options(settings)

@@ -71,7 +71,7 @@ def choose_fleet(fleet_options: FleetOptions, folder: Path) -> EmbeddedFleet:
                 server, service_time_s=fleet_options.service_time_s
             ),
         )
-    from extproc.demo.model import write_model
+    from extproc.demo.model import write_model  # noqa: PLC0415  # numpy and gguf load slowly
 
     binary = find_llama_server()
     assert binary is not None

@@ -50,7 +50,7 @@ def write_kept_models(slots: Sequence[int], folder: Path) -> KeptModels:
         )
     if find_spec("gguf") is None:
         raise LlamaServerError("--models needs the package gguf; `pip install gguf`")
-    from extproc.demo.model import ModelShape, write_model
+    from extproc.demo.model import ModelShape, write_model  # noqa: PLC0415  # gguf may be missing
 
     models = {}
     for number, (port, count) in enumerate(zip(free_ports(len(slots)), slots, strict=True), 1):

@@ -247,8 +247,8 @@ class _Run:
 
     def _write_envoy_config(self) -> None:
         """Takes two seconds of computing, most of it imports; runs beside the other starts."""
-        from extproc.app.envoy import envoy_options
-        from extproc.envoy_config.documents import bootstrap
+        from extproc.app.envoy import envoy_options  # noqa: PLC0415  # loads slowly, so it runs in a thread
+        from extproc.envoy_config.documents import bootstrap  # noqa: PLC0415  # loads slowly, so it runs in a thread
 
         text = bootstrap(envoy_options(self.options.settings))
         (self.folder / ENVOY_CONFIG).write_text(text, encoding="utf-8")

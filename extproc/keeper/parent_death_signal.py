@@ -16,7 +16,7 @@ PR_SET_PDEATHSIG = 1
 def tie_to_parent(parent: int) -> bool:
     """Have the kernel send SIGKILL when the parent ends; False when `parent` is gone already."""
     if sys.platform == "linux":
-        import ctypes
+        import ctypes  # noqa: PLC0415  # only Linux has what it loads
 
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     # The parent may have died before the request: then another process has adopted us.

@@ -43,7 +43,7 @@ def check_cluster(settings: Settings) -> None:
         _service_account(cluster)
     else:
         try:
-            import redis  # noqa: F401  # whether it is there
+            import redis  # noqa: F401, PLC0415  # whether it is there
         except ImportError:
             raise _error("cluster.name", MISSING) from None
     is_guarded = cluster.cert_file is not None or member_token(cluster)
@@ -62,7 +62,7 @@ def make_engine(cluster: ClusterSettings) -> Engine:
     Only the engine in use is imported: fronts need none, and start in half the time.
     """
     if cluster.kubernetes:
-        from extproc.processes.cluster.kubernetes import KubernetesEngine
+        from extproc.processes.cluster.kubernetes import KubernetesEngine  # noqa: PLC0415  # only the engine in use
 
         url, namespace, folder = _service_account(cluster)
         try:
@@ -70,7 +70,7 @@ def make_engine(cluster: ClusterSettings) -> Engine:
         except (OSError, ssl.SSLError):
             text = f"{folder / 'ca.crt'}: it holds no CA certificates"
             raise _error("cluster.kubernetes_folder", text) from None
-    from extproc.processes.cluster.valkey import ValkeyEngine
+    from extproc.processes.cluster.valkey import ValkeyEngine  # noqa: PLC0415  # only the engine in use
 
     valkey_ca = _path(cluster.valkey_ca_file)
     return ValkeyEngine(

@@ -62,7 +62,7 @@ class Telemetry:
         """Start the exporters in the options, if any."""
         otlp = self._options.otlp
         if otlp.traces is not None or otlp.metrics is not None:
-            from extproc.telemetry.otlp import OtlpExport  # its libraries take 0.3 s to load
+            from extproc.telemetry.otlp import OtlpExport  # noqa: PLC0415  # its libraries take 0.3 s to load
 
             self._otlp = OtlpExport(otlp, self._options.version, self._random)
             self.takes_spans = self._otlp.takes_spans

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from extproc.cli.completion import PATIENCE_S
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from tests.fakes.picker import FakePicker, running_picker, until
 
 A, B, C = "10.0.0.1:8080", "10.0.0.2:8080", "10.0.0.3:8080"
@@ -51,8 +52,6 @@ async def filled(picker: FakePicker) -> None:
     """One endpoint of each kind: from the settings, added, disabled."""
     picker.add_ready(A, name="gpu-1")
     picker.add_ready(C)
-    from extproc.pb.coxswain.v1 import admin_pb2 as pb
-
     await picker.admin.AddEndpoint(pb.AddEndpointRequest(address=B, name="gpu-2"))
     await picker.admin.Disable(pb.DisableRequest(address=C))
 

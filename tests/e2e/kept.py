@@ -110,9 +110,9 @@ class KeptStack:
 
     async def models(self) -> dict[str, pb.PlacedModel]:
         """The picker's view of the models."""
-        import grpc
+        import grpc  # noqa: PLC0415  # has no part in a fork
 
-        from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
+        from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub  # noqa: PLC0415  # the same
 
         async with grpc.aio.insecure_channel(f"127.0.0.1:{self.stack.admin_port}") as channel:
             answer = await AdminStub(channel).ListModels(pb.ListModelsRequest())

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from envoy_data_plane.envoy.config.core.v3 import HealthStatus
+from envoy_data_plane.envoy.config.endpoint.v3 import ClusterLoadAssignment as FullAssignment
 
 from extproc.core.address import Address
 from extproc.core.fleet.membership import Member, Membership
+from extproc.pb.endpoint_pb2 import ClusterLoadAssignment
 from extproc.xds.assignment import MAX_KINDS, Assignments
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using `@model_validator`:DeprecationWarning")
@@ -15,9 +18,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:Using `@model_validator`:Depreca
 
 def test_an_assignment_reads_as_envoys() -> None:
     """Name, addresses, host names, and what Envoy must not choose; IPv6 without brackets."""
-    from envoy_data_plane.envoy.config.core.v3 import HealthStatus
-    from envoy_data_plane.envoy.config.endpoint.v3 import ClusterLoadAssignment
-
     membership = Membership(
         7,
         (
@@ -28,7 +28,7 @@ def test_an_assignment_reads_as_envoys() -> None:
     )
     resource = Assignments().resource("llama", membership)
     assert resource.type_url.endswith("/envoy.config.endpoint.v3.ClusterLoadAssignment")
-    told: Any = ClusterLoadAssignment.parse(resource.value)
+    told: Any = FullAssignment.parse(resource.value)
     assert told.cluster_name == "llama"
     (locality,) = told.endpoints
     assert [
@@ -48,16 +48,12 @@ def test_an_assignment_reads_as_envoys() -> None:
 
 def test_an_empty_fleet_is_an_assignment_without_endpoints() -> None:
     """Envoy must hear that nobody is left."""
-    from extproc.pb.endpoint_pb2 import ClusterLoadAssignment
-
     value = Assignments().resource("llama", Membership(1, ())).value
     assert ClusterLoadAssignment.FromString(value) == ClusterLoadAssignment(cluster_name="llama")
 
 
 def test_a_new_version_is_written_again() -> None:
     """The bytes kept from the version before are not used for the next."""
-    from extproc.pb.endpoint_pb2 import ClusterLoadAssignment
-
     assignments = Assignments()
     first, second = Address.of("10.0.0.5", 1), Address.of("10.0.0.6", 1)
     assignments.resource("llama", Membership(1, (Member(first),)))
@@ -68,8 +64,6 @@ def test_a_new_version_is_written_again() -> None:
 
 def test_each_of_many_kinds_of_envoys_gets_what_it_reaches() -> None:
     """More kinds than are kept, each asking twice, between one that is able to do nothing."""
-    from extproc.pb.endpoint_pb2 import ClusterLoadAssignment
-
     assignments = Assignments()
     kinds = [f"tls-{number}" for number in range(2 * MAX_KINDS)]
     members = tuple(

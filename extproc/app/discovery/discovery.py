@@ -247,7 +247,7 @@ class Discovery:
 
 
 def _lookups(discovery: DiscoverySettings) -> tuple[Resolver, Pace]:
-    from scraper.discovery.resolver import Resolver  # takes long to load, and few need it
+    from scraper.discovery.resolver import Resolver  # noqa: PLC0415  # takes long to load, and few need it
 
     servers = [Address.parse(server) for server in discovery.nameservers]
     return Resolver(servers), Pace(min_s=discovery.dns_min_s, max_s=discovery.dns_max_s)

@@ -55,7 +55,7 @@ class ServedCluster:
 
         def write(abilities: frozenset[str], trusts: tuple[Trust, ...]) -> bytes:
             # Envoy's full types take a second to load and many megabytes: only if one asks.
-            from extproc.app.envoy import served_cluster
+            from extproc.app.envoy import served_cluster  # noqa: PLC0415
 
             kind = has_keys and KEYS in abilities, trusts
             with ONE_AT_A_TIME:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from extproc.cli.output import WIDE
 from extproc.cli.screens import explanation
@@ -76,8 +77,6 @@ def told() -> pb.ExplainResponse:
 
 
 def drawn(monkeypatch: pytest.MonkeyPatch, capsys: Any, width: int) -> list[str]:
-    from rich.console import Console
-
     monkeypatch.setattr(explanation, "console", lambda: Console(width=width, highlight=False))
     show(told())
     out: str = capsys.readouterr().out

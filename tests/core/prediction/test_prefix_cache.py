@@ -17,6 +17,7 @@ from extproc.core.prediction.prefix_cache import (
     Segment,
 )
 from extproc.core.prompt_blocks import chain as chain_of
+from extproc.core.request import Kind
 from tests.fakes.steered_fleet import SteeredFleet
 
 A, B = Address("10.0.0.1", 8000), Address("10.0.0.1", 8001)
@@ -375,8 +376,6 @@ def test_the_memory_of_a_large_fleet_is_bounded_as_a_whole() -> None:
 def test_embeddings_leave_no_trace() -> None:
     fleet = SteeredFleet()
     fleet.add(2)
-    from extproc.core.request import Kind
-
     lease = fleet.pick(kind=Kind.EMBEDDING, prompt_blocks=CHAIN, prompt_tokens=2600)
     fleet.dispatcher.answered(lease, fleet.now)
     assert fleet.dispatcher.state.prefix_caches.memory(lease.address) is None

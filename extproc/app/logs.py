@@ -38,7 +38,10 @@ def without_foreign_bytes(record: logging.LogRecord) -> bool:
     The libraries that read HTTP and gRPC for us take it for an error of ours, and write a
     traceback that shows what was sent: keys and prompts too, where a client took the wrong port.
     """
-    if record.exc_info and isinstance(record.exc_info[1], (DecodeError, *_http_errors())):
+    error = record.exc_info[1] if record.exc_info else None
+    cause = error.__cause__ if error is not None else None  # of a body that is not as encoded
+    foreign = (DecodeError, *_http_errors())
+    if isinstance(error, foreign) or isinstance(cause, foreign):
         record.msg = f"{record.getMessage()}: the data is not a valid message"
         record.args = None
         record.exc_info = record.exc_text = None

@@ -9,7 +9,8 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from aiohttp.http_exceptions import BadHttpMessage
+from aiohttp.http_exceptions import BadHttpMessage, ContentEncodingError
+from aiohttp.web import RequestPayloadError
 from google.protobuf.message import DecodeError
 
 from extproc.app import logs
@@ -164,7 +165,20 @@ def test_an_exception_keeps_its_traceback(logger: logging.Logger) -> None:
     assert "broken oar" in json.loads(line)["exception"]
 
 
-@pytest.mark.parametrize("fault", [DecodeError("corrupt"), BadHttpMessage("b'sk-secret'")])
+def caused_by(cause: Exception) -> Exception:
+    error = RequestPayloadError("b'sk-secret'")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        DecodeError("corrupt"),
+        BadHttpMessage("b'sk-secret'"),
+        caused_by(ContentEncodingError("b'sk-secret'")),
+    ],
+)
 def test_what_foreign_requests_send_is_one_line_without_a_byte_of_it(
     logger: logging.Logger, fault: Exception
 ) -> None:

@@ -18,6 +18,7 @@ from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.security.tokens import Token
 
 JSON: Final = "application/json"
+UTF_8: Final = "utf-8"
 STATUS: Final = {
     grpc.StatusCode.INVALID_ARGUMENT: HTTPStatus.BAD_REQUEST,
     grpc.StatusCode.PERMISSION_DENIED: HTTPStatus.FORBIDDEN,
@@ -113,14 +114,17 @@ async def _do_nothing(_target: str, _call: object) -> None:
 
 async def _target(request: web.Request) -> str | None:
     """The endpoint, request or model to act on; None for a body that does not say it."""
-    if request.content_type != JSON:
-        return None
     try:
-        body = await request.json()
-    except (json.JSONDecodeError, UnicodeDecodeError):
+        if request.content_type != JSON or (request.charset or UTF_8).lower() != UTF_8:
+            return None
+        body = json.loads((await request.read()).decode())
+        target = body.get("target") if isinstance(body, dict) else None
+        if not isinstance(target, str):
+            return None
+        target.encode()  # a lone surrogate cannot be said to anybody
+    except (ValueError, RecursionError, web.RequestPayloadError):
         return None
-    target = body.get("target") if isinstance(body, dict) else None
-    return target if isinstance(target, str) else None
+    return target
 
 
 def _error(status: HTTPStatus, text: str) -> web.Response:

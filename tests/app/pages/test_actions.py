@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ import grpc
 import httpx
 import pytest
 
+from extproc.app.logs import without_foreign_bytes
 from extproc.app.security.exposure import pages_token
 from extproc.app.service import Service
 from extproc.pb.coxswain.v1 import keeper_pb2 as kept
@@ -171,13 +173,92 @@ async def test_pages_of_other_sites_cannot_act(token_file: Path) -> None:
         assert await intent(client) == "active"
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"target": 1}', b'"x"', b"\xff"])
-async def test_other_bodies_are_rejected(token_file: Path, body: bytes) -> None:
-    """With what to send."""
+TARGET = b'{"target": "x"}'
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (b"", {}),
+        (b"{", {}),
+        (b"[]", {}),
+        (b'{"target": 1}', {}),
+        (b'"x"', {}),
+        (b"\xff", {}),
+        (b"[" * 60_000, {}),
+        (b'{"a":' * 10_000, {}),
+        (b'{"target": "\\ud800"}', {}),
+        (b'{"target": "a\\udfff:1"}', {}),
+        (b'{"target": ' + b"1" * 5_000 + b"}", {}),
+        (TARGET.decode().encode("utf-16"), {}),
+        *(
+            (TARGET, {"content-type": f"application/json; charset={charset}"})
+            for charset in ("nope", "base64", "utf-16", "latin-1", '"a b"')
+        ),
+        *((TARGET, {"content-encoding": encoding}) for encoding in ("gzip", "deflate", "zstd")),
+    ],
+    ids=lambda part: repr(part)[:30],
+)
+async def test_other_bodies_are_rejected(
+    token_file: Path, caplog: pytest.LogCaptureFixture, body: bytes, headers: dict[str, str]
+) -> None:
+    """With what to send, and without an error of ours in the log."""
+    caplog.handler.addFilter(without_foreign_bytes)
     async with pages(admin={"token_file": str(token_file)}) as client:
-        headers = {**BEARER, "content-type": "application/json"}
-        answer = await client.post("/actions/drain", content=body, headers=headers)
-        assert answer.status_code == 400 and "target" in answer.json()["error"]
+        headers = {**BEARER, "content-type": "application/json", **headers}
+        for action in ("drain", "cancel", "load", "check"):
+            answer = await client.post(f"/actions/{action}", content=body, headers=headers)
+            assert answer.status_code == 400
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "UTF-8", '"utf-8"'])
+async def test_the_charset_may_be_named(token_file: Path, charset: str) -> None:
+    async with pages(admin={"token_file": str(token_file)}) as client:
+        headers = {**BEARER, "content-type": f"application/json; charset={charset}"}
+        answer = await client.post("/actions/check", content=TARGET, headers=headers)
+        assert answer.status_code == 200
+
+
+PATHS = (
+    "/activity?endpoint=%ED%A0%80",
+    "/activity?endpoint=%FF",
+    "/activity?endpoint=[::1",
+    "/activity?endpoint=127.0.0.1:%C2%B2",
+    "/activity?endpoint=127.0.0.1:" + "9" * 5_000,
+    "/status?%FF",
+    "/queue/%ED%A0%80",
+    "/queue/%00",
+    "/queue/a%0d%0ab",
+    "//[::1/status",
+    "http://[::1/queue/x",
+    "http://a:99999999/queue/x",
+    "/\udcff",
+)
+HEADERS = ("accept: text/event-stream", "authorization: Bearer \udcff", "host: [::1\udcff")
+
+
+async def test_no_request_of_anybody_is_an_error_of_ours(
+    token_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What anybody writes to the port gets a status below 500, or a hang-up."""
+    caplog.handler.addFilter(without_foreign_bytes)
+
+    async def send(port: int, path: str, header: str) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        text = f"GET {path} HTTP/1.1\r\n{header}\r\nconnection: close\r\n\r\n"
+        writer.write(text.encode("utf-8", "surrogateescape"))
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    async with pages(admin={"token_file": str(token_file)}) as client:
+        port = client.base_url.port or 0
+        asked = [(path, header) for path in PATHS for header in HEADERS]
+        answers = await asyncio.gather(*(send(port, *each) for each in asked))
+    for each, answer in zip(asked, answers, strict=True):
+        assert not answer or answer.split(b" ", 2)[1] < b"500", each
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 def test_a_port_that_asks_for_certificates_is_not_gone_round(token_file: Path) -> None:

@@ -25,6 +25,7 @@ from extproc.keeper.models_file import ModelEntry, ModelsFile, read_models
 from extproc.keeper.replacements import Replacements
 from extproc.keeper.replacer import Replacer
 from extproc.keeper.slot_store import SlotStore, StoreError
+from extproc.security.reading import BlockedReadError, Reads
 from extproc.settings import SettingsError
 from scraper.agent import Agent, AgentOptions
 from scraper.agent.advertise import Advertise, AdvertiseError
@@ -135,6 +136,7 @@ class KeptModels:
         read: Callable[[], ModelsFile],
     ) -> None:
         self._read = read
+        self._reads = Reads()
         self._machine = machine
         self._changed = changed
         self._make_server = make_server
@@ -158,8 +160,8 @@ class KeptModels:
     async def reload(self, path: Path) -> None:
         """Read the file again; a mistake in it changes nothing."""
         try:
-            file = await asyncio.to_thread(self._read)
-        except SettingsError as error:
+            file = await self._reads(self._read)
+        except (SettingsError, BlockedReadError) as error:
             log.error("the models are unchanged: %s", error)
             return
         before = dict(self._machine.servers)

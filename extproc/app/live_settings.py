@@ -1,4 +1,8 @@
-"""The settings in effect, and which of them a reload can change."""
+"""The settings in effect, and which of them a reload can change.
+
+A file that was cut while it was written is valid YAML as often as not. So a reload removes no
+list of servers that the new settings do not mention.
+"""
 
 import asyncio
 import logging
@@ -10,6 +14,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from extproc.admin.dependencies import Reloaded, ReloadError
+from extproc.security.reading import BlockedReadError, Reads
 from extproc.settings import Settings, SettingsError
 from extproc.settings.keys import every_key, reloadable_keys
 from extproc.settings.problems import dotted
@@ -45,6 +50,9 @@ class LiveSettings:
         self._reread = reread
         self._load = load
         self._lock = asyncio.Lock()
+        self._reads = Reads()
+        self.on_reloaded: Callable[[], None] = _nothing
+        """Called when other settings were accepted, or the same again."""
 
     def describe(self) -> Mapping[str, object]:
         return self.present.model_dump(mode="json")
@@ -58,7 +66,8 @@ class LiveSettings:
             raise ReloadError("this picker was started without settings that can be reloaded")
         async with self._lock:
             try:
-                fresh = await asyncio.to_thread(self._load)
+                fresh = await self._reads(self._load)
+                _check_said(self.present, fresh)
                 changed = _changed(self.present, fresh)
                 applied = tuple(key for key in changed if key in RELOADABLE)
                 rest = tuple(key for key in changed if key not in RELOADABLE)
@@ -66,9 +75,12 @@ class LiveSettings:
                 news = await (self._rehearse if is_dry_run else self._apply)(merged)
             except SettingsError as error:
                 raise ReloadError(str(error)) from None
+            except BlockedReadError as error:
+                raise ReloadError(f"the settings, or a file that they name: {error}") from None
             applied = tuple(sorted({*applied, *news}))
             if not is_dry_run:
                 self.present = merged
+                self.on_reloaded()
                 if applied:
                     log.info("settings reloaded: %s", ", ".join(applied))
             return Reloaded(applied=applied, needs_restart=rest)
@@ -89,6 +101,24 @@ class LiveSettings:
             news = await self._reread()
         if news:
             log.info("reloaded keys or certificates: %s", ", ".join(news))
+
+
+def _check_said(old: Settings, new: Settings) -> None:
+    """Raise `ReloadError` where all servers would go without a word: the file was cut."""
+    for key, before, after in (
+        ("endpoints", old, new),
+        ("discovery.dns", old.discovery, new.discovery),
+    ):
+        name = key.rpartition(".")[2]
+        if getattr(before, name) and name not in after.model_fields_set:
+            count = len(getattr(before, name))
+            raise ReloadError(
+                f"{key} is missing, which would remove {count}; if that is meant, write `{key}: []`"
+            )
+
+
+def _nothing() -> None:
+    """The default of a callback."""
 
 
 def _changed(old: Settings, new: Settings) -> list[str]:

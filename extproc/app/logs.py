@@ -40,7 +40,7 @@ def without_foreign_bytes(record: logging.LogRecord) -> bool:
     """
     error = record.exc_info[1] if record.exc_info else None
     cause = error.__cause__ if error is not None else None  # of a body that is not as encoded
-    foreign = (DecodeError, *_http_errors())
+    foreign: tuple[type[Exception], ...] = (DecodeError, *_http_errors())
     if isinstance(error, foreign) or isinstance(cause, foreign):
         record.msg = f"{record.getMessage()}: the data is not a valid message"
         record.args = None

@@ -79,9 +79,8 @@ class Core:
         self._takeover: Takeover | None = None
         self._end: asyncio.Future[int] = self._loop.create_future()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._load = load
         self._service = Service(
-            settings, self._load_again, file, data_plane=self._data_plane, processes=self._describe
+            settings, load, file, data_plane=self._data_plane, processes=self._describe
         )
         self._intents = OperatorIntents(
             self._service.dispatcher, self._service.fleet_sources.added, time.monotonic
@@ -102,6 +101,7 @@ class Core:
         self._follower = MemoryFollower(settings.cluster, self._memory, self._use_hash_seed)
         self._members_port = MembersPort(settings, self._service, self._calls_now, self._feed)
         self._child = Child(identity, self._hear)
+        self._service.settings.on_reloaded = self._report_reload
 
     async def run(self) -> int:
         self._loop.add_signal_handler(signal.SIGTERM, self._child.report, "leaving")
@@ -118,11 +118,9 @@ class Core:
                 link.close()
             await asyncio.sleep(0)  # uvloop does not end while a link is open
 
-    def _load_again(self) -> Settings:
-        """Read the settings for a reload, in a thread; a spare with the new ones is started."""
-        settings = self._load()
-        self._loop.call_soon_threadsafe(self._child.report, "reloaded")
-        return settings
+    def _report_reload(self) -> None:
+        """A spare with the new settings is to be started; none with rejected ones."""
+        self._child.report("reloaded")
 
     # The supervisor's word
 

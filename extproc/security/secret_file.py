@@ -5,6 +5,8 @@ they are sent in a header.
 from pathlib import Path
 from typing import Final
 
+from extproc.security.reading import at_once
+
 MAX_SECRET_BYTES: Final = 16 * 1024
 
 
@@ -19,7 +21,7 @@ def read_secret(file: Path) -> str:
     than any key or token.
     """
     try:
-        with file.expanduser().open("rb") as stream:
+        with open(file.expanduser(), "rb", opener=at_once) as stream:
             content = stream.read(MAX_SECRET_BYTES + 1)
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()

@@ -2,7 +2,9 @@
 
     name sha256:DIGEST [DATE]     as `coxswain keys add` writes them
     name KEY                      as people write them
+    none                          alone: there are no keys any more, as `keys revoke` writes it
 
+A file without keys that does not say so was cut, and changes nothing in a picker that runs.
 Keys are known by the SHA-256 of their bytes, hexadecimal: they are random and long, so nobody can
 guess one from it, and it needs no salt.
 """
@@ -13,11 +15,14 @@ from pathlib import Path
 from typing import Final
 
 from extproc.security.known_keys import MAX_KEY_CHARS, digest_of
+from extproc.security.reading import at_once
 from extproc.settings.problems import Problem, SettingsError
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 ID_CHARS: Final = 12
 HASHED: Final = "sha256:"
+NONE: Final = "none"
+KEY: Final = "clients.keys_file"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+:/-]{0,99}")
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -62,7 +67,7 @@ def read_client_keys(file: Path) -> tuple[ClientKeyEntry, ...]:
 def read_keys_file(file: Path) -> str:
     """Its text. Blocks on the disk; raises SettingsError."""
     try:
-        with file.open("rb") as stream:
+        with open(file, "rb", opener=at_once) as stream:
             content = stream.read(MAX_FILE_BYTES + 1)
         if len(content) > MAX_FILE_BYTES:
             raise SettingsError([_problem(str(file), "it is longer than 1 MiB")])
@@ -78,9 +83,13 @@ def parse_client_keys(text: str, file: Path) -> tuple[ClientKeyEntry, ...]:
     """The keys in this text of the file. Blank lines and lines that begin with # are ignored."""
     found: dict[str, ClientKeyEntry] = {}
     problems = []
+    none = 0
     for number, line in enumerate(text.splitlines(), start=1):
         parts = line.split()
         if not parts or parts[0].startswith("#"):
+            continue
+        if parts == [NONE]:
+            none = number
             continue
         entry = _entry(parts, number)
         if isinstance(entry, str):
@@ -89,9 +98,16 @@ def parse_client_keys(text: str, file: Path) -> tuple[ClientKeyEntry, ...]:
             problems.append(_problem(f"{file}:{number}", "this key is in the file already"))
         else:
             found[entry.digest] = entry
+    if none and found:
+        problems.append(_problem(f"{file}:{none}", "this line says that there are no keys"))
     if problems:
         raise SettingsError(problems)
     return tuple(found.values())
+
+
+def says_none(text: str) -> bool:
+    """Whether this text of the file says that there are no keys."""
+    return any(line.split() == [NONE] for line in text.splitlines())
 
 
 def _entry(parts: list[str], line: int) -> ClientKeyEntry | str:
@@ -116,4 +132,4 @@ def _entry(parts: list[str], line: int) -> ClientKeyEntry | str:
 
 
 def _problem(where: str, message: str) -> Problem:
-    return Problem(where=where, key="clients.keys_file", message=message)
+    return Problem(where=where, key=KEY, message=message)

@@ -21,6 +21,7 @@ from extproc.settings.client_keys import (
     HASHED,
     MAX_FILE_BYTES,
     NAME_FORM,
+    NONE,
     ClientKeyEntry,
     is_client_name,
     parse_client_keys,
@@ -66,6 +67,7 @@ def add_key(file: Path, name: str, key: str, today: str) -> ClientKeyEntry:
         other = next((entry for entry in entries if entry.digest == added.digest), None)
         if other is not None:
             raise KeysFileError(f"this key is in {file} already, as one of {other.name}")
+        text = "".join(each for each in text.splitlines(keepends=True) if each.split() != [NONE])
         gap = "" if not text or text.endswith("\n") else "\n"
         _replace(place, f"{text}{gap}{name} {HASHED}{added.digest} {today}\n")
     return added
@@ -78,7 +80,8 @@ def revoke_keys(file: Path, name: str, key_id: str | None = None) -> tuple[Clien
     """
     with _locked(file) as place:
         text = read_keys_file(place)
-        found = [entry for entry in parse_client_keys(text, file) if entry.name == name]
+        entries = parse_client_keys(text, file)
+        found = [entry for entry in entries if entry.name == name]
         if not found:
             raise NoSuchKeyError(f"{file} has no key of {name!r}")
         if key_id is not None:
@@ -93,6 +96,9 @@ def revoke_keys(file: Path, name: str, key_id: str | None = None) -> tuple[Clien
             for number, line in enumerate(text.splitlines(keepends=True), start=1)
             if number not in lines
         ]
+        if len(found) == len(entries):
+            gap = "" if not kept or kept[-1].endswith("\n") else "\n"
+            kept.append(f"{gap}{NONE}\n")
         _replace(place, "".join(kept))
     return tuple(found)
 

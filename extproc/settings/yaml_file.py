@@ -4,12 +4,14 @@ Limits: one document, 1 MiB, no duplicate keys, no anchors that are recursive or
 texts.
 """
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from extproc.security.reading import at_once
 from extproc.settings.problems import KeyPath, Problem, SettingsError, dotted
 
 MAX_FILE_BYTES: Final = 1024 * 1024
@@ -42,13 +44,15 @@ def read_yaml(file: Path) -> Document:
     """Read `file`. Blocks on the disk; raises SettingsError for an invalid file."""
     name = str(file)
     try:
-        with file.open("rb") as stream:
+        with open(file, "rb", opener=at_once) as stream:
             content = stream.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         reason = (error.strerror or "cannot be read").lower()
         raise _error(name, f"the settings file cannot be read: {reason}") from None
     if len(content) > MAX_FILE_BYTES:
         raise _error(name, "the settings file is larger than 1 MiB")
+    if not content.strip() and file != Path(os.devnull):
+        raise _error(name, "the settings file is empty; if that is meant, write a comment into it")
     return parse_yaml(content, name)
 
 

@@ -1,7 +1,9 @@
 """A port's certificates, which may be renewed on disk while it serves."""
 
+import errno
 import logging
 import ssl
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,8 +35,8 @@ class CertificateFiles:
         try:
             for file in (self.cert, self.key, self.client_ca):
                 if file is not None:
-                    stat = file.stat()
-                    marks.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+                    found = file.stat()
+                    marks.append((found.st_mtime_ns, found.st_size, found.st_ino))
         except OSError:
             return None
         return tuple(marks)
@@ -84,6 +86,9 @@ def load_into(context: ssl.SSLContext, files: CertificateFiles) -> None:
     """Show the certificate, and check the other side's against `client_ca`, if that is given.
     Raises `CertificateError`."""
     with _in_words(files):
+        for file in (files.cert, files.key, files.client_ca):
+            if file is not None and not stat.S_ISREG(file.stat().st_mode):
+                raise OSError(errno.EINVAL, "not a file", str(file))  # reading a pipe may block
         # An encrypted key would otherwise be asked for on the terminal.
         context.load_cert_chain(files.cert, files.key, password=lambda: b"")
         if files.client_ca is not None:

@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from extproc.security.file_signature import Changes, read_signature
+from extproc.security.file_signature import Changes, FileSignature, read_signature
+from extproc.security.reading import BlockedReadError, Reads, at_once
 from scraper.discovery.discovered_endpoint import EndpointEntry, EndpointEntryError
 
 INTERVAL_S = 0.25
@@ -45,6 +46,7 @@ class EndpointsFile:
         self._take = take
         self._interval_s = interval_s
         self._sleep = sleep
+        self._reads = Reads()
         self._in_force: Sequence[EndpointEntry] | None = None
         self._problem = ""
         self._is_doubted = False
@@ -73,23 +75,33 @@ class EndpointsFile:
             await asyncio.wait({self._task})
 
     async def _run(self) -> None:
-        changes = Changes(await asyncio.to_thread(read_signature, self.path))
-        await self._take_over()
+        changes: Changes[FileSignature | None] | None = None
         while True:
+            try:
+                signature = await self._reads(read_signature, self.path)
+            except BlockedReadError as error:
+                self._refuse(f"{self.path} is {error}")
+                self._is_doubted = True
+            else:
+                if changes is None:
+                    changes, self._is_doubted = Changes(signature), True
+                if changes.has_settled(signature) or self._is_doubted:
+                    self._is_doubted = False
+                    await self._take_over()
             await self._sleep(self._interval_s)
-            signature = await asyncio.to_thread(read_signature, self.path)
-            if changes.has_settled(signature) or self._is_doubted:
-                self._is_doubted = False
-                await self._take_over()
 
     async def _take_over(self) -> None:
         try:
-            entries = await asyncio.to_thread(self._read)
+            entries = await self._reads(self._read)
             is_new = entries != self._in_force
             if is_new:
                 self._take(entries)
         except EndpointEntryError as error:
             self._refuse(str(error))
+            return
+        except BlockedReadError as error:
+            self._refuse(f"{self.path} is {error}")
+            self._is_doubted = True
             return
         except Exception as error:  # noqa: BLE001 - ours; the next change may pass
             self._refuse(f"{self.path} cannot be read: {type(error).__name__}")
@@ -103,7 +115,7 @@ class EndpointsFile:
 
     def _read(self) -> Sequence[EndpointEntry]:
         try:
-            with self.path.open("rb") as stream:
+            with open(self.path, "rb", opener=at_once) as stream:
                 content = stream.read(MAX_BYTES + 1)
         except OSError as error:
             reason = (error.strerror or "unknown error").lower()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 from extproc.admin.dependencies import ReloadError
 from extproc.app.live_settings import LiveSettings
+from extproc.security import reading
 from extproc.settings import Settings, SettingsError
 from extproc.settings.problems import Problem
 
@@ -89,7 +92,8 @@ async def test_a_dry_run_reads_what_the_settings_name() -> None:
 
 async def test_what_is_left_out_goes_back_to_its_default() -> None:
     """A line that was deleted counts as well as one that was changed; so does a whole section."""
-    harness = live(Service(), loads(), endpoints=["10.0.0.1:8080"], queue={"timeout_s": 5})
+    fresh = loads(endpoints=[])
+    harness = live(Service(), fresh, endpoints=["10.0.0.1:8080"], queue={"timeout_s": 5})
     assert (await harness.reload(is_dry_run=False)).applied == ("endpoints", "queue.timeout_s")
     assert harness.present == Settings()
 
@@ -110,6 +114,56 @@ async def test_a_mistake_leaves_the_old_ones() -> None:
     with pytest.raises(ReloadError, match="cannot be read"):
         await harness.reload(is_dry_run=False)
     assert harness.present == Settings()
+
+
+@pytest.mark.parametrize(
+    ("present", "key"),
+    [
+        ({"endpoints": ["10.0.0.1:8080"]}, "endpoints"),
+        ({"discovery": {"dns": ["dns://llama:8080"]}}, "discovery.dns"),
+    ],
+)
+@pytest.mark.parametrize("is_dry_run", [False, True])
+async def test_no_server_goes_without_a_word(
+    present: dict[str, Any], key: str, is_dry_run: bool
+) -> None:
+    """A file that was cut before its servers is valid; it does not empty the fleet. Where it says
+    that there are none, it does."""
+    service = Service()
+    reloads: list[None] = []
+    harness = live(service, loads(queue={"timeout_s": 5}), **present)
+    harness.on_reloaded = lambda: reloads.append(None)
+    before = harness.present
+    with pytest.raises(ReloadError, match=re.escape(f"write `{key}: []`")):
+        await harness.reload(is_dry_run=is_dry_run)
+    assert (harness.present, service.taken, reloads) == (before, [], [])
+    section, _, rest = key.partition(".")
+    said = {section: {rest: []} if rest else []}
+    harness = live(service, loads(**said), **present)
+    harness.on_reloaded = lambda: reloads.append(None)
+    assert (await harness.reload(is_dry_run=is_dry_run)).applied == (key,)
+    assert len(reloads) == len(service.taken) == (0 if is_dry_run else 1)
+
+
+async def test_a_file_that_blocks_hangs_no_later_reload(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one of a server that is gone: that reload fails, and the next one reads again."""
+    monkeypatch.setattr(reading, "READ_S", 0.05)
+    is_back = threading.Event()
+    reads = iter((is_back.wait, loads(queue={"timeout_s": 30})))
+
+    def load() -> Settings:
+        found = next(reads)()
+        assert isinstance(found, Settings)
+        return found
+
+    harness = live(Service(), load)
+    try:
+        async with asyncio.timeout(60):
+            with pytest.raises(ReloadError, match="file system does not answer"):
+                await harness.reload(is_dry_run=False)
+            assert (await harness.reload(is_dry_run=False)).applied == ("queue.timeout_s",)
+    finally:
+        is_back.set()
 
 
 async def test_new_content_of_a_file_is_reported_although_no_setting_changed() -> None:

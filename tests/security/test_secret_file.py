@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,8 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
         read_secret(tmp_path / "missing")
     with pytest.raises(SecretFileError, match="cannot be read: is a directory"):
         read_secret(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    assert read_secret(tmp_path / "pipe") == ""  # nobody writes to it
 
 
 @pytest.mark.parametrize(

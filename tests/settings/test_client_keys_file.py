@@ -55,6 +55,20 @@ def test_other_lines_stay_as_they_are(tmp_path: Path) -> None:
     assert file.read_text() == "# ours\nweb sk-1\n\n"
 
 
+def test_the_last_key_that_is_revoked_leaves_a_word(tmp_path: Path) -> None:
+    """So that the file is not taken for one that was cut. A key that is added takes it away."""
+    file = tmp_path / "keys"
+    file.write_text("web sk-1\n# ours")
+    revoke_keys(file, "web")
+    assert file.read_text() == "# ours\nnone\n" and read_client_keys(file) == ()
+    key = new_key()
+    add_key(file, "web", key, DAY)
+    assert file.read_text() == f"# ours\nweb sha256:{digest_of(key)} {DAY}\n"
+    file.write_text("none\nweb sk-1\n")
+    with pytest.raises(SettingsError, match=r":1.*no keys"):
+        read_client_keys(file)
+
+
 def test_a_link_stays_one(tmp_path: Path) -> None:
     """The file that it leads to changes, as where a folder of secrets is mounted."""
     (tmp_path / "there").mkdir()

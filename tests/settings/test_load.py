@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 import pytest
@@ -189,8 +190,8 @@ def test_empty_variable_counts_as_unset() -> None:
     assert load_settings(environ={"COXSWAIN_QUEUE__MAX_REQUESTS": " "}) == Settings()
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "queue:\nendpoints:\nlog:\n"])
-def test_empty_file_and_empty_sections(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", ["# nothing\n", "---\n", "queue:\nendpoints:\nlog:\n"])
+def test_a_file_without_keys_and_empty_sections(tmp_path: Path, text: str) -> None:
     """A file whose keys are all commented out is fine."""
     assert load_settings(write(tmp_path, text), environ={}) == Settings()
 
@@ -255,6 +256,12 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     large = tmp_path / "large.yaml"
     large.write_bytes(b"#" * (MAX_FILE_BYTES + 1))
     assert "larger than 1 MiB" in problems_of(large)[0]
+    for cut in ("", "\n"):
+        (tmp_path / "cut.yaml").write_text(cut)
+        assert "the settings file is empty" in problems_of(tmp_path / "cut.yaml")[0]
+    os.mkfifo(tmp_path / "pipe")  # nobody writes to it
+    assert "the settings file is empty" in problems_of(tmp_path / "pipe")[0]
+    assert load_settings(Path(os.devnull), environ={}) == Settings()
     binary = tmp_path / "binary.yaml"
     binary.write_bytes(b"queue:\n\xff\xfe")
     assert problems_of(binary) == [f"{binary}:2: this is not UTF-8 text"]

@@ -116,3 +116,6 @@ def test_what_cannot_be_used(authority: Authority, tmp_path: Path) -> None:
         Certificates(CertificateFiles(cert=garbage, key=one.key))
     with pytest.raises(CertificateError, match="garbage"):
         Certificates(CertificateFiles(cert=one.cert, key=one.key, client_ca=garbage))
+    os.mkfifo(tmp_path / "pipe")  # reading it would block
+    with pytest.raises(CertificateError, match="pipe: not a file"):
+        Certificates(CertificateFiles(cert=tmp_path / "pipe", key=one.key))

@@ -4,7 +4,6 @@ An operator who adds an endpoint can send its key to any address, and the picker
 keys than the operator. So only keys that the settings list for this can be named.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -15,6 +14,7 @@ from pydantic import ValidationError
 from extproc.admin.dependencies import ADDED, NewEndpoint, NewEndpointError
 from extproc.app.discovery.entries import entries_of, kept_as_it_was, secret_files
 from extproc.core.address import Address, AddressError
+from extproc.security.reading import BlockedReadError, Reads
 from extproc.settings import AdminSettings, EndpointSettings, SettingsError
 from extproc.settings.problems import describe
 from scraper.discovery.discovered_endpoint import DiscoveredEndpoint, discover
@@ -34,6 +34,7 @@ class AddedEndpoints:
         self._sections: dict[Address, EndpointSettings] = {}
         self._discovered: dict[Address, DiscoveredEndpoint] = {}
         self._problems: dict[Address, str] = {}
+        self._reads = Reads()
 
     def present(self) -> tuple[NewEndpoint, ...]:
         """What operators added and did not remove."""
@@ -52,8 +53,11 @@ class AddedEndpoints:
     async def add(self, arrival: NewEndpoint) -> None:
         """Add it; raises `NewEndpointError` and changes nothing."""
         section = _section(arrival)
-        await asyncio.to_thread(_check_key, section, self._rules())
-        discovered = await _read(section, arrival.address)
+        try:
+            await self._reads(_check_key, section, self._rules())
+        except BlockedReadError as error:
+            raise NewEndpointError(f"api_key_file: {error}") from None
+        discovered = await self._read(section, arrival.address)
         self._arrivals[arrival.address] = arrival
         self._sections[arrival.address] = section
         self._discovered[arrival.address] = discovered
@@ -72,7 +76,7 @@ class AddedEndpoints:
         for address, section in list(self._sections.items()):
             discovered, problem = None, ""
             try:
-                discovered = await _read(section, address)
+                discovered = await self._read(section, address)
             except NewEndpointError as error:
                 problem = str(error)
             if self._sections.get(address) is not section:
@@ -83,6 +87,18 @@ class AddedEndpoints:
                 self._problems.pop(address, None)
                 self._discovered[address] = discovered
         self._publish_all()
+
+    async def _read(self, section: EndpointSettings, address: Address) -> DiscoveredEndpoint:
+        try:
+            (entry,) = await self._reads(entries_of, [section])
+        except SettingsError as error:
+            raise NewEndpointError("; ".join(p.message for p in error.problems)) from None
+        except BlockedReadError as error:
+            raise NewEndpointError(f"its key or CA: {error}") from None
+        try:
+            return discover(entry, address.host)
+        except AddressError as error:
+            raise NewEndpointError(str(error)) from None
 
     def _publish_all(self) -> None:
         self._publish(ADDED, tuple(self._discovered.values()), True)
@@ -140,14 +156,3 @@ def _section(arrival: NewEndpoint) -> EndpointSettings:
     except ValidationError as error:
         details = error.errors(include_url=False)
         raise NewEndpointError("; ".join(map(describe, details))) from None
-
-
-async def _read(section: EndpointSettings, address: Address) -> DiscoveredEndpoint:
-    try:
-        (entry,) = await asyncio.to_thread(entries_of, [section])
-    except SettingsError as error:
-        raise NewEndpointError("; ".join(p.message for p in error.problems)) from None
-    try:
-        return discover(entry, address.host)
-    except AddressError as error:
-        raise NewEndpointError(str(error)) from None

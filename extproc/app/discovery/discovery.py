@@ -19,6 +19,7 @@ from extproc.app.discovery.entries import (
 )
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.security.reading import Reads
 from extproc.security.trust import Trust
 from extproc.settings import Access, DiscoverySettings, Settings, SettingsError
 from scraper.discovery.discovered_endpoint import DiscoveredEndpoint
@@ -77,6 +78,7 @@ class Discovery:
         self._dns: DnsEndpoints | None = None
         self._grace: asyncio.TimerHandle | None = None
         self._is_known = False
+        self._reads = Reads()
 
     def start(self) -> None:
         """Start every source. Call it in the event loop."""
@@ -109,11 +111,11 @@ class Discovery:
     async def renew(self, settings: Settings) -> tuple[str, ...]:
         """Follow other settings, or the same with other keys and certificates in their files.
 
-        Raises `SettingsError` before anything is changed. Endpoints in both stay as they are. A
-        source keeps its endpoints until it reports again. Returns the settings that differ, also
-        if only a key does.
+        Raises `SettingsError` and `BlockedReadError` before anything is changed. Endpoints in both
+        stay as they are. A source keeps its endpoints until it reports again. Returns the settings
+        that differ, also if only a key does.
         """
-        return await self._follow(await asyncio.to_thread(_Plan, settings))
+        return await self._follow(await self._reads(_Plan, settings))
 
     async def refresh(self) -> tuple[str, ...]:
         """Follow the same settings with the current content of their files.
@@ -121,7 +123,7 @@ class Discovery:
         An endpoint whose key or CA cannot be read stays as it was, with a log line. Returns the
         same as `renew`.
         """
-        return await self._follow(await asyncio.to_thread(self._plan.refreshed))
+        return await self._follow(await self._reads(self._plan.refreshed))
 
     async def _follow(self, plan: _Plan) -> tuple[str, ...]:
         before, self._plan = self._plan, plan
@@ -147,7 +149,7 @@ class Discovery:
 
     async def rehearse(self, settings: Settings) -> tuple[str, ...]:
         """What `renew` would return, or raise; changes nothing."""
-        return self._plan.changed_keys(await asyncio.to_thread(_Plan, settings))
+        return self._plan.changed_keys(await self._reads(_Plan, settings))
 
     def publish(
         self, source: str, discovered: Sequence[DiscoveredEndpoint], is_complete: bool

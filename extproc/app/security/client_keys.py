@@ -8,8 +8,15 @@ from typing import Final
 
 from extproc.security.file_signature import Changes, FileSignature, read_signature
 from extproc.security.known_keys import KnownKeys
-from extproc.settings import Settings, SettingsError
-from extproc.settings.client_keys import read_client_keys
+from extproc.security.reading import BlockedReadError, Reads
+from extproc.settings import Problem, Settings, SettingsError
+from extproc.settings.client_keys import (
+    KEY,
+    NONE,
+    parse_client_keys,
+    read_keys_file,
+    says_none,
+)
 
 INTERVAL_S: Final = 0.4
 """A change counts when the file looks the same twice, so it is used within a second."""
@@ -32,6 +39,7 @@ class ClientKeys:
         self._interval_s = interval_s
         self._task: asyncio.Task[None] | None = None
         self._problems: tuple[str, ...] = ()
+        self._reads = Reads()
 
     def open(self, inherited: Mapping[str, str] | None = None) -> None:
         """Read the file for the first time. Where it cannot be used, the keys are those that
@@ -43,7 +51,7 @@ class ClientKeys:
             if inherited is None or self.known is None:
                 raise
             self.known.replace(inherited)
-            self._note(error)
+            self._note(*map(str, error.problems))
 
     def names(self) -> Mapping[str, str] | None:
         """The clients' names by the digests of their keys, None without `clients.keys_file`.
@@ -53,7 +61,11 @@ class ClientKeys:
     def _load(self) -> None:
         if self._file is None or self.known is None:
             return
-        names = {entry.digest: entry.name for entry in read_client_keys(self._file)}
+        text = read_keys_file(self._file)
+        names = {entry.digest: entry.name for entry in parse_client_keys(text, self._file)}
+        if not names and self.known.names() and not says_none(text):
+            message = f"it holds no key any more; if that is meant, write the line `{NONE}`"
+            raise SettingsError([Problem(where=str(self._file), key=KEY, message=message)])
         if not names:
             log.warning("%s contains no key: every client is rejected", self._file)
         self.known.replace(names)
@@ -79,30 +91,31 @@ class ClientKeys:
     async def _run(self, file: Path) -> None:
         changes: Changes[FileSignature | None] | None = None
         while True:
-            signature = await asyncio.to_thread(read_signature, file)
-            if changes is None:
-                changes, is_due = Changes(signature), True
-            else:
-                is_due = changes.has_settled(signature)
-            if is_due or self._problems:  # also what does not change the file may help
-                try:
+            try:
+                signature = await self._reads(read_signature, file)
+                if changes is None:
+                    changes, is_due = Changes(signature), True
+                else:
+                    is_due = changes.has_settled(signature)
+                if is_due or self._problems:  # also what does not change the file may help
                     await self._renew()
-                except Exception:  # a bug; the next change may work
-                    log.exception("reading the clients' keys failed")
+            except BlockedReadError as error:
+                self._note(str(Problem(where=str(file), key=KEY, message=str(error))))
+            except Exception:  # a bug; the next change may work
+                log.exception("reading the clients' keys failed")
             await asyncio.sleep(self._interval_s)
 
     async def _renew(self) -> None:
         try:
-            await asyncio.to_thread(self._load)
+            await self._reads(self._load)
         except SettingsError as error:
-            self._note(error)
+            self._note(*map(str, error.problems))
             return
         if self._problems:
             log.info("the clients' keys can be read again")
         self._problems = ()
 
-    def _note(self, error: SettingsError) -> None:
-        problems = tuple(map(str, error.problems))
+    def _note(self, *problems: str) -> None:
         if problems != self._problems:
             log.error("the clients' keys stay as they are: %s", "; ".join(problems))  # no bug
         self._problems = problems

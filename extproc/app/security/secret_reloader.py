@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Set
 from pathlib import Path
 
 from extproc.security.file_signature import Changes, FileSignature, read_signature
+from extproc.security.reading import BlockedReadError, Reads
 
 INTERVAL_S = 1.0
 
@@ -29,6 +30,7 @@ class SecretReloader:
         self._files = files
         self._on_change = on_change
         self._interval_s = interval_s
+        self._reads = Reads()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -41,15 +43,26 @@ class SecretReloader:
             await asyncio.wait({self._task})
 
     async def _run(self) -> None:
-        changes = Changes(await self._signatures())
+        changes: Changes[dict[Path, FileSignature | None]] | None = None
+        is_due = is_blocked = False
         while True:
-            await asyncio.sleep(self._interval_s)
-            if changes.has_settled(await self._signatures()):
-                try:
+            try:
+                signatures = await self._signatures()
+                if changes is None:
+                    changes = Changes(signatures)
+                if changes.has_settled(signatures) or is_due:
+                    is_due = True  # until it has been done
                     await self._on_change()
-                except Exception:  # a bug; the next change may work
-                    log.exception("reloading a changed key or certificate failed")
+                is_due = is_blocked = False
+            except BlockedReadError as error:
+                if not is_blocked:
+                    log.error("keys and certificates stay as they are: a file is %s", error)
+                is_blocked = True
+            except Exception:  # a bug; the next change may work
+                is_due = False
+                log.exception("reloading a changed key or certificate failed")
+            await asyncio.sleep(self._interval_s)
 
     async def _signatures(self) -> dict[Path, FileSignature | None]:
         files = sorted(self._files())
-        return await asyncio.to_thread(lambda: {file: read_signature(file) for file in files})
+        return await self._reads(lambda: {file: read_signature(file) for file in files})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from extproc.app.security.client_keys import ClientKeys
+from extproc.security import reading
 from extproc.settings import Settings, SettingsError
 from tests.fakes.picker import until
 
@@ -38,9 +40,50 @@ async def test_each_change_counts(tmp_path: Path) -> None:
         file.write_text("web sk-1\nbatch sk-2\n")
         await until(lambda: keys.may_ask("", "sk-2"))
         assert keys.may_ask("Bearer sk-1", "")
-        file.write_text("")
+        file.write_text("none\n")
         await until(lambda: not keys.may_ask("Bearer sk-1", ""))
         assert not keys.may_ask("Bearer sk-2", "")
+        file.write_text("web sk-1\n")
+        await until(lambda: keys.may_ask("Bearer sk-1", ""))
+
+
+@pytest.mark.parametrize("cut", ["", "\n", "# the keys of our clients\n"])
+async def test_a_file_that_was_cut_takes_no_key_away(tmp_path: Path, cut: str) -> None:
+    """Without a word that there are none, it is a problem; nor does it cost inherited keys."""
+    file = tmp_path / "keys"
+    file.write_text("# the keys of our clients\nweb sk-1\n")
+    async with followed(file) as keys:
+        file.write_text(cut)
+        await until(lambda: bool(keys.problems()))
+        assert "write the line `none`" in keys.problems()[0] and keys.may_ask("Bearer sk-1", "")
+        file.write_text(f"{cut}none\n")
+        await until(lambda: not keys.problems())
+        assert not keys.may_ask("Bearer sk-1", "")
+
+
+@pytest.mark.parametrize("is_blocked", [False, True])
+async def test_a_file_that_blocks_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_blocked: bool
+) -> None:
+    """A pipe, with a writer that writes nothing or without one: the keys stay until it is a file
+    again."""
+    monkeypatch.setattr(reading, "READ_S", 0.05)
+    file = tmp_path / "keys"
+    file.write_text("web sk-1\n")
+    async with followed(file) as keys:
+        file.unlink()
+        os.mkfifo(file)
+        end = os.open(file, os.O_RDWR) if is_blocked else None
+        try:
+            await until(lambda: bool(keys.problems()))
+            assert keys.may_ask("Bearer sk-1", "")
+            file.unlink()
+            file.write_text("web sk-2\n")
+            await until(lambda: keys.may_ask("Bearer sk-2", ""))
+            await until(lambda: not keys.problems())
+        finally:
+            if end is not None:
+                os.close(end)
 
 
 async def test_a_file_that_cannot_be_used_leaves_the_keys(

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from extproc.security import reading
 from scraper.discovery.discovered_endpoint import EndpointEntry, EndpointEntryError
 from scraper.discovery.file import MAX_BYTES, EndpointsFile, Take
 from scraper.discovery.static import StaticEndpoints
+from tests.fakes.picker import until
 from tests.fakes.publications import Publications
 
 STAY = "; keeping its previous 1 endpoints"
@@ -53,6 +55,28 @@ async def test_it_is_read_at_once_and_after_each_change(tmp_path: Path) -> None:
         await told.are("10.0.0.1:1", "10.0.0.2:2")
         path.write_text("")
         await told.are()
+
+
+async def test_one_that_blocks_is_a_problem_until_it_is_a_file_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe whose writer writes nothing; the endpoints stay."""
+    monkeypatch.setattr(reading, "READ_S", 0.05)
+    path = tmp_path / "endpoints"
+    path.write_text("10.0.0.1:1")
+    async with watching(path) as (file, told):
+        await told.are("10.0.0.1:1")
+        path.unlink()
+        os.mkfifo(path)
+        end = os.open(path, os.O_RDWR)
+        try:
+            await until(lambda: "does not answer" in file.problem)
+            assert file.problem.endswith(STAY)
+            path.unlink()
+            path.write_text("10.0.0.2:1")
+            await told.are("10.0.0.2:1")
+        finally:
+            os.close(end)
 
 
 async def test_a_rename_onto_it_is_a_change(tmp_path: Path) -> None:

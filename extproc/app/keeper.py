@@ -20,6 +20,7 @@ from extproc.core.address import Address, AddressError
 from extproc.core.observation import Observation
 from extproc.keeper.link import KeeperLink, LinkOptions
 from extproc.keeper.machine import Machine
+from extproc.keeper.machine_check import misfits
 from extproc.keeper.model_server import AGENT_DRAIN_S, ModelServer, endpoint_name
 from extproc.keeper.models_file import ModelEntry, ModelsFile, read_models
 from extproc.keeper.replacements import Replacements
@@ -120,7 +121,7 @@ def _read(path: Path, replacements: Replacements) -> tuple[ModelsFile, ModelsFil
     raises `SettingsError`."""
     written = read_models(path)
     file, notes = replacements.apply(written)
-    for note in notes:
+    for note in (*notes, *misfits(file, os.environ)):
         log.warning("%s: %s", path, note)
     return written, file
 

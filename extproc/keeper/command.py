@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from extproc.core.address import Address
+from extproc.keeper.launchers import launcher_of
 from extproc.keeper.models_file import PORT_MACRO, ModelEntry
 
 HOST_MACRO: Final = "${HOST}"
@@ -21,13 +22,16 @@ def server_command(entry: ModelEntry, address: Address, slots_folder: str = "") 
     """The arguments that start the server of `entry` at `address`.
 
     The macros are replaced. Where the command does not say it, the host, the port, the slots and
-    the context are added. llama-server divides its context by its slots, so the context of one
-    slot is multiplied. With `slots_folder` the server can save its slots there.
+    the context are added, except behind a launcher, which would take them for its own.
+    llama-server divides its context by its slots, so the context of one slot is multiplied. With
+    `slots_folder` the server can save its slots there.
     """
     command = [
         word.replace(PORT_MACRO, str(address.port)).replace(HOST_MACRO, address.host)
         for word in entry.cmd
     ]
+    if launcher_of(entry.cmd) is not None:
+        return command
     written = "\0".join(entry.cmd)
     if PORT_MACRO not in written:
         command += ["--port", str(address.port)]
@@ -37,7 +41,7 @@ def server_command(entry: ModelEntry, address: Address, slots_folder: str = "") 
         command += ["--parallel", str(entry.slots)]
     if entry.context_tokens and not _has(command, *CONTEXT_FLAGS):
         command += ["--ctx-size", str(entry.context_tokens * entry.slots)]
-    if slots_folder and not saves_slots(entry):
+    if slots_folder and takes_slots_folder(entry):
         command += [SLOTS_FLAG, slots_folder]
     return command
 
@@ -60,9 +64,9 @@ def _number(words: Sequence[str], *flags: str) -> int:
     return int(values[-1]) if values and values[-1].isdecimal() else 0
 
 
-def saves_slots(entry: ModelEntry) -> bool:
-    """Whether the command names a folder for slots itself."""
-    return _has(entry.cmd, SLOTS_FLAG)
+def takes_slots_folder(entry: ModelEntry) -> bool:
+    """Whether a folder for slots can be added to the command."""
+    return not _has(entry.cmd, SLOTS_FLAG) and launcher_of(entry.cmd) is None
 
 
 def _has(command: Sequence[str], *flags: str) -> bool:

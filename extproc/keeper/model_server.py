@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from extproc.core.address import Address
 from extproc.core.placement.load_policy import FOREIGN_S, MAX_FAILURES, STABLE_S, retry_pause_s
-from extproc.keeper.command import saves_slots, server_command
+from extproc.keeper.command import server_command, takes_slots_folder
 from extproc.keeper.log_ring import LogRing
 from extproc.keeper.model_status import ModelState, ModelStatus, Trial
 from extproc.keeper.models_file import ModelEntry
@@ -84,7 +84,7 @@ class ModelServer:
         )
 
     def _new_slot_cache(self) -> SlotCache | None:
-        if self._slot_store is None or saves_slots(self.entry):
+        if self._slot_store is None or not takes_slots_folder(self.entry):
             return None
         say: Callable[[str], None] = lambda text: self.log.add(f"[keeper] {text}")  # noqa: E731
         return SlotCache(self._slot_store, self.name, say)

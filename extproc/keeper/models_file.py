@@ -4,7 +4,6 @@ It is checked as the settings are: every mistake is reported with its line.
 """
 
 import re
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from extproc.core.address import MAX_PORT
 from extproc.core.observation import MAX_SLOTS
+from extproc.keeper.command_line import split_command
 from extproc.settings.keys import problem_of
 from extproc.settings.problems import KeyPath, Problem, SettingsError, dotted
 from extproc.settings.section import Section
@@ -42,14 +42,14 @@ def _variable(text: str) -> str:
 
 
 def _words(value: object) -> object:
-    """A command is a list of arguments, or a text that is split as a shell does."""
+    """A command is a list of arguments, or a text: see `command_line`."""
     if not isinstance(value, str):
         return value
     try:
-        return shlex.split(value, comments=True)
+        return split_command(value)
     except ValueError as error:
         raise PydanticCustomError(
-            "command", "this is not a command: {reason}", {"reason": str(error).lower()}
+            "command", "this is not a command: {reason}", {"reason": str(error)}
         ) from None
 
 

@@ -145,7 +145,7 @@ class SlotCache:
     ) -> Probe:
         """Save and restore a prompt of ours before anybody else's is there."""
         prompt = _prompt(props, models)
-        stem = self._store.new_stem(identity, 0)
+        stem = await asyncio.to_thread(self._store.begin, self._model, identity, 0)
         try:
             first = await _complete(client, prompt)
             saved = await _act(client, 0, "save", f"{stem}.bin")
@@ -175,7 +175,7 @@ class SlotCache:
                 raise SlotsUnavailableError(
                     f"one slot may take {largest / MIB:.0f} MiB, more than save_slots_mb"
                 )
-            stem = self._store.new_stem(identity, slot)
+            stem = await asyncio.to_thread(self._store.begin, self._model, identity, slot)
             answer = await _act(server.client, slot, "save", f"{stem}.bin")
             tokens, size = int(answer["n_saved"]), float(answer["n_written"])
             if tokens < MIN_TOKENS or not probe.is_worth(tokens, size):

@@ -1,11 +1,14 @@
 """The folder with saved slots: a file of llama-server and a record of ours for each.
 
+    FOLDER/.coxswain-slots         the mark: a keeper has made this folder, or found it empty
     FOLDER/MODEL-HASH/STEM.bin     written by llama-server
     FOLDER/MODEL-HASH/STEM.json    what it is: without it the file is not used
+    FOLDER/MODEL-HASH/STEM.begun   the same while it is written or restored
     FOLDER/MODEL-HASH/DIGEST.probe whether saving helps that server
 
 Nobody but the keeper's user can read it: what a slot holds is made of prompts. Several keepers may
-share a folder. All calls block on the disk.
+share a folder. Files of others are safe: a folder without the mark is not used, only what has a
+record is deleted, and no link in the folder is followed. All calls block on the disk.
 """
 
 import hashlib
@@ -24,7 +27,9 @@ from extproc.keeper.private_file import write_private
 
 MIB: Final = 1024 * 1024
 ORPHANED_S: Final = 600.0
-"""A file without a record is left over from a save that was cut off when it is this old."""
+"""What has begun is left over from a save or a restore that was cut off when it is this old."""
+MARK: Final = ".coxswain-slots"
+_MODEL_FOLDER: Final = re.compile(r".+-[0-9a-f]{8}")
 
 
 class StoreError(ValueError):
@@ -70,24 +75,24 @@ class SlotStore:
         self._clock = clock
 
     def open(self) -> None:
-        """Make the folder, readable by this user alone. Raises `StoreError`."""
+        """Make the folder, readable by this user alone, and mark it. Raises `StoreError`."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = self.folder.stat()
         except OSError as error:
             raise StoreError(f"save_slots: {self.folder}: {error.strerror}") from None
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            raise StoreError(f"save_slots: {self.folder} must be a folder of the keeper's user")
-        if stat.S_IMODE(found.st_mode) & 0o077:
-            raise StoreError(
-                f"save_slots: others can read {self.folder}; run chmod 700 {self.folder}"
-            )
+        check_folder(self.folder)
+        try:
+            write_private(self.folder / MARK, "Saved slots of `coxswain keeper`: docs/models.md\n")
+        except OSError as error:
+            raise StoreError(f"save_slots: {self.folder}: {error.strerror}") from None
 
     def folder_of(self, model: str) -> Path:
-        """The folder of a model's slots; it is made."""
+        """The folder of a model's slots; it is made. Raises `OSError` if it is none of ours."""
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", model)[:80]
         path = self.folder / f"{name}-{hashlib.sha256(model.encode()).hexdigest()[:8]}"
         path.mkdir(mode=0o700, exist_ok=True)
+        if not _is_own_folder(path):
+            raise NotADirectoryError(f"{path} is no folder of the keeper's user")
         return path
 
     def saved(self, model: str, identity: str) -> list[SavedSlot]:
@@ -95,19 +100,20 @@ class SlotStore:
         found = [one for _, one in _records(self.folder_of(model)) if one.identity == identity]
         return sorted(found, key=lambda one: -one.saved_at)
 
-    def new_stem(self, identity: str, slot: int) -> str:
-        """A name for the file of a slot that is saved now."""
-        return f"{identity[:16]}-{self._machine}-{slot}-{time.time_ns()}"
+    def begin(self, model: str, identity: str, slot: int) -> str:
+        """A name for the file of a slot that is saved now. It is recorded: if nothing follows, the
+        file is deleted some time later."""
+        stem = f"{identity[:16]}-{self._machine}-{slot}-{time.time_ns()}"
+        write_private(self.folder_of(model) / f"{stem}.begun", "")
+        return stem
 
     def add(self, model: str, stem: str, identity: str, tokens: int) -> SavedSlot | None:
         """Record the file that llama-server has written; None if it is not there."""
-        folder = self.folder_of(model)
-        file = folder / f"{stem}.bin"
-        try:
-            file.chmod(0o600)
-            size = file.stat().st_size
-        except OSError:
+        file = self.folder_of(model) / f"{stem}.bin"
+        size = _file_bytes(file)
+        if size is None:
             return None
+        file.chmod(0o600)
         one = SavedSlot(
             stem=stem,
             identity=identity,
@@ -121,23 +127,25 @@ class SlotStore:
 
     def put(self, model: str, one: SavedSlot) -> None:
         """Write its record."""
-        write_private(self.folder_of(model) / f"{one.stem}.json", json.dumps(asdict(one)))
+        folder = self.folder_of(model)
+        write_private(folder / f"{one.stem}.json", json.dumps(asdict(one)))
+        (folder / f"{one.stem}.begun").unlink(missing_ok=True)
 
     def take(self, model: str, one: SavedSlot) -> bool:
-        """Remove its record before it is restored: a file that brings its server down is used once.
-        False if it is not as it was saved."""
+        """Set its record aside before it is restored: a file that brings its server down is used
+        once. False if it is not as it was saved."""
         folder = self.folder_of(model)
+        record = folder / f"{one.stem}.json"
         try:
-            (folder / f"{one.stem}.json").unlink()
-            return (folder / f"{one.stem}.bin").stat().st_size == one.bytes
+            os.utime(record, follow_symlinks=False)
+            record.rename(folder / f"{one.stem}.begun")
         except OSError:
             return False
+        return _file_bytes(folder / f"{one.stem}.bin") == one.bytes
 
     def drop(self, model: str, stem: str) -> None:
-        """Delete a file and its record."""
-        for suffix in (".json", ".bin"):
-            with suppress(OSError):
-                (self.folder_of(model) / f"{stem}{suffix}").unlink()
+        """Delete a file and its records."""
+        _delete(self.folder_of(model), stem)
 
     def keep_only(self, model: str, identity: str, stems: Collection[str]) -> None:
         """Delete what this machine saved of this server before."""
@@ -149,17 +157,23 @@ class SlotStore:
         """Delete the oldest until `more_bytes` fit; False if they cannot."""
         if more_bytes > self._max_bytes:
             return False
+        now = time.time()
+        for folder in self._folders():
+            for begun in folder.glob("*.begun"):
+                with suppress(OSError):
+                    if begun.with_suffix(".json").exists():
+                        begun.unlink()
+                    elif now - begun.lstat().st_mtime > ORPHANED_S:
+                        _delete(folder, begun.stem)
         recorded = sorted(
             (found for folder in self._folders() for found in _records(folder)),
             key=lambda found: found[1].saved_at,
         )
-        total = self._used_bytes({path.with_suffix(".bin") for path, _ in recorded})
+        total = self._used_bytes()
         for path, one in recorded:
             if total + more_bytes <= self._max_bytes:
                 break
-            for each in (path, path.with_suffix(".bin")):
-                with suppress(OSError):
-                    each.unlink()
+            _delete(path.parent, path.stem)
             total -= one.bytes
         return total + more_bytes <= self._max_bytes
 
@@ -177,20 +191,65 @@ class SlotStore:
 
     def _folders(self) -> Iterator[Path]:
         with suppress(OSError):
-            yield from (path for path in self.folder.iterdir() if path.is_dir())
+            for path in self.folder.iterdir():
+                if _MODEL_FOLDER.fullmatch(path.name) and _is_own_folder(path):
+                    yield path
 
-    def _used_bytes(self, recorded: Collection[Path]) -> int:
-        """The size of all files; what nobody has recorded for long is deleted."""
-        total = 0
-        for folder in self._folders():
-            for file in folder.glob("*.bin"):
-                with suppress(OSError):
-                    found = file.stat()
-                    if file not in recorded and time.time() - found.st_mtime > ORPHANED_S:
-                        file.unlink()
-                    else:
-                        total += found.st_size
-        return total
+    def _used_bytes(self) -> int:
+        """The size of all files with a record."""
+        files = {
+            record.with_suffix(".bin")
+            for folder in self._folders()
+            for record in (*folder.glob("*.json"), *folder.glob("*.begun"))
+        }
+        return sum(_file_bytes(file) or 0 for file in files)
+
+
+def check_folder(folder: Path) -> None:
+    """Raise `StoreError` if the folder is there and is not for saved slots alone. Changes
+    nothing."""
+    try:
+        found = folder.stat()
+        names = set(os.listdir(folder)) if stat.S_ISDIR(found.st_mode) else set()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(f"save_slots: {folder}: {error.strerror}") from None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise StoreError(f"save_slots: {folder} must be a folder of the keeper's user")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        raise StoreError(f"save_slots: others can read {folder}; run chmod 700 {folder}")
+    if names and MARK not in names:
+        raise StoreError(
+            f"save_slots: {folder} has other files and no keeper made it: name a folder that is "
+            "empty or not there yet"
+        )
+
+
+def _is_own_folder(path: Path) -> bool:
+    """Whether it is a folder of this user, and no link to one."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
+
+def _file_bytes(file: Path) -> int | None:
+    """The size of a file; None if it is not there or is a link."""
+    try:
+        found = file.lstat()
+    except OSError:
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _delete(folder: Path, stem: str) -> None:
+    """Delete the file and the records of this name; the file first, as the records prove it
+    ours."""
+    for suffix in (".bin", ".json", ".begun"):
+        with suppress(OSError):
+            (folder / f"{stem}{suffix}").unlink()
 
 
 def _records(folder: Path) -> Iterator[tuple[Path, SavedSlot]]:

@@ -42,6 +42,12 @@ class Document:
 
 def read_yaml(file: Path) -> Document:
     """Read `file`. Blocks on the disk; raises SettingsError for an invalid file."""
+    return parse_yaml(read_content(file), str(file))
+
+
+def read_content(file: Path) -> bytes:
+    """The content of `file`. Blocks on the disk; raises SettingsError if it cannot be read or is
+    too large."""
     name = str(file)
     try:
         with open(file, "rb", opener=at_once) as stream:
@@ -53,11 +59,14 @@ def read_yaml(file: Path) -> Document:
         raise _error(name, "the settings file is larger than 1 MiB")
     if not content.strip() and file != Path(os.devnull):
         raise _error(name, "the settings file is empty; if that is meant, write a comment into it")
-    return parse_yaml(content, name)
+    return content
 
 
-def parse_yaml(content: bytes, name: str) -> Document:
-    """The document in `content`; problems are reported under `name`."""
+def parse_yaml(
+    content: bytes, name: str, dialect: type[yaml.SafeLoader] = yaml.SafeLoader
+) -> Document:
+    """The document in `content`; problems are reported under `name`. `dialect` says what plain
+    values mean."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -65,7 +74,7 @@ def parse_yaml(content: bytes, name: str) -> Document:
         raise _error(f"{name}:{line}", "this is not UTF-8 text") from None
     loader: yaml.SafeLoader | None = None
     try:
-        loader = yaml.SafeLoader(text)
+        loader = dialect(text)
         root = loader.get_single_node()
         if root is None or (isinstance(root, yaml.ScalarNode) and root.tag.endswith(":null")):
             return Document(name=name)

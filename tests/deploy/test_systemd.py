@@ -34,7 +34,8 @@ def analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_there_is_one_for_each_process() -> None:
-    assert {unit.stem for unit in UNITS} == {"coxswain", "coxswain-agent", "coxswain-envoy"}
+    names = {"coxswain", "coxswain-agent", "coxswain-envoy", "coxswain-keeper"}
+    assert {unit.stem for unit in UNITS} == names
 
 
 def test_systemd_finds_nothing_wrong(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ class Kit:
 
     def save(self, identity: str, size: int = 1000, tokens: int = 100, slot: int = 0) -> SavedSlot:
         self.now += 1.0
-        stem = self.store.new_stem(identity, slot)
+        stem = self.store.begin(MODEL, identity, slot)
         (self.store.folder_of(MODEL) / f"{stem}.bin").write_bytes(b"x" * size)
         found = self.store.add(MODEL, stem, identity, tokens)
         assert found is not None
@@ -66,15 +66,100 @@ def test_the_oldest_make_room(tmp_path: Path) -> None:
     assert kit.store.saved(MODEL, "a") == [third, second]
 
 
+def age(path: Path, seconds: float) -> None:
+    when = path.lstat().st_mtime - seconds
+    os.utime(path, (when, when), follow_symlinks=False)
+
+
 def test_what_a_broken_save_left_over_is_deleted_in_the_end(tmp_path: Path) -> None:
     """Not at once: another keeper may be writing it."""
     kit = Kit(tmp_path / "slots")
-    orphan = kit.store.folder_of(MODEL) / "orphan.bin"
+    stem = kit.store.begin(MODEL, "a", 0)
+    begun = kit.store.folder_of(MODEL) / f"{stem}.begun"
+    orphan = begun.with_suffix(".bin")
     orphan.write_bytes(b"x")
     assert kit.store.make_room(0) and orphan.exists()
-    old = orphan.stat().st_mtime - ORPHANED_S - 1
-    os.utime(orphan, (old, old))
-    assert kit.store.make_room(0) and not orphan.exists()
+    age(begun, ORPHANED_S + 1)
+    assert kit.store.make_room(0) and not orphan.exists() and not begun.exists()
+
+
+def test_what_a_broken_restore_left_over_is_deleted_in_the_end(tmp_path: Path) -> None:
+    """Its save may be old: the time of the restore counts."""
+    kit = Kit(tmp_path / "slots")
+    one = kit.save("a")
+    file = kit.store.folder_of(MODEL) / f"{one.stem}.bin"
+    age(file.with_suffix(".json"), 10 * ORPHANED_S)
+    assert kit.store.take(MODEL, one)
+    assert kit.store.make_room(0) and file.exists()
+    age(file.with_suffix(".begun"), ORPHANED_S + 1)
+    assert kit.store.make_room(0) and not file.exists()
+
+
+def test_files_of_others_are_never_deleted(tmp_path: Path) -> None:
+    """Neither in the folder nor behind links in it, however old they are and full the folder."""
+    weights = tmp_path / "models" / "qwen-0123abcd"
+    weights.mkdir(parents=True)
+    kit = Kit(tmp_path / "slots", max_mb=1)
+    own = kit.save("a", MIB // 2)
+    folder = kit.store.folder_of(MODEL)
+    (kit.store.folder / "backup").mkdir()
+    others = [
+        weights / "model.bin",
+        kit.store.folder / "model.bin",
+        kit.store.folder / "backup" / "model.bin",
+        folder / "model.bin",
+    ]
+    for file in others:
+        file.write_bytes(b"x" * MIB)
+        age(file, 10 * ORPHANED_S)
+    for suffix in (".bin", ".json"):
+        saved = folder / f"{own.stem}{suffix}"
+        (weights / saved.name).write_bytes(saved.read_bytes())
+        others.append(weights / saved.name)
+    (kit.store.folder / weights.name).symlink_to(weights)
+    assert kit.store.make_room(MIB), "only what has a record counts, and goes"
+    assert kit.store.saved(MODEL, "a") == []
+    assert all(file.exists() for file in others)
+
+
+def test_a_link_in_place_of_a_models_folder_is_not_used(tmp_path: Path) -> None:
+    kit = Kit(tmp_path / "slots")
+    folder = kit.store.folder_of(MODEL)
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="no folder of the keeper's user"):
+        kit.store.folder_of(MODEL)
+
+
+def test_a_link_in_place_of_a_file_is_no_slot(tmp_path: Path) -> None:
+    """Its target keeps its mode, and is not restored."""
+    kit = Kit(tmp_path / "slots")
+    target = tmp_path / "weights"
+    target.write_bytes(b"x" * 1000)
+    target.chmod(0o644)
+    stem = kit.store.begin(MODEL, "a", 0)
+    (kit.store.folder_of(MODEL) / f"{stem}.bin").symlink_to(target)
+    assert kit.store.add(MODEL, stem, "a", 100) is None
+    one = kit.save("a")
+    file = kit.store.folder_of(MODEL) / f"{one.stem}.bin"
+    file.unlink()
+    file.symlink_to(target)
+    assert not kit.store.take(MODEL, one)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o644
+
+
+def test_a_folder_with_other_files_is_rejected_and_left_alone(tmp_path: Path) -> None:
+    """The folder that a keeper has made or found empty is known again by its mark."""
+    models = tmp_path / "models"
+    models.mkdir(mode=0o700)
+    (models / "weights.bin").write_bytes(b"x")
+    with pytest.raises(StoreError, match="has other files"):
+        Kit(models)
+    assert [path.name for path in models.iterdir()] == ["weights.bin"]
+    empty = tmp_path / "empty"
+    empty.mkdir(mode=0o700)
+    for _ in range(2):
+        Kit(empty).save("a")
 
 
 def test_a_file_is_restored_once_unless_it_proves_good(tmp_path: Path) -> None:

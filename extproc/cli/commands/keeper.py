@@ -13,6 +13,7 @@ from extproc.cli.output import (
     OutputOption,
     print_document,
     print_json,
+    printable,
 )
 from extproc.cli.reporting import DrainOption, LogFormatOption, connect, set_up_log
 from extproc.cli.rpc_command import talks
@@ -91,16 +92,22 @@ def check(
     ] = Path("models.yaml"),
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Check a file of models, and show the command of each.
+    """Check a file of models on their machine, and show the command of each.
+
+    Programs and model files that are not here and a `memory_mb` of 0 are named; then the exit
+    status is 2.
 
     \b
     Example:
       coxswain keeper check --models models.yaml
     """
+    import os
     import shlex
 
     from extproc.core.address import Address
     from extproc.keeper.command import server_command
+    from extproc.keeper.launchers import launcher_of
+    from extproc.keeper.machine_check import misfits
     from extproc.keeper.models_file import read_models
     from extproc.settings import SettingsError
 
@@ -116,10 +123,16 @@ def check(
     }
     if output is Format.JSON:
         print_json(commands)
-        return
-    for name, entry in file.models.items():
-        command = commands[name]
-        typer.echo(f"{name}: {entry.memory_mb} MiB\n  {shlex.join(command)}")
+    else:
+        for name, entry in file.models.items():
+            launcher = launcher_of(entry.cmd)
+            note = f" ({launcher.program}: the keeper adds nothing)" if launcher else ""
+            command = printable(shlex.join(commands[name]))
+            typer.echo(f"{name}: {entry.memory_mb} MiB{note}\n  {command}")
+    if found := misfits(file, os.environ):
+        for text in found:
+            typer.echo(f"coxswain: {models}: {printable(text)}", err=True)
+        raise typer.Exit(ExitCode.USAGE)
 
 
 @group.command("import")
@@ -133,24 +146,26 @@ def import_file(
     Example:
       coxswain keeper import llama-swap.yaml > models.yaml
     """
+    import os
+
     import yaml
 
     from extproc.keeper.llama_swap import import_llama_swap
     from extproc.keeper.models_file import parse_models
     from extproc.settings import SettingsError
-    from extproc.settings.yaml_file import read_yaml
+    from extproc.settings.yaml_file import read_content
 
     try:
-        imported = import_llama_swap(read_yaml(file).values, str(file), _size)
-        notes = "".join(f"# - {note}\n" for note in imported.notes)
+        imported = import_llama_swap(read_content(file), str(file), _size, os.environ)
+        notes = "".join(f"# - {printable(note)}\n" for note in imported.notes)
         parse_models(yaml.safe_dump(imported.content).encode(), "the imported file")
     except SettingsError as error:
         typer.echo(f"coxswain: {error}", err=True)
         raise typer.Exit(ExitCode.USAGE) from None
-    heading = f"# Imported from {file.name}. Check these points:\n{notes}"
+    heading = f"# Imported from {printable(file.name)}. Check these points:\n{notes}"
     print_document(imported.content, output, heading=heading)
     for note in imported.notes:
-        typer.echo(f"coxswain: {note}", err=True)
+        typer.echo(f"coxswain: {printable(note)}", err=True)
 
 
 def _size(file: str) -> int | None:

@@ -93,14 +93,13 @@ async def replace(
       coxswain models replace qwen --cmd 'llama-server -m /models/qwen3-8b-q5.gguf -ngl 99'
       coxswain models replace gpu-1/qwen --memory-mb 12000 --dry-run
     """
-    import shlex
-
+    from extproc.keeper.command_line import split_command
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
     try:
-        words = shlex.split(cmd)
+        words = split_command(cmd)
     except ValueError as error:
-        raise PickerError(ExitCode.USAGE, f"--cmd: {str(error).lower()}") from None
+        raise PickerError(ExitCode.USAGE, f"--cmd: {error}") from None
     if not words and memory_mb is None:
         raise PickerError(ExitCode.USAGE, "write --cmd or --memory-mb: what should be different?")
     request = pb.ReplaceModelRequest(

@@ -34,13 +34,21 @@ def test_a_bad_file_is_said(coxswain: Command, tmp_path: Path, command: str) -> 
     assert ended.code == 2 and "models" in ended.err
 
 
-def test_a_check_shows_the_commands(coxswain: Command, tmp_path: Path) -> None:
-    file = tmp_path / "models.yaml"
-    file.write_text("memory_mb: 9\nmodels: {a: {cmd: llama-server -m a.gguf, memory_mb: 5}}\n")
+def test_a_check_shows_the_commands_and_what_is_not_here(coxswain: Command, tmp_path: Path) -> None:
+    file, program = tmp_path / "models.yaml", tmp_path / "llama-server"
+    program.touch(mode=0o755)
+    (tmp_path / "a.gguf").touch()
+    text = f"memory_mb: 9\nmodels: {{a: {{cmd: {program} -m {tmp_path}/a.gguf, memory_mb: 5}}}}\n"
+    file.write_text(text)
     ended = coxswain("keeper", "check", "--models", str(file))
-    assert "llama-server -m a.gguf --port 5800 --host 127.0.0.1 --parallel 1" in ended.out
+    assert ended.code == 0 and ended.err == ""
+    assert "/a.gguf --port 5800 --host 127.0.0.1 --parallel 1" in ended.out
     as_json = json.loads(coxswain("keeper", "check", "--models", str(file), "-o", "json").out)
-    assert as_json["a"][:2] == ["llama-server", "-m"]
+    assert as_json["a"][0] == str(program)
+    file.write_text(text.replace("a.gguf", "b.gguf").replace("memory_mb: 5", "memory_mb: 0"))
+    ended = coxswain("keeper", "check", "--models", str(file))
+    assert ended.code == 2 and "there is no file" in ended.err and "memory_mb: 0" in ended.err
+    assert "/b.gguf --port 5800" in ended.out
 
 
 @pytest.mark.parametrize(

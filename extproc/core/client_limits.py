@@ -93,6 +93,14 @@ class ClientLimits:
 
     def begin(self, name: str, exchange_id: str, now: float) -> Exceeded | None:
         """A client's request arrived. Returns None if it may go on: then `end` must follow."""
+        exceeded = self.exceeded(name, now)
+        limit = self.limit_of(name)
+        if exceeded is None and limit is not None:
+            self._client(name, limit, now).requests.add(exchange_id)
+        return exceeded
+
+    def exceeded(self, name: str, now: float) -> Exceeded | None:
+        """Why a client may not begin a request now, None if it may."""
         limit = self.limit_of(name)
         if limit is None:
             return None
@@ -103,7 +111,6 @@ class ClientLimits:
         if tokens is not None and client.tokens >= tokens:
             wait_s = (client.tokens - tokens) * MINUTE_S / tokens + RETRY_S
             return Exceeded(Limited.TOKENS, _standing(limit, client), wait_s)
-        client.requests.add(exchange_id)
         return None
 
     def adopt(self, name: str, exchange_id: str, now: float) -> None:

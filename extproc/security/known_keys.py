@@ -30,6 +30,10 @@ class KnownKeys:
         """The names by digest: another object after each `replace`, never changed itself."""
         return self._names
 
+    def is_client(self, name: str) -> bool:
+        """Whether a client of this name has a key. O(keys)."""
+        return name in self._names.values()
+
     def client_of(self, authorization: str, api_key: str) -> str:
         """Whose key is in one of these headers, `authorization` and `x-api-key`; empty if neither
         is a client's."""

@@ -4,7 +4,12 @@ from dataclasses import replace
 
 from extproc.core.rejection import Reason
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.scheduler.explain import DryRunRequest, Explanation, explain, explain_passing
+from extproc.core.scheduler.explain import (
+    DryRunRequest,
+    Explanation,
+    explain,
+    explain_passing,
+)
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy import codec
 from extproc.stream.exchange import ExchangeOptions
@@ -21,11 +26,14 @@ def dry_run(
     for key, value in {**inquiry.headers, **pseudo}.items():
         headers.headers.headers.add(key=key.lower(), raw_value=value.encode())
     try:
-        head = codec.read_request_head(headers)
+        head = _asker(codec.read_request_head(headers, options.keys), options, inquiry)
     except codec.BadRequestError as error:
-        return _refused(str(error))
+        head = _asker(error.head, options, inquiry)
+        return _without_key(head, options, inquiry) or _refused(str(error))
     if options.answers_health and options.paths.asks_for_health(head.method, head.path):
         return Explanation(candidates=(), takes_slot=False, resolved={"answered_by": OURS})
+    if refused := _without_key(head, options, inquiry):
+        return refused
     kind = options.paths.slot_kind(head.method, head.path)
     if kind is None:
         if options.paths.is_closed(head.method, head.path):
@@ -50,11 +58,46 @@ def dry_run(
     )
     if isinstance(request, str):
         return _refused(request)
-    explanation = explain(dispatcher, request, now)
-    if body.problem is None:
-        return explanation
-    # The request is routed without the missing information, so report the problem.
-    return replace(explanation, resolved={**explanation.resolved, "body": f"it {body.problem}"})
+    details = _client_details(head)
+    exceeded = options.limits.exceeded(head.client, now)
+    if exceeded is not None:
+        details["limit"] = codec.limit_text(exceeded)
+        return Explanation(candidates=(), reason=Reason.RATE_LIMITED, resolved=details)
+    full = options.limits.queue_full(head.client, now)
+    explanation = explain(dispatcher, request, now, may_queue=full is None)
+    if body.problem is not None:
+        # It is routed without the missing information, so report the problem.
+        details["body"] = f"it {body.problem}"
+    if full is not None and explanation.reason is Reason.RATE_LIMITED:
+        details["limit"] = codec.limit_text(full)
+    return replace(explanation, resolved={**explanation.resolved, **details})
+
+
+def _asker(
+    head: codec.RequestHead, options: ExchangeOptions, inquiry: DryRunRequest
+) -> codec.RequestHead:
+    """The request with the key of the client that is named, if there is such a client."""
+    is_known = options.keys is not None and options.keys.is_client(inquiry.client)
+    return head.of_client(inquiry.client) if is_known else head
+
+
+def _without_key(
+    head: codec.RequestHead, options: ExchangeOptions, inquiry: DryRunRequest
+) -> Explanation | None:
+    """The rejection of a request without a client's key, where it needs one."""
+    if inquiry.client and head.client != inquiry.client:
+        problem = "no client of this name has a key"
+    elif options.keys is None or head.client:
+        return None
+    else:
+        problem = "it has no client's key: name the client, or give the key as a header"
+    return Explanation(candidates=(), reason=Reason.INVALID_API_KEY, resolved={"problem": problem})
+
+
+def _client_details(head: codec.RequestHead) -> dict[str, str]:
+    """Who shares the slots fairly: the client and what it says of its own users."""
+    details = {"client": head.client, "fairness_id": head.fairness_id}
+    return {name: value for name, value in details.items() if value}
 
 
 def _refused(problem: str) -> Explanation:

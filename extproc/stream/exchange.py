@@ -433,6 +433,7 @@ class Exchange:
                 self._send_to(addresses)
             case LocalReply(body, status):
                 self.stage = Stage.ANSWERED
+                self._response.answered_status = status
                 self._say(codec.immediate_json(body, status))
             case InvalidRequest(reason, text, retry_after_s):
                 self._reject(reason, retry_after_s, text)

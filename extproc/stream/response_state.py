@@ -17,6 +17,7 @@ class ResponseState:
         "_body",
         "_tail",
         "answered_at",
+        "answered_status",
         "head",
         "is_broken",
         "is_cancelled",
@@ -28,6 +29,8 @@ class ResponseState:
         self.head: codec.ResponseHead | None = None
         self.answered_at: float | None = None
         """When a server's headers arrived."""
+        self.answered_status = 0
+        """That of a response that the picker made, other than a rejection."""
         self.is_broken = False
         """Whether Envoy reported that it was cut off."""
         self.is_cancelled = False
@@ -75,7 +78,7 @@ class ResponseState:
         rejection."""
         if self.head is not None:
             return self.head.status
-        return 0 if reason is None else codec.status_of(reason)
+        return self.answered_status if reason is None else codec.status_of(reason)
 
     def was_cut(self) -> bool:
         """Whether the client did not get all of it, as far as Envoy reports it."""

@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from extproc.core.client_limits import ClientLimit, ClientLimits
 from extproc.core.rejection import Reason
 from extproc.core.scheduler.explain import DryRunRequest, Explanation
+from extproc.security.known_keys import KnownKeys, digest_of
 from extproc.stream.dry_run import dry_run
+from extproc.stream.exchange import Exchange
 from extproc.stream.model_list import OURS
 from extproc.stream.request.names import NOT_WHOLE
 from tests.fakes import envoy_messages as envoy
@@ -51,8 +54,9 @@ def explained(
     *,
     method: str = "POST",
     headers: dict[str, str] | None = None,
+    client: str = "",
 ) -> Explanation:
-    asked = DryRunRequest(method=method, path=path, headers=headers or {}, body=body)
+    asked = DryRunRequest(method=method, path=path, headers=headers or {}, body=body, client=client)
     return dry_run(harness.fleet.dispatcher, harness.options, asked, harness.fleet.now)
 
 
@@ -131,3 +135,95 @@ def test_names_that_cannot_be_served_are_explained() -> None:
     harness.serve("poet")
     found = explained(harness, body=b'["row"]', headers={"x-lora-adapter": "poet"})
     assert found.reason is Reason.BAD_REQUEST and found.resolved["problem"] == NOT_WHOLE
+
+
+KEYS = KnownKeys({digest_of("sk-web"): "web", digest_of("sk-batch"): "batch"})
+WEB = {"authorization": "Bearer sk-web"}
+
+
+def with_keys(*slots: int, **limits: ClientLimit) -> ExchangeHarness:
+    harness = ExchangeHarness(*slots)
+    harness.options = replace(harness.options, keys=KEYS, limits=ClientLimits(limits))
+    return harness
+
+
+def queue(harness: ExchangeHarness, key: str, **headers: str) -> Exchange:
+    """A request of the client with this key."""
+    exchange = harness.exchange()
+    harness.feed(exchange, envoy.request_headers(authorization=f"Bearer {key}", **headers))
+    return exchange
+
+
+@pytest.mark.parametrize(("headers", "client"), [(WEB, ""), ({}, "web")])
+def test_whose_request_it_is_counts_as_in_a_real_one(headers: dict[str, str], client: str) -> None:
+    """By its key, or by its name: its turn comes after those that its client has queued, and
+    where a real request comes. Another client's comes before them."""
+    harness = with_keys(1)
+    harness.fleet.pick()
+    others = [queue(harness, "sk-web") for _ in range(3)]
+    found = explained(harness, headers=headers, client=client)
+    assert found.resolved["client"] == "web"
+    late = queue(harness, "sk-web")
+    assert late.ticket is not None
+    place = harness.fleet.dispatcher.position_of(late.ticket, harness.fleet.now).position
+    assert found.position == place == 4
+    assert explained(harness, client="batch").position == 2
+    for exchange in (*others, late):
+        exchange.end(harness.fleet.now)
+
+
+def test_a_clients_user_shares_its_turns() -> None:
+    """The fairness id is a flow within its client's."""
+    harness = with_keys(1)
+    harness.fleet.pick()
+    user = {"x-gateway-inference-fairness-id": "ada"}
+    queued = [queue(harness, "sk-web", **user) for _ in range(3)]
+    same = explained(harness, headers={**WEB, **user})
+    other = explained(harness, headers={**WEB, "x-gateway-inference-fairness-id": "bob"})
+    assert same.resolved["fairness_id"] == "ada" and same.position == 4
+    assert other.position < same.position
+    for exchange in queued:
+        exchange.end(harness.fleet.now)
+
+
+def test_a_limit_of_the_client_counts_and_is_not_used_up() -> None:
+    """Too many requests, or too many queued: rejected as the real one is."""
+    harness = with_keys(1, web=ClientLimit(queued=1), batch=ClientLimit(requests=1))
+    assert explained(harness, headers=WEB).chosen is not None, "its queue is not needed"
+    running = queue(harness, "sk-batch")
+    for _ in range(2):
+        assert explained(harness, headers=WEB).position == 1
+        assert explained(harness, client="batch").reason is Reason.RATE_LIMITED
+    queued = queue(harness, "sk-web")
+    found = explained(harness, headers=WEB)
+    assert (found.reason, found.position) == (Reason.RATE_LIMITED, 0) and found.resolved["limit"]
+    assert queue(harness, "sk-web").end(harness.fleet.now).reason is Reason.RATE_LIMITED
+    for exchange in (running, queued):
+        exchange.end(harness.fleet.now)
+
+
+@pytest.mark.parametrize(
+    ("headers", "client"),
+    [({}, ""), ({"authorization": "Bearer sk-wrong"}, ""), ({}, "nobody"), (WEB, "batcg")],
+)
+def test_without_a_clients_key_it_is_rejected_as_a_real_one(
+    headers: dict[str, str], client: str
+) -> None:
+    """And what to do about it is said."""
+    found = explained(with_keys(1), headers=headers, client=client)
+    assert found.reason is Reason.INVALID_API_KEY and found.resolved["problem"]
+
+
+def test_a_poison_request_is_rejected() -> None:
+    """As the real one is: two servers died while they worked on it."""
+    harness = ExchangeHarness(1, 1, 1)
+    exchange = harness.exchange()
+    harness.feed(exchange, envoy.with_body(envoy.request_headers()), envoy.body(BODY))
+    exchange.end(harness.fleet.now)
+    fingerprint = harness.asked[0].fingerprint
+    assert explained(harness, body=BODY).chosen is not None
+    for address in harness.fleet.addresses[:2]:
+        harness.fleet.dispatcher.state.poison.lost_connection(
+            fingerprint, address, harness.fleet.now
+        )
+    assert explained(harness, body=BODY).reason is Reason.POISON_REQUEST

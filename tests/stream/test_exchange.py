@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -680,6 +682,20 @@ def test_observability_mode() -> None:
     with pytest.raises(ProtocolError, match="observability mode"):
         harness.feed(harness.exchange(), request)
     assert harness.leased == 0
+
+
+@pytest.mark.parametrize(("slots", "status"), [((2,), 200), ((), 503)])
+def test_what_the_picker_answers_itself_is_recorded_with_its_status(
+    slots: tuple[int, ...], status: int
+) -> None:
+    """The health of a fleet with and without servers."""
+    harness = ExchangeHarness(*slots)
+    harness.options = replace(harness.options, answers_health=True)
+    exchange = harness.exchange()
+    reply = harness.ask(exchange, envoy.request_headers("/health", "GET"))
+    assert reply is not None and reply.immediate_response.status.code == status
+    record = exchange.end(harness.fleet.now)
+    assert (record.outcome, record.reason, record.status) == (Outcome.PASSED, None, status)
 
 
 def in_mode(body_mode: int, **headers: str) -> pb.ProcessingRequest:

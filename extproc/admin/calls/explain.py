@@ -36,6 +36,7 @@ class ExplainCalls(AdminCalls):
             path=path,
             headers=dict(request.headers),
             body=request.body,
+            client=request.client,
         )
         explanation = self._dependencies.explain(inquiry)
         message = pb.ExplainResponse(

@@ -35,12 +35,21 @@ async def explain(
         str,
         typer.Option("--data", "-d", metavar="BODY|@FILE", help="The request's body; @- is stdin."),
     ] = "",
+    client: Annotated[
+        str,
+        typer.Option(
+            "--client",
+            metavar="NAME",
+            help="Whose request it is, by the name in clients.keys_file: instead of a key.",
+        ),
+    ] = "",
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Explain the decision about a request: its endpoint or its time in the queue, and why.
 
-    The request is neither queued nor sent. Clients' keys are not checked. The exit code is 1 if the
-    request would be rejected.
+    The request is neither queued nor sent, and does not count towards its client's limits. Where
+    clients need keys, name its client: its limits and its share of the slots count. The exit code
+    is 1 if the request would be rejected.
 
     COST_S is the sum of FIRST_TOKEN_S, ANSWER_S and ADAPTER_S; it already includes SAVED_S, the
     time that the prompt cache saves. Costs that differ by less than a tenth count as equal.
@@ -48,6 +57,7 @@ async def explain(
     \b
     Examples:
       coxswain explain -d '{"model": "tiny", "messages": []}'
+      coxswain explain --client web -d '{"messages": []}'
       coxswain explain -H 'x-gateway-inference-objective: chat' -d @body.json
     """
     from extproc.cli.screens.explanation import show
@@ -56,7 +66,11 @@ async def explain(
     answer = await picker.ask(
         picker.admin.Explain,
         pb.ExplainRequest(
-            method=method, path=path, headers=_headers(header or []), body=_body(data)
+            method=method,
+            path=path,
+            headers=_headers(header or []),
+            body=_body(data),
+            client=client,
         ),
     )
     if output is Format.JSON:

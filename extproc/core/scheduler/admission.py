@@ -70,7 +70,9 @@ class Admission:
         lacks_bytes = self.lacks_bytes(request)
         return self._state.queue.newest_below(objective.criticality, lacks_bytes)
 
-    def preview(self, resolved: ResolvedRequest, request: Request, now: float) -> Preview:
+    def preview(
+        self, resolved: ResolvedRequest, request: Request, now: float, *, may_queue: bool = True
+    ) -> Preview:
         """What would happen to the request now. The random state is restored."""
         before = self._state.random.getstate()
         try:
@@ -78,8 +80,12 @@ class Admission:
         finally:
             self._state.random.setstate(before)
         if address is not None:
-            return Preview(address if target is None else None, target and target.address, None)
+            if target is None or not may_queue:
+                return Preview(address, None, None)
+            return Preview(None, target.address, None)
         reason = self.why_not_wait(request, resolved.objective, now)
+        if not may_queue and (reason is None or reason is Reason.QUEUE_FULL):
+            reason = Reason.RATE_LIMITED
         if reason is Reason.QUEUE_FULL and self.victim(request, resolved.objective) is not None:
             reason = None
         return Preview(

@@ -20,12 +20,14 @@ from extproc.core.slots.model_pools import slot_pool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRunRequest:
-    """A request as its client would send it; `body` may be a part of it."""
+    """A request as its client would send it; `body` may be a part of it. `client` names whose
+    request it is, in place of a key."""
 
     method: str
     path: str
     headers: Mapping[str, str]
     body: bytes = b""
+    client: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,18 +64,23 @@ class Explanation:
     note: str = ""
 
 
-def explain(dispatcher: Dispatcher, request: Request, now: float | None = None) -> Explanation:
+def explain(
+    dispatcher: Dispatcher, request: Request, now: float | None = None, *, may_queue: bool = True
+) -> Explanation:
     """What `Dispatcher.submit` would decide now. O(n log n); changes nothing.
 
     `now` defaults to the time of the dispatcher's last event. If a model name is split by weights,
     one of its models is drawn as an example.
     """
     now = dispatcher.last_event_at if now is None else now
+    if dispatcher.state.poison.is_poison(request.fingerprint, now):
+        details = _request_details(request)
+        return Explanation(candidates=(), reason=Reason.POISON_REQUEST, resolved=details)
     resolved = dispatcher.resolve(request, Random(0))
     if isinstance(resolved, Reason):
         return Explanation(candidates=(), reason=resolved, resolved=_request_details(request))
     request = dispatcher.state.resolver.apply(request, resolved)
-    preview = dispatcher.preview(resolved, request, now)
+    preview = dispatcher.preview(resolved, request, now, may_queue=may_queue)
     candidates = _ranked(dispatcher, resolved, request, now, preview.address)
     details = _request_details(request)
     details |= _resolution_details(dispatcher, resolved, request, now)

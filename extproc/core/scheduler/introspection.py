@@ -126,11 +126,13 @@ class Introspection(FleetUpdates):
         """Whether our requests run there; False for an unknown endpoint."""
         return address in self.fleet and bool(self.ledger.endpoint_slots(address).leases)
 
-    def preview(self, resolved: ResolvedRequest, request: Request, now: float) -> Preview:
+    def preview(
+        self, resolved: ResolvedRequest, request: Request, now: float, *, may_queue: bool = True
+    ) -> Preview:
         """What `submit` would decide now. Changes nothing; the random state is restored."""
         if self._is_closed:
             return Preview(None, None, Reason.SHUTTING_DOWN)
-        return self._admission.preview(resolved, request, now)
+        return self._admission.preview(resolved, request, now, may_queue=may_queue)
 
     def cost_at(
         self, resolved: ResolvedRequest, request: Request, address: Address, now: float

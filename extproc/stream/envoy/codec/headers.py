@@ -73,6 +73,10 @@ class RequestHead(NamedTuple):
         """The name of the client whose key was checked; empty without one."""
         return self.tenant[len(_CLIENT) :] if self.tenant.startswith(_CLIENT) else ""
 
+    def of_client(self, name: str) -> "RequestHead":
+        """The same request with a key of this client."""
+        return self._replace(tenant=f"{_CLIENT}{name}")
+
 
 NO_HEAD: Final = RequestHead(method="", path="", id="")
 """Before the headers have come."""

@@ -39,12 +39,12 @@ def over_limit(exceeded: Exceeded) -> pb.ProcessingResponse:
     return rejection(
         Reason.RATE_LIMITED,
         exceeded.retry_after_s,
-        _limit_text(exceeded),
+        limit_text(exceeded),
         rate_limit_headers(exceeded.standing),
     )
 
 
-def _limit_text(exceeded: Exceeded) -> str:
+def limit_text(exceeded: Exceeded) -> str:
     """What the client reads about its limit."""
     limit = exceeded.standing.limit
     match exceeded.what:

@@ -3,9 +3,12 @@
 Everything here blocks on the disk: it reads the files that the settings name.
 """
 
+import ipaddress
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from itertools import combinations
 from pathlib import Path
+from typing import Final
 
 from extproc.app.discovery.entries import entries_of, names_of
 from extproc.app.security import exposure
@@ -21,6 +24,8 @@ from extproc.settings import (
     read_api_keys,
 )
 from extproc.settings.client_keys import read_client_keys
+from extproc.settings.endpoint_section import named_twice
+from extproc.settings.values import split_host_port
 from extproc.usage.store import UsageError, check_writable
 
 
@@ -38,6 +43,7 @@ def startup_problems(settings: Settings) -> tuple[Problem, ...]:
         lambda: exposure.admin_credentials(settings),
         lambda: exposure.keda_credentials(settings),
         lambda: exposure.check_exposure(settings),
+        lambda: _check_ports(_own_ports(settings)),
         lambda: _check_scale_command(settings),
         lambda: _check_client_keys(settings),
         lambda: _check_usage(settings),
@@ -52,7 +58,11 @@ def followed_problems(settings: Settings) -> tuple[Problem, ...]:
 
 def envoy_problems(settings: Settings) -> tuple[Problem, ...]:
     """Each reason for which no Envoy configuration can be printed; a picker alone needs none."""
-    return _found(lambda: _check_envoy(settings))
+    beside = {} if settings.envoy.picker else _own_ports(settings)
+    return _found(
+        lambda: _check_envoy(settings),
+        lambda: _check_ports(_envoys_ports(settings), beside),
+    )
 
 
 def awaits_file(settings: Settings) -> bool:
@@ -83,6 +93,76 @@ def _check_scale_command(settings: Settings) -> None:
         raise _error("scale.command", f"{command[0]}: no such program, or not executable")
 
 
+def _own_ports(settings: Settings) -> dict[str, str]:
+    """Where the picker listens, by the setting."""
+    cluster = settings.cluster
+    members = cluster.listen or cluster.advertise if cluster.name else None
+    return _set(
+        {
+            "listen.grpc": settings.listen.grpc,
+            "listen.admin": settings.listen.admin,
+            "listen.http": settings.listen.http,
+            "keda.listen": settings.keda.listen,
+            "cluster.listen": members,
+        }
+    )
+
+
+def _envoys_ports(settings: Settings) -> dict[str, str]:
+    """Where Envoy listens, by the setting."""
+    envoy = settings.envoy
+    return _set(
+        {
+            "envoy.listen": envoy.listen,
+            "envoy.admin": envoy.admin,
+            "envoy.metrics": envoy.metrics,
+        }
+    )
+
+
+def _set(ports: Mapping[str, str | None]) -> dict[str, str]:
+    return {key: address for key, address in ports.items() if address is not None}
+
+
+def _check_ports(ports: Mapping[str, str], taken: Mapping[str, str] | None = None) -> None:
+    """Each port of `ports` is there once, and none of them is in `taken`."""
+    problems = []
+    for (earlier, one), (later, other) in _pairs(ports, taken or {}):
+        if _clash(one, other):
+            message = f"{other} is also {earlier}; choose another port"
+            problems.append(Problem(where="", key=later, message=message))
+    if problems:
+        raise SettingsError(problems)
+
+
+def _pairs(
+    ports: Mapping[str, str], taken: Mapping[str, str]
+) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
+    yield from combinations(ports.items(), 2)
+    for one in taken.items():
+        for other in ports.items():
+            yield one, other
+
+
+def _clash(one: str, other: str) -> bool:
+    """Whether two listeners want the same port of the same address; port 0 is any free one."""
+    (host, port), (other_host, other_port) = split_host_port(one), split_host_port(other)
+    if port != other_port or not port:
+        return False
+    hosts = {_LOOPBACK.get(each, each) for each in (host.lower(), other_host.lower())}
+    return len(hosts) == 1 or any(_is_everywhere(each) for each in hosts)
+
+
+def _is_everywhere(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+_LOOPBACK: Final = {"localhost": "127.0.0.1"}
+
+
 def _check_followed(settings: Settings) -> None:
     file = _followed(settings)
     if file is None or not file.exists():
@@ -95,6 +175,8 @@ def _check_followed(settings: Settings) -> None:
         reason = (error.strerror or "cannot be read").lower()
         raise _error("discovery.file", f"{file}: {reason}") from None
     endpoints = parse_endpoints(content, str(file))
+    if twice := named_twice(endpoints):
+        raise _error("discovery.file", f"{file}: {twice}")
     if problems := _found(lambda: read_api_keys(endpoints), lambda: read_ca_bundles(endpoints)):
         raise SettingsError(problems)
 

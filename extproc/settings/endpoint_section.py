@@ -1,5 +1,6 @@
 """One llama-server: its address, its API key and its certificate."""
 
+from collections.abc import Iterable
 from typing import Any, Final, Self
 
 from pydantic import Field, model_validator
@@ -73,3 +74,19 @@ class EndpointSettings(Section):
     def is_tls(self) -> bool:
         """Whether the server speaks TLS."""
         return self.address.startswith(HTTPS)
+
+
+def named_twice(endpoints: Iterable[EndpointSettings]) -> str:
+    """Which address or name is in the list more than once, as a sentence; empty if none is."""
+    addresses: set[tuple[str, int]] = set()
+    names: set[str] = set()
+    for endpoint in endpoints:
+        address = (endpoint.host.lower(), endpoint.port)
+        if address in addresses:
+            return f"{endpoint.address} is in the list twice; remove one"
+        if endpoint.name in names:
+            return f"two endpoints have the name {endpoint.name}; rename one"
+        addresses.add(address)
+        if endpoint.name is not None:
+            names.add(endpoint.name)
+    return ""

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from extproc.core.request import HOLD_MARGIN_S
 from extproc.settings.cluster_section import ClusterSettings
 from extproc.settings.discovery_section import DiscoverySettings
-from extproc.settings.endpoint_section import EndpointSettings
+from extproc.settings.endpoint_section import EndpointSettings, named_twice
 from extproc.settings.envoy_section import EnvoySettings
 from extproc.settings.listen_section import DashboardSettings, ListenSettings
 from extproc.settings.logging_section import LogSettings, StatsdSettings, UsageSettings
@@ -82,6 +82,13 @@ class Settings(Section):
     x-coxswain-attempts."""
     drain_timeout_s: Reloadable[Seconds] = 30.0
     """How many seconds running requests may still take after SIGTERM."""
+
+    @field_validator("endpoints")
+    @classmethod
+    def _check_endpoints(cls, value: tuple[EndpointSettings, ...]) -> tuple[EndpointSettings, ...]:
+        if problem := named_twice(value):
+            raise PydanticCustomError("together", "{problem}", {"problem": problem})
+        return value
 
     @field_validator("objectives")
     @classmethod

@@ -2,9 +2,10 @@
 
 import datetime
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
@@ -105,7 +106,36 @@ def describe(error: ErrorDetails) -> str:
             return str(context["error"])
         case _:
             return str(error["msg"])
+    if isinstance(given, str) and expected in _NUMBERS and error["loc"]:
+        return _without_unit(str(error["loc"][-1]), expected, given)
     return f"expected {expected}, got {kind_of(given)}"
+
+
+_NUMBERS: Final = ("a whole number", "a number")
+_QUANTITY: Final = re.compile(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*([A-Za-z]{1,12})\s*", re.ASCII)
+_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_UNITS_BYTES: Final = {"kb": 1e3, "kib": 2.0**10, "mb": 1e6, "mib": 2.0**20, "gib": 2.0**30}
+_UNITS: Final[Mapping[str, tuple[str, Mapping[str, float], float]]] = {
+    "ms": ("milliseconds", _UNITS_S, 0.001),
+    "s": ("seconds", _UNITS_S, 1.0),
+    "bytes": ("bytes", _UNITS_BYTES, 1.0),
+    "mb": ("MiB", {**_UNITS_BYTES, "gb": 1e9}, 2.0**20),
+}
+"""What a key counts by its last word: its name, the units that people write, and its own size."""
+
+
+def _without_unit(key: str, expected: str, given: str) -> str:
+    """The message for a number with a unit, as in `timeout_s: 2m`: the unit is in the key."""
+    unit, found = _UNITS.get(key.rpartition("_")[2]), _QUANTITY.fullmatch(given)
+    if unit is None or found is None:
+        return f"expected {expected}, got {kind_of(given)}"
+    name, sizes, own_size = unit
+    text = f"expected {expected} of {name} without a unit"
+    size = sizes.get(found[2].lower())
+    if size is None:
+        return text
+    number = float(found[1]) * size / own_size
+    return f"{text}; write {round(number) if number >= 1 else f'{number:g}'}"
 
 
 def _number(given: object) -> str:

@@ -53,7 +53,7 @@ def test_mistakes_as_json(coxswain: Command, tmp_path: Path) -> None:
             "message": "unknown key; did you mean queue.max_requests?",
         }
     ]
-    ended = coxswain("config", "check", "-o", "json")
+    ended = coxswain("config", "check", "-e", "10.0.0.5:1", "-o", "json")
     assert (ended.code, json.loads(ended.out)) == (0, {"problems": [], "envoy_problems": []})
 
 

@@ -47,6 +47,13 @@ async def stack(llama: None, stacks: StackPool) -> AsyncIterator[Stack]:
         yield lent
 
 
+@pytest_asyncio.fixture(loop_scope="session")
+async def simulated(stacks: StackPool) -> AsyncIterator[Stack]:
+    """What `make up` starts where no llama-server is built."""
+    async with stacks.lend(settings=QUICK, kind="simulator") as lent:
+        yield lent
+
+
 def block(heading: str, stack: Stack) -> str:
     """The first block below a heading, for this stack's Envoy."""
     section = "\n" + page("docs/clients.md").text.partition(f"\n## {heading}\n")[2]
@@ -117,22 +124,25 @@ async def ask(url: str, verify: Path) -> list[str]:
     return [line for line in answer.text.splitlines() if line]
 
 
-async def test_curl(stack: Stack) -> None:
-    out = await run("sh", "-ec", block("curl", stack))
-    assert out.rstrip().endswith("data: [DONE]")
+async def test_curl(stack: Stack, simulated: Stack) -> None:
+    for each in (stack, simulated):
+        out = await run("sh", "-ec", block("curl", each))
+        assert out.rstrip().endswith("data: [DONE]")
 
 
-async def test_openais_sdk(stack: Stack) -> None:
+async def test_openais_sdk(stack: Stack, simulated: Stack) -> None:
     """Also the header with the endpoint, a stream, and the list of models."""
-    code = block("OpenAI's Python SDK", stack)
-    out = await run(*await with_package(OPENAI, "python", "-c", code))
-    assert out.split()[0] in {server.address for server in stack.servers}
+    for each in (stack, simulated):
+        code = block("OpenAI's Python SDK", each)
+        out = await run(*await with_package(OPENAI, "python", "-c", code))
+        assert out.split()[0] in {server.address for server in each.servers}
 
 
-async def test_anthropics_sdk(stack: Stack) -> None:
-    code = block("Anthropic's Python SDK", stack)
-    out = await run(*await with_package(ANTHROPIC, "python", "-c", code))
-    assert out.split()[0] in {"max_tokens", "end_turn"}
+async def test_anthropics_sdk(stack: Stack, simulated: Stack) -> None:
+    for each in (stack, simulated):
+        code = block("Anthropic's Python SDK", each)
+        out = await run(*await with_package(ANTHROPIC, "python", "-c", code))
+        assert out.split()[0] in {"max_tokens", "end_turn"}
 
 
 @in_long_run

@@ -21,6 +21,10 @@ class Sample(BaseModel):
     level: Literal["debug", "info"] = "info"
     even: Annotated[int, AfterValidator(_even)] = 0
     name: str = Field(default="x", min_length=1, max_length=3)
+    wait_s: float = 1
+    wait_ms: int = 1
+    body_bytes: int = 1
+    memory_mb: int = 1
 
 
 @pytest.mark.parametrize(
@@ -34,6 +38,15 @@ class Sample(BaseModel):
         ({"level": 3}, "expected one of debug, info, got the number 3"),
         ({"even": 1}, "an even number is wanted"),
         ({"name": ""}, "this must not be empty"),
+        ({"wait_s": "2m"}, "expected a number of seconds without a unit; write 120"),
+        ({"wait_s": "1.5h"}, "expected a number of seconds without a unit; write 5400"),
+        ({"wait_s": "500ms"}, "expected a number of seconds without a unit; write 0.5"),
+        ({"wait_s": "2 moons"}, "expected a number of seconds without a unit"),
+        ({"wait_s": "m2"}, "expected a number, got a text"),
+        ({"wait_ms": "2s"}, "expected a whole number of milliseconds without a unit; write 2000"),
+        ({"body_bytes": "4MiB"}, "expected a whole number of bytes without a unit; write 4194304"),
+        ({"memory_mb": "8GiB"}, "expected a whole number of MiB without a unit; write 8192"),
+        ({"even": "2m"}, "expected a whole number, got a text"),
         ({"name": "long"}, "this is too long; 3 characters are allowed"),
     ],
 )

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -41,6 +41,11 @@ Examples:
   coxswain config envoy > envoy.yaml
 """
 
+_NOTHING: Final = (
+    "nothing is set, so there is nothing to check; name a settings file with --config or in "
+    "COXSWAIN_CONFIG"
+)
+
 group = typer.Typer(help=ABOUT, no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -52,7 +57,7 @@ def check(
     insecure: InsecureOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Check the settings and report every error.
+    """Check the settings and report every error; whether ports are in use is not checked.
 
     This includes errors that otherwise show only at a start: keys, tokens and certificates that
     cannot be read, a file of usage that cannot be written, or an unprotected port. Each error is
@@ -67,12 +72,16 @@ def check(
     """
     from extproc.app.preflight import envoy_problems, followed_problems, startup_problems
     from extproc.processes.cluster_access import cluster_problems
-    from extproc.settings import SettingsError
+    from extproc.settings import Problem, SettingsError
 
     if insecure:
         assignment = [*(assignment or ()), "listen.insecure=true"]
     try:
         settings = settings_from(config, endpoint, assignment)
+        if not settings.model_fields_set:
+            raise SettingsError(
+                [Problem(where="" if config is None else str(config), key="", message=_NOTHING)]
+            )
         found = (startup_problems, cluster_problems, followed_problems)
         if problems := [problem for check in found for problem in check(settings)]:
             raise SettingsError(problems)

@@ -64,7 +64,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--load", dest="load_s", type=float, default=0.0, metavar="SECONDS")
     add("--api-key")
     add("--no-slots", dest="shows_slots", action="store_false", help="answer /slots with 501")
-    add("--embeddings", dest="gives_embeddings", action="store_true")
+    add(
+        "--no-embeddings",
+        dest="gives_embeddings",
+        action="store_false",
+        help="answer requests for embeddings and ranks with 501",
+    )
     add("--seed", type=int)
     return parser
 

@@ -59,6 +59,36 @@ def read_messages(body: Json) -> bytes:
     return "".join(lines).encode(errors="replace")
 
 
+def read_input(body: Json) -> bytes:
+    """The input of a request for a response: a text, or a conversation."""
+    given = body.get("input")
+    if isinstance(given, str):
+        return f"{body.get('instructions') or ''}\n{given}".encode(errors="replace")
+    if not isinstance(given, list):
+        raise BadRequestError("'input' must be a string or array of objects")
+    return read_messages({"messages": given})
+
+
+def read_infill(body: Json) -> bytes:
+    """What stands before and behind the gap that is to be filled."""
+    sides = [body.get(name) for name in ("input_prefix", "input_suffix")]
+    if not all(isinstance(side, str) for side in sides):
+        raise BadRequestError('"input_prefix" and "input_suffix" must be strings')
+    return "\0".join(map(str, (*sides, body.get("prompt") or ""))).encode(errors="replace")
+
+
+def read_documents(body: Json) -> tuple[bytes, list[bytes]]:
+    """The query and the documents of a request to rank them."""
+    documents = body.get("documents", body.get("texts"))
+    if not isinstance(body.get("query"), str):
+        raise BadRequestError('"query" must be provided')
+    if not isinstance(documents, list) or not 1 <= len(documents) <= MAX_CHOICES:
+        raise BadRequestError(f'"documents" must be 1 to {MAX_CHOICES} texts')
+    return body["query"].encode(errors="replace"), [
+        str(each).encode(errors="replace") for each in documents
+    ]
+
+
 def read_whole(body: Json, names: tuple[str, ...], otherwise: int) -> int:
     """The first of the named numbers that is given; raises when it is no whole number."""
     for name in names:

@@ -39,7 +39,7 @@ class SimulatorOptions:
     load_s: float = 0.0
     api_key: str | None = None
     shows_slots: bool = True
-    gives_embeddings: bool = False
+    gives_embeddings: bool = True
     seed: int | None = None
 
     def __post_init__(self) -> None:

@@ -2,11 +2,8 @@
 
 import hashlib
 import math
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
 
-from extproc.demo.simulator.body import Json, read_messages, read_prompt
+from extproc.demo.simulator.body import Json
 from extproc.demo.simulator.options import SimulatorOptions
 from extproc.demo.simulator.slots import Slot, Slots, Task
 from extproc.demo.vocabulary import CHAT_TEMPLATE, WORDS
@@ -20,6 +17,11 @@ def word(task: Task, number: int) -> str:
     if number == 0:
         return "(simulated answer)"
     return " " + WORDS[(task.id * 7 + number * 11) % len(WORDS)]
+
+
+def text_of(task: Task) -> str:
+    """The text that a task has generated so far."""
+    return "".join(word(task, number) for number in range(task.decoded))
 
 
 def slots(table: Slots, options: SimulatorOptions) -> list[Json]:
@@ -150,72 +152,17 @@ def completion_event(task: Task, number: int) -> Json:
     }
 
 
-def openai(kind: str, identity: str, options: SimulatorOptions, choices: list[Json]) -> Json:
-    """The frame of an OpenAI response or event; `kind` is its `object`."""
-    return {
-        "choices": choices,
-        "created": int(time.time()),
-        "model": options.alias,
-        "system_fingerprint": FINGERPRINT,
-        "object": kind,
-        "id": identity,
-    }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
-    """One of the two formats of OpenAI's API, text and chat message: the prompt in a body, and one
-    choice, whole or streamed as an opening, parts and an end."""
-
-    kind: str
-    streamed_kind: str
-    prompt: Callable[[Json], bytes]
-    whole: Callable[[int, str], Json]
-    opening: Callable[[int], Json] | None
-    part: Callable[[int, str], Json]
-    last: Callable[[int], Json]
-
-
-def _text(index: int, text: str, reason: str | None) -> Json:
-    return {"text": text, "index": index, "logprobs": None, "finish_reason": reason}
-
-
-def _message(index: int, text: str) -> Json:
-    message = {"role": "assistant", "content": text}
-    return {"finish_reason": "length", "index": index, "message": message}
-
-
-def _delta(index: int, delta: Json, reason: str | None) -> Json:
-    return {"finish_reason": reason, "index": index, "delta": delta}
-
-
-TEXT = Dialect(
-    kind="text_completion",
-    streamed_kind="text_completion",
-    prompt=read_prompt,
-    whole=lambda index, text: _text(index, text, "length"),
-    opening=None,
-    part=lambda index, text: _text(index, text, None),
-    last=lambda index: _text(index, "", "length"),
-)
-
-CHAT = Dialect(
-    kind="chat.completion",
-    streamed_kind="chat.completion.chunk",
-    prompt=read_messages,
-    whole=_message,
-    opening=lambda index: _delta(index, {"role": "assistant", "content": None}, None),
-    part=lambda index, text: _delta(index, {"content": text}, None),
-    last=lambda index: _delta(index, {}, "length"),
-)
-
-
 def embedding(text: bytes) -> list[float]:
     """A unit vector that is the same for the same text."""
     digest = hashlib.blake2b(text, digest_size=EMBEDDING_LENGTH).digest()
     raw = [byte - 127.5 for byte in digest]
     length = math.hypot(*raw)
     return [value / length for value in raw]
+
+
+def similarity(one: bytes, other: bytes) -> float:
+    """The product of both vectors: 1 for equal texts."""
+    return math.fsum(a * b for a, b in zip(embedding(one), embedding(other), strict=True))
 
 
 _PARAMS: Json = {

@@ -1,11 +1,12 @@
 """The simulated server: its paths and their responses."""
 
 import asyncio
+import hashlib
 import json
 import random
 import secrets
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from functools import partial
 from typing import Final
@@ -13,23 +14,26 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from extproc.demo.simulator import responses
+from extproc.demo.simulator import answers, responses
 from extproc.demo.simulator.body import (
     MAX_CHOICES,
     BadRequestError,
     Json,
     NotSupportedError,
+    read_documents,
+    read_infill,
+    read_input,
+    read_messages,
     read_object,
     read_prompt,
     read_whole,
-    wants_usage,
 )
 from extproc.demo.simulator.options import SimulatorOptions
-from extproc.demo.simulator.responses import CHAT, TEXT, Dialect
 from extproc.demo.simulator.slots import Slots, Task
 
 _PUBLIC = frozenset({"/health", "/v1/health"})
-_DONE = b"data: [DONE]\n\n"
+
+_LENGTHS: Final = ("max_completion_tokens", "max_output_tokens", "max_tokens", "n_predict")
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 MAX_LINE_BYTES: Final = 64 * 1024
@@ -92,15 +96,32 @@ class Simulator:
             web.get("/lora-adapters", self._adapters),
             web.get("/metrics", self._no_metrics),
             web.post("/tokenize", self._tokenize),
-            web.post("/completion", self._completion),
-            web.post("/completions", self._completion),
-            web.post("/v1/completions", partial(self._openai, TEXT)),
-            web.post("/chat/completions", partial(self._openai, CHAT)),
-            web.post("/v1/chat/completions", partial(self._openai, CHAT)),
+            web.post("/detokenize", self._detokenize),
+            web.post("/apply-template", self._apply_template),
+            web.post("/completion", partial(self._completion, read_prompt)),
+            web.post("/completions", partial(self._completion, read_prompt)),
+            *self._both("/infill", partial(self._completion, read_infill)),
+            web.post("/v1/completions", partial(self._answered, answers.TextCompletion)),
+            *self._both("/chat/completions", partial(self._answered, answers.ChatCompletion)),
+            web.post("/api/chat", partial(self._answered, answers.ChatCompletion)),
+            *self._both("/messages", partial(self._answered, answers.Message)),
+            *self._both("/responses", partial(self._answered, answers.Response)),
+            *self._both("/audio/transcriptions", self._transcription),
             web.post("/embedding", self._embedding),
             web.post("/embeddings", self._embedding),
+            web.post("/v1/embedding", self._openai_embedding),
             web.post("/v1/embeddings", self._openai_embedding),
+            *self._both("/rerank", self._rerank),
+            *self._both("/reranking", self._rerank),
+            *self._both("/chat/completions/input_tokens", partial(self._counted, read_messages)),
+            *self._both("/responses/input_tokens", partial(self._counted, read_input)),
+            web.post("/v1/messages/count_tokens", partial(self._counted, read_messages)),
         ]
+
+    @staticmethod
+    def _both(path: str, handler: Handler) -> list[web.RouteDef]:
+        """The path, and the same below /v1."""
+        return [web.post(path, handler), web.post(f"/v1{path}", handler)]
 
     @web.middleware
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -158,62 +179,84 @@ class Simulator:
         content = read_object(await request.read()).get("content", "")
         return _json({"tokens": list(str(content).encode())})
 
-    async def _completion(self, request: web.Request) -> web.StreamResponse:
+    async def _detokenize(self, request: web.Request) -> web.Response:
+        tokens = read_object(await request.read()).get("tokens")
+        if not isinstance(tokens, list) or not all(isinstance(each, int) for each in tokens):
+            raise BadRequestError('"tokens" must be an array of integers')
+        return _json({"content": bytes(each % 256 for each in tokens).decode(errors="replace")})
+
+    async def _apply_template(self, request: web.Request) -> web.Response:
+        prompt = read_messages(read_object(await request.read()))
+        return _json({"prompt": prompt.decode() + "assistant:"})
+
+    async def _counted(self, read: Callable[[Json], bytes], request: web.Request) -> web.Response:
+        prompt = read(read_object(await request.read()))
+        counted: Json = {"input_tokens": len(prompt) + 1}
+        if not request.path.endswith("/count_tokens"):
+            counted["object"] = "response.input_tokens"
+        return _json(counted)
+
+    async def _completion(
+        self, read: Callable[[Json], bytes], request: web.Request
+    ) -> web.StreamResponse:
         body = read_object(await request.read())
-        tasks = self._tasks(body, read_prompt(body))
+        tasks = self._tasks(body, read(body))
 
         async def events() -> AsyncGenerator[bytes, None]:
             with self._running(tasks):
                 if self.options.has_early_headers:
                     yield b""
                 async for number in tasks[0].steps():
-                    yield _event(responses.completion_event(tasks[0], number))
-                yield _event(responses.completion(tasks[0], self.options, content=""))
+                    yield answers.event(responses.completion_event(tasks[0], number))
+                yield answers.event(responses.completion(tasks[0], self.options, content=""))
 
         if body.get("stream"):
             return await _stream(request, events())
         await self._finished(tasks)
-        answers = [
-            responses.completion(task, self.options, content=_text(task)) | {"index": index}
+        found = [
+            responses.completion(task, self.options, content=responses.text_of(task))
+            | {"index": index}
             for index, task in enumerate(tasks)
         ]
-        return _json(answers[0] if len(answers) == 1 else answers)
+        return _json(found[0] if len(found) == 1 else found)
 
-    async def _openai(self, dialect: Dialect, request: web.Request) -> web.StreamResponse:
-        body = read_object(await request.read())
-        tasks = self._tasks(body, dialect.prompt(body))
-        identity = f"chatcmpl-{secrets.token_urlsafe(24)}"
+    async def _answered(
+        self, kind: type[answers.Answer], request: web.Request
+    ) -> web.StreamResponse:
+        return await self._answer_with(kind, read_object(await request.read()), request)
+
+    async def _transcription(self, request: web.Request) -> web.StreamResponse:
+        form = await request.post()
+        file = form.get("file")
+        if not isinstance(file, web.FileField):
+            raise BadRequestError("the form has no file")
+        digest = hashlib.blake2b(file.file.read(), digest_size=16).hexdigest()
+        body = {"file": digest, "stream": form.get("stream") == "true"}
+        return await self._answer_with(answers.Transcription, body, request)
+
+    async def _answer_with(
+        self, kind: type[answers.Answer], body: Json, request: web.Request
+    ) -> web.StreamResponse:
+        tasks, answer = self._tasks(body, kind.prompt(body)), kind(body, self.options)
         if body.get("stream"):
-            events = self._openai_events(tasks, identity, dialect, has_usage=wants_usage(body))
-            return await _stream(request, events)
+            return await _stream(request, self._events(tasks, answer))
         await self._finished(tasks)
-        choices = [dialect.whole(index, _text(task)) for index, task in enumerate(tasks)]
-        fields = {"usage": responses.usage(tasks), "timings": responses.timings(tasks[0])}
-        return _json(responses.openai(dialect.kind, identity, self.options, choices) | fields)
+        return _json(answer.whole(tasks))
 
-    async def _openai_events(
-        self, tasks: list[Task], identity: str, dialect: Dialect, *, has_usage: bool
+    async def _events(
+        self, tasks: list[Task], answer: answers.Answer
     ) -> AsyncGenerator[bytes, None]:
-        def event(choices: list[Json], fields: Json) -> bytes:
-            frame = responses.openai(dialect.streamed_kind, identity, self.options, choices)
-            return _event(frame | fields)
-
         with self._running(tasks):
             if self.options.has_early_headers:
                 yield b""
             # Several choices are sent one after the other; they are generated in parallel.
             for index, task in enumerate(tasks):
                 async for number in task.steps():
-                    if number == 0 and dialect.opening is not None:
-                        yield event([dialect.opening(index)], {})
-                    yield event([dialect.part(index, responses.word(task, number))], {})
-                fields = {"timings": responses.timings(task)}
-                if dialect is TEXT:
-                    fields["usage"] = responses.usage([task])
-                yield event([dialect.last(index)], fields)
-            if has_usage and dialect is CHAT:
-                yield event([], {"usage": responses.usage(tasks)})
-            yield _DONE
+                    if number == 0:
+                        yield answer.began(index, task)
+                    yield answer.part(index, responses.word(task, number))
+                yield answer.ended(index, task)
+            yield answer.closed(tasks)
 
     async def _embedding(self, request: web.Request) -> web.Response:
         body = read_object(await request.read())
@@ -236,6 +279,21 @@ class Simulator:
         fields = {"model": self.options.alias, "object": "list", "usage": usage, "data": data}
         return _json(fields | {"system_fingerprint": responses.FINGERPRINT})
 
+    async def _rerank(self, request: web.Request) -> web.Response:
+        body = read_object(await request.read())
+        query, documents = read_documents(body)
+        await self._embedded([query + document for document in documents])
+        results = [
+            {"index": index, "relevance_score": responses.similarity(query, document)}
+            for index, document in enumerate(documents)
+        ]
+        results.sort(key=lambda result: result["relevance_score"], reverse=True)
+        del results[max(1, read_whole(body, ("top_n",), len(results))) :]
+        read = sum(len(query) + len(document) + 1 for document in documents)
+        usage = {"prompt_tokens": read, "total_tokens": read}
+        fields = {"model": self.options.alias, "object": "list", "usage": usage}
+        return _json(fields | {"results": results})
+
     async def _embedded(self, given: object) -> list[bytes]:
         """Process each input in a slot of its own, as llama-server does."""
         if not self.options.gives_embeddings:
@@ -243,7 +301,7 @@ class Simulator:
         inputs = given if isinstance(given, list) else [given]
         if given is None or not 1 <= len(inputs) <= MAX_CHOICES:
             raise BadRequestError(f'"input" or "content" of 1 to {MAX_CHOICES} texts is required')
-        texts = [str(text).encode() for text in inputs]
+        texts = [each if isinstance(each, bytes) else str(each).encode() for each in inputs]
         answer_s = self.options.service_time_s or 0.0
         await self._finished(
             [Task(prompt=text, tokens=0, answer_s=answer_s, params={}) for text in texts]
@@ -261,7 +319,7 @@ class Simulator:
                 f"request ({len(prompt) + 1} tokens) exceeds the available context size "
                 f"({self.options.context_tokens} tokens)"
             )
-        wanted = read_whole(body, ("max_completion_tokens", "max_tokens", "n_predict"), -1)
+        wanted = read_whole(body, _LENGTHS, -1)
         tokens = min(room, wanted if wanted >= 1 else self.options.answer_tokens)
         params: Json = {"stream": bool(body.get("stream"))}
         return [
@@ -290,14 +348,6 @@ class Simulator:
             for task in tasks:
                 if not task.is_ended:
                     self.slots.cancel(task)
-
-
-def _text(task: Task) -> str:
-    return "".join(responses.word(task, number) for number in range(task.decoded))
-
-
-def _event(value: Json) -> bytes:
-    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
 
 
 _json = partial(web.json_response, dumps=partial(json.dumps, separators=(",", ":")))

@@ -81,6 +81,95 @@ def test_what_only_shows_at_a_start(coxswain: Command) -> None:
     assert coxswain(*given, "--insecure").code == 0
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "listen: {grpc: '127.0.0.1:7000', admin: '127.0.0.1:7000'}",
+            "listen.admin: 127.0.0.1:7000 is also listen.grpc; choose another port",
+        ),
+        (
+            "listen: {admin: '127.0.0.1:9090'}",
+            "listen.http: 127.0.0.1:9090 is also listen.admin; choose another port",
+        ),
+        (
+            "listen: {http: '0.0.0.0:9003'}",
+            "listen.http: 0.0.0.0:9003 is also listen.admin; choose another port",
+        ),
+        (
+            "listen: {http: 'localhost:9002'}",
+            "listen.http: localhost:9002 is also listen.grpc; choose another port",
+        ),
+        (
+            "keda: {listen: '127.0.0.1:9003'}",
+            "keda.listen: 127.0.0.1:9003 is also listen.admin; choose another port",
+        ),
+        (
+            "endpoints: ['10.0.0.5:1', 'gpu-1:1', 'GPU-1:1']",
+            "{file}:1: endpoints: GPU-1:1 is in the list twice; remove one",
+        ),
+        (
+            "endpoints: ['10.0.0.5:1', 'https://10.0.0.5:1']",
+            "{file}:1: endpoints: https://10.0.0.5:1 is in the list twice; remove one",
+        ),
+        (
+            "endpoints: [{address: 'a:1', name: gpu}, {address: 'b:1', name: gpu}]",
+            "{file}:1: endpoints: two endpoints have the name gpu; rename one",
+        ),
+        (
+            "# endpoints: ['10.0.0.5:1']",
+            (
+                "{file}: nothing is set, so there is nothing to check; name a settings file "
+                "with --config or in COXSWAIN_CONFIG"
+            ),
+        ),
+    ],
+)
+def test_what_is_there_twice_or_not_at_all(
+    coxswain: Command, tmp_path: Path, text: str, line: str
+) -> None:
+    file = tmp_path / "coxswain.yaml"
+    file.write_text(text, encoding="utf-8")
+    ended = coxswain("config", "check", "--config", str(file))
+    assert (ended.code, ended.err.splitlines()) == (2, [line.format(file=file)])
+
+
+def test_a_check_of_nothing_is_no_success(
+    coxswain: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who forgets to name the file hears it. The environment counts as much as a file."""
+    ended = coxswain("config", "check")
+    assert ended.code == 2 and ended.err.startswith("nothing is set")
+    monkeypatch.setenv("COXSWAIN_LOG__LEVEL", "debug")
+    assert coxswain("config", "check").code == 0
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        "listen: {grpc: '127.0.0.1:0', admin: '127.0.0.1:0', http: '127.0.0.1:0'}",
+        "listen: {http: '127.0.0.2:9002'}",
+        "endpoints: ['10.0.0.5:1', '10.0.0.5:2', '10.0.0.6:1']",
+    ],
+)
+def test_equal_parts_are_not_the_same(coxswain: Command, tmp_path: Path, good: str) -> None:
+    file = tmp_path / "coxswain.yaml"
+    file.write_text(good, encoding="utf-8")
+    assert coxswain("config", "check", "--config", str(file)).code == 0
+
+
+def test_envoys_ports_are_not_ours(coxswain: Command) -> None:
+    """On one machine they clash, and `config envoy` is to be printed for other ports."""
+    given = ("config", "check", "--set", "envoy.listen=0.0.0.0:9002")
+    told = coxswain(*given)
+    assert told.code == 0
+    assert "  envoy.listen: 0.0.0.0:9002 is also listen.grpc; choose another port" in told.out
+    elsewhere = coxswain(*given, "--set", "envoy.picker=10.0.0.2:9002").out
+    assert "choose another port" not in elsewhere
+    own = coxswain("config", "check", "--set", "envoy.admin=127.0.0.1:10000").out
+    assert "  envoy.admin: 127.0.0.1:10000 is also envoy.listen; choose another port" in own
+
+
 def test_what_only_our_configuration_of_envoy_needs(coxswain: Command) -> None:
     """A picker before another Envoy is right to leave it out, so it is told and no mistake."""
     given = ("config", "check", "--set", "listen.grpc=127.0.0.1:0")

@@ -104,6 +104,18 @@ def events(text: str) -> list[Any]:
     return [event if event == "[DONE]" else json.loads(event) for event in found]
 
 
+MESSAGES = [{"role": "user", "content": "row"}]
+
+
+def named_events(text: str) -> list[tuple[str, dict[str, Any]]]:
+    """The events of a stream whose events have names."""
+    found = []
+    for block in text.strip().split("\n\n"):
+        name, data = block.splitlines()
+        found.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    return found
+
+
 class TestLikeLlamaServer:
     async def test_health_and_props_report_that_it_is_ready_and_its_slots(
         self, client: httpx.AsyncClient
@@ -254,6 +266,77 @@ class TestLikeLlamaServer:
         assert first["cache_n"] < 10
         assert again["cache_n"] == first["prompt_n"] + first["cache_n"] - 1
 
+    async def test_anthropics_messages(self, client: httpx.AsyncClient) -> None:
+        """Whole and as a stream, with the tokens that a count says."""
+        asked = {"messages": MESSAGES, "max_tokens": 4}
+        told = (await client.post("/v1/messages", json=asked)).json()
+        assert (told["type"], told["role"]) == ("message", "assistant")
+        assert (told["stop_reason"], told["stop_sequence"]) == ("max_tokens", None)
+        [content] = told["content"]
+        assert content["type"] == "text" and content["text"]
+        counted = (await client.post("/v1/messages/count_tokens", json=asked)).json()
+        usage = told["usage"]
+        assert usage["output_tokens"] == 4
+        read = usage["input_tokens"] + usage["cache_read_input_tokens"]
+        assert abs(read - counted["input_tokens"]) <= 12  # the template's own
+        streamed = named_events(
+            (await client.post("/v1/messages", json=asked | {"stream": True})).text
+        )
+        assert list(dict.fromkeys(name for name, _ in streamed)) == [
+            "message_start",
+            "content_block_start",
+            "content_block_delta",
+            "content_block_stop",
+            "message_delta",
+            "message_stop",
+        ]
+        assert all(event["type"] == name for name, event in streamed)
+        begun, end = streamed[0][1]["message"], streamed[-2][1]
+        assert begun["content"] == [] and begun["usage"]["output_tokens"] == 0
+        assert end["delta"]["stop_reason"] == "max_tokens" and end["usage"]["output_tokens"] == 4
+
+    @pytest.mark.parametrize("given", ["row", [{"role": "user", "content": "row"}]])
+    async def test_openais_responses(self, client: httpx.AsyncClient, given: object) -> None:
+        """Whole and as a stream, whose last event holds the whole."""
+        asked = {"input": given, "max_output_tokens": 4}
+        told = (await client.post("/v1/responses", json=asked)).json()
+        assert told["id"].startswith("resp_")
+        assert (told["object"], told["status"]) == ("response", "completed")
+        streamed = named_events(
+            (await client.post("/v1/responses", json=asked | {"stream": True})).text
+        )
+        assert list(dict.fromkeys(name for name, _ in streamed)) == [
+            "response.created",
+            "response.in_progress",
+            "response.output_item.added",
+            "response.content_part.added",
+            "response.output_text.delta",
+            "response.output_text.done",
+            "response.content_part.done",
+            "response.output_item.done",
+            "response.completed",
+        ]
+        parts = [event["delta"] for name, event in streamed if name.endswith(".delta")]
+        completed = streamed[-1][1]["response"]
+        for whole in (told, completed):
+            [item] = whole["output"]
+            [content] = item["content"]
+            assert (item["type"], item["role"]) == ("message", "assistant")
+            assert content["type"] == "output_text" and content["annotations"] == []
+            assert whole["usage"]["output_tokens"] == 4
+        assert completed["output"][0]["content"][0]["text"] == "".join(parts)
+
+    async def test_tokens_are_counted_and_made_text_again(self, client: httpx.AsyncClient) -> None:
+        tokens = (await client.post("/tokenize", json={"content": "row"})).json()["tokens"]
+        answer = await client.post("/detokenize", json={"tokens": tokens})
+        assert answer.json() == {"content": "row"}
+        for path in ("/v1/chat/completions/input_tokens", "/v1/responses/input_tokens"):
+            asked = {"messages": MESSAGES} if "chat" in path else {"input": MESSAGES}
+            counted = (await client.post(path, json=asked)).json()
+            assert counted["object"] == "response.input_tokens" and counted["input_tokens"] > 0
+        made = (await client.post("/apply-template", json={"messages": MESSAGES})).json()
+        assert "row" in made["prompt"]
+
     @pytest.mark.parametrize(
         ("path", "body", "status"),
         [("/v1/chat/completions", "{}", 400), ("/completion", "{}", 400), ("/nowhere", "", 404)],
@@ -266,12 +349,8 @@ class TestLikeLlamaServer:
         assert answer.json()["error"]["code"] == status
         assert answer.json()["error"]["message"]
 
-    @pytest.mark.parametrize("path", ["/metrics", "/v1/embeddings"])
-    async def test_what_was_not_switched_on_is_501(
-        self, client: httpx.AsyncClient, path: str
-    ) -> None:
-        method = "GET" if path == "/metrics" else "POST"
-        answer = await client.request(method, path, json={"input": "row"})
+    async def test_what_was_not_switched_on_is_501(self, client: httpx.AsyncClient) -> None:
+        answer = await client.get("/metrics")
         assert answer.status_code == 501
         assert answer.json()["error"]["type"] == "not_supported_error"
 
@@ -301,9 +380,9 @@ class TestWithOptionsLikeLlamaServer:
                 assert (await client.get(path, headers=key)).status_code == 200
 
     async def test_embeddings_have_one_vector_an_input(self, kind: str, tmp_path: Path) -> None:
-        pooling = () if kind == "simulator" else ("--pooling", "mean")
+        given = () if kind == "simulator" else ("--embeddings", "--pooling", "mean")
         async with AsyncExitStack() as stack:
-            _, client = await run(kind, tmp_path, stack, "--embeddings", *pooling)
+            _, client = await run(kind, tmp_path, stack, *given)
             body = {"input": ["row", "pull", "row"]}
             told = (await client.post("/v1/embeddings", json=body)).json()
             assert [entry["index"] for entry in told["data"]] == [0, 1, 2]

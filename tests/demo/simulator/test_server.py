@@ -12,11 +12,13 @@ from typing import Any
 import httpx
 import pytest
 
+from extproc.core.request import Kind
 from extproc.demo.simulator import server
 from extproc.demo.simulator.__main__ import main
 from extproc.demo.simulator.options import SimulatorOptions
 from extproc.demo.simulator.server import Simulator
 from extproc.demo.simulator.slots import Task
+from extproc.security.api_paths import SLOT_PATHS
 
 
 @asynccontextmanager
@@ -60,6 +62,86 @@ async def under_way(simulator: Simulator) -> Task:
 CLOSING = "connection: close\r\n"
 
 
+ANYTHING: dict[str, object] = {
+    "prompt": "row",
+    "messages": [{"role": "user", "content": "row"}],
+    "input": "row",
+    "input_prefix": "row",
+    "input_suffix": "boat",
+    "query": "row",
+    "documents": ["row", "pull", "row the boat"],
+    "max_tokens": 2,
+}
+"""A body in which each path finds what it needs."""
+
+
+@pytest.mark.parametrize("path", SLOT_PATHS)
+async def test_every_path_that_takes_a_slot_is_served(path: str) -> None:
+    """With a result that says what it is, where it is a text."""
+    async with running(service_time_s=0.0) as (_, port), httpx.AsyncClient() as client:
+        url = f"http://127.0.0.1:{port}{path}"
+        if "audio" in path:
+            form = {"files": {"file": ("a.wav", b"RIFF")}, "data": {"model": "whisper-1"}}
+            answer = await client.post(url, **form)  # type: ignore[arg-type]
+        else:
+            answer = await client.post(url, json=ANYTHING)
+        assert answer.status_code == 200, answer.text
+        if SLOT_PATHS[path] is Kind.GENERATION:
+            assert "(simulated answer)" in answer.text
+        elif "rank" in path:
+            first = answer.json()["results"][0]
+            assert (first["index"], first["relevance_score"]) == (0, pytest.approx(1.0))
+        else:
+            assert "embedding" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/responses", {"input": 5}),
+        ("/v1/messages", {"max_tokens": 2}),
+        ("/infill", {"input_prefix": "row"}),
+        ("/v1/rerank", {"query": "row"}),
+        ("/v1/rerank", {"query": "row", "documents": []}),
+        ("/detokenize", {"tokens": "row"}),
+        ("/v1/responses/input_tokens", {}),
+    ],
+)
+async def test_what_a_path_does_not_take_is_rejected(path: str, body: object) -> None:
+    async with running(service_time_s=0.0) as (_, port), httpx.AsyncClient() as client:
+        answer = await client.post(f"http://127.0.0.1:{port}{path}", json=body)
+        assert answer.status_code == 400 and answer.json()["error"]["message"]
+
+
+async def test_audio_without_a_file_is_rejected() -> None:
+    async with running(service_time_s=0.0) as (_, port), httpx.AsyncClient() as client:
+        url = f"http://127.0.0.1:{port}/v1/audio/transcriptions"
+        for given in ({"data": {"model": "x"}}, {"json": {}}):
+            assert (await client.post(url, **given)).status_code == 400  # type: ignore[arg-type]
+
+
+async def test_a_transcription_streams() -> None:
+    async with running(service_time_s=0.0) as (_, port), httpx.AsyncClient() as client:
+        answer = await client.post(
+            f"http://127.0.0.1:{port}/v1/audio/transcriptions",
+            files={"file": ("a.wav", b"RIFF")},
+            data={"stream": "true"},
+        )
+        *parts, done, end = [line[6:] for line in answer.text.splitlines() if line]
+        text = "".join(json.loads(part)["delta"] for part in parts)
+        assert json.loads(done)["text"] == text and end == "[DONE]"
+
+
+async def test_embeddings_can_be_left_out() -> None:
+    async with (
+        running(service_time_s=0.0, gives_embeddings=False) as (_, port),
+        httpx.AsyncClient() as client,
+    ):
+        for path in ("/v1/embeddings", "/v1/rerank"):
+            answer = await client.post(f"http://127.0.0.1:{port}{path}", json=ANYTHING)
+            assert answer.status_code == 501
+
+
 async def test_every_answer_says_that_it_is_simulated() -> None:
     async with running(service_time_s=0.0) as (_, port), httpx.AsyncClient() as client:
         client.base_url = httpx.URL(f"http://127.0.0.1:{port}")
@@ -92,7 +174,7 @@ async def test_it_says_503_while_it_loads() -> None:
         (post("/completion", {"prompt": "row", "n": 10**9}, CLOSING), 400),
         (post("/completion", {"prompt": "row" * 10_000}, CLOSING), 400),
         (post("/v1/chat/completions", {"messages": "none"}, CLOSING), 400),
-        (post("/v1/embeddings", {"input": None}, CLOSING), 501),
+        (post("/v1/embeddings", {"input": None}, CLOSING), 400),
     ],
 )
 async def test_bad_input_is_rejected_and_the_server_lives_on(sent: bytes, status: int) -> None:

@@ -183,14 +183,18 @@ class Children:
             child.trim_log(above_bytes)
 
     async def first_exit(self) -> Child:
-        """Wait until any child has ended by itself, and return it."""
+        """Wait until any child has ended by itself, end what it started, and return it. It is no
+        child any more."""
         waits = {asyncio.ensure_future(child.wait()): child for child in self._children}
         try:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()
-        return next(child for wait, child in waits.items() if wait in done)
+        lost = next(child for wait, child in waits.items() if wait in done)
+        self._children.remove(lost)
+        lost.kill()
+        return lost
 
     async def stop(self) -> None:
         """Stop all of them, the last started first. Cancelled, it is quick instead of polite;

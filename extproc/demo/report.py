@@ -8,6 +8,7 @@ from typing import IO
 from extproc.demo.process import ChildError
 
 NAME_WIDTH = 34
+LOST_LINES = 3
 
 
 class Report:
@@ -33,6 +34,12 @@ class Report:
     def waiting(self, name: str, detail: str) -> None:
         """One part is not up, and that is nobody's fault here."""
         self.line(f"  ...    {name:{NAME_WIDTH}} {detail}")
+
+    def lost(self, error: ChildError) -> None:
+        """One of our own servers has ended; the others serve on."""
+        self.line(f"  lost   {error}. The rest goes on. Its last lines:")
+        for line in error.tail.splitlines()[-LOST_LINES:]:
+            self.line(f"           {line}")
 
     def failed(self, error: ChildError) -> None:
         """One of our own parts is lost, and with it the run."""

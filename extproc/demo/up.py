@@ -1,12 +1,13 @@
 """`coxswain up`: a fleet, the picker and Envoy as children of one process, until it is stopped.
 
 Order: the servers and the picker side by side, then Envoy, so that it finds the picker at its
-first try; they are stopped the other way round. When one of them ends by itself, all are
-stopped: half of a demonstration shows nothing.
+first try; they are stopped the other way round. When the picker or Envoy ends by itself, all are
+stopped. When a server does, the others serve on.
 """
 
 import asyncio
 import contextlib
+import shlex
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,10 @@ from extproc.settings.client_keys import read_client_keys
 from scraper.probe.issues import unauthorized
 
 ENVOY_CONFIG = "envoy.yaml"
+PICKER = "picker"
+ENVOY = "Envoy"
+ESSENTIAL = frozenset({PICKER, ENVOY})
+"""Without these nobody is served."""
 READY_TIMEOUT_S = 60.0
 OWN_ENDPOINT_PATIENCE_S = 3.0
 REJECTIONS = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
@@ -66,9 +71,10 @@ class UpOptions:
 
 
 async def up(options: UpOptions, report: Report | None = None) -> int:
-    """Run everything until SIGINT, SIGTERM or SIGHUP, or until a part ends; the exit status.
+    """Run everything until SIGINT, SIGTERM or SIGHUP, or until the picker or Envoy ends; the exit
+    status.
 
-    0 after a signal, 1 when a part is missing or ended. Whichever way it ends,
+    0 after a signal, 1 when a part is missing or one of the two ended. Whichever way it ends,
     no process and no file of it is left. A second signal makes it quick.
     """
     report = report or Report()
@@ -189,6 +195,8 @@ class _Run:
             self.report.line(f"  {curl}'{{{words}}}'")
         else:
             self._invite_to_swap(self.kept, curl, words)
+        self.report.line("Watch slots and queue, in another terminal:")
+        self.report.line(f"  coxswain top {self._connection()}")
         if is_loopback(self.options.settings.envoy.listen):
             self.report.line("Only this machine reaches it; --host 0.0.0.0 opens it to others.")
         self.report.line(f"Envoy's admin pages: {url_of(self.options.settings.envoy.admin)}")
@@ -199,24 +207,32 @@ class _Run:
         """Each model is asked for in turn; a request for one that is not loaded loads it."""
         for name in kept.names:
             self.report.line(f'  {curl}\'{{"model":"{name}",{words}}}\'')
-        admin = self.options.settings.listen.admin
-        default = type(self.options.settings.listen).model_fields["admin"].default
-        picker = "" if admin == default else f" --picker {admin}"
         self.report.line("Watch the models come and go:")
-        self.report.line(f"  coxswain models{picker}")
-        self.report.line(f"  coxswain logs{picker} -f {MACHINE}/{kept.names[0]}")
+        self.report.line(f"  coxswain models {self._connection()}")
+        self.report.line(f"  coxswain logs {self._connection()} -f {MACHINE}/{kept.names[0]}")
+
+    def _connection(self) -> str:
+        """The options by which a command reaches this picker."""
+        settings = self.options.settings
+        token_file = settings.admin.token_file
+        token = "" if token_file is None else f" --token-file {shlex.quote(token_file)}"
+        return f"--picker {settings.listen.admin}{token}"
 
     async def watch(self) -> Child:
-        """Wait for the first part that ends by itself; meanwhile keep the logs small."""
-        ended = asyncio.ensure_future(self.children.first_exit())
-        try:
-            while True:
-                done, _ = await asyncio.wait([ended], timeout=TRIM_EVERY_S)
-                if done:
-                    return ended.result()
-                self.children.trim_logs(MAX_LOG_BYTES)
-        finally:
-            ended.cancel()
+        """Wait for the end of the picker or Envoy, and report what else ends; meanwhile keep the
+        logs small."""
+        while True:
+            ended = asyncio.ensure_future(self.children.first_exit())
+            try:
+                while not ended.done():
+                    await asyncio.wait([ended], timeout=TRIM_EVERY_S)
+                    self.children.trim_logs(MAX_LOG_BYTES)
+            finally:
+                ended.cancel()
+            lost = ended.result()
+            if lost.name in ESSENTIAL:
+                return lost
+            self.report.lost(lost.exit_error())
 
     async def _start_server(self, fleet: EmbeddedFleet, server: EmbeddedServer) -> None:
         name = f"{fleet.name} {server.address}"
@@ -232,10 +248,10 @@ class _Run:
         for server in fleet.servers if fleet is not None else ():
             arguments += ["--endpoint", str(server.address)]
         child = await self.children.start(
-            "picker", [*own_module("extproc.cli"), "serve", *arguments]
+            PICKER, [*own_module("extproc.cli"), "serve", *arguments]
         )
         await self._wait_ready(child, f"{url_of(listen.http)}/healthz")
-        self.report.ready("picker", f"gRPC {listen.grpc}")
+        self.report.ready(PICKER, f"gRPC {listen.grpc}")
 
     async def _start_keeper(self, kept: KeptModels) -> None:
         """After Envoy: a model is loaded when it is asked for."""
@@ -257,12 +273,12 @@ class _Run:
         settings = self.options.settings
         config = self.folder / ENVOY_CONFIG
         child = await self.children.start(
-            "Envoy",
+            ENVOY,
             # Hot restart's shared memory would tie it to other Envoys of this machine.
             [*(binary, "-c", config), *("--log-level", "warning"), "--disable-hot-restart"],
         )
         await self._wait_ready(child, f"{url_of(settings.envoy.admin)}/ready")
-        self.report.ready("Envoy", url_of(settings.envoy.listen))
+        self.report.ready(ENVOY, url_of(settings.envoy.listen))
         return child
 
     async def _try_out(self, envoy: Child) -> None:

@@ -281,20 +281,50 @@ async def test_a_signal_while_it_starts_leaves_nothing_behind(
     assert os.listdir(tmp_path) == []
 
 
-async def test_a_part_that_dies_is_named_and_everything_is_stopped(
+async def test_servers_that_die_are_named_and_the_rest_goes_on(
     start: Starter, tmp_path: Path
 ) -> None:
-    up = await start(*anywhere(), *SIMULATED)
+    """One of two: requests are served by the other. When the picker dies, all are stopped, also
+    where no server is left."""
+    up = await start(*anywhere(), "--simulator", "--endpoints-count", "2")
     await up.until_line(INVITATION)
     children = children_of(up.process.pid)
-    [server] = [pid for pid in children if "extproc.demo.simulator" in command_of(pid)]
-    os.kill(server, signal.SIGKILL)
+    servers = [pid for pid in children if "extproc.demo.simulator" in command_of(pid)]
+    [picker] = [pid for pid in children if "serve" in command_of(pid).split("\0")]
+    [curl] = [line for line in up.lines if "curl " in line]
+    os.kill(servers[0], signal.SIGKILL)
+    lost = await up.until_line("lost")
+    assert "simulator 127.0.0.1:" in lost and "was killed by SIGKILL" in lost
+    assert "simulated llama-server on" in await up.until_line("simulated"), "its last words"
+    for _ in range(4):
+        await ask(curl)
+    os.kill(servers[1], signal.SIGKILL)
+    assert "was killed by SIGKILL" in await up.until_line("lost")
+    assert up.process.returncode is None
+    os.kill(picker, signal.SIGKILL)
     code, errors = await up.ended()
     assert code == 1
-    assert "simulator 127.0.0.1:" in errors and "was killed by SIGKILL" in errors
-    assert "simulated llama-server on" in errors  # its last words
+    assert "picker was killed by SIGKILL. Everything is stopped." in errors
     assert not any(is_alive(pid) for pid in children)
     assert os.listdir(tmp_path) == []
+
+
+async def test_the_printed_commands_reach_the_picker(start: Starter, tmp_path: Path) -> None:
+    """Also with a token, on whatever port."""
+    token = tmp_path.parent / f"{tmp_path.name}-token"
+    token.write_text("oar" * 11, encoding="utf-8")
+    up = await start(*anywhere(), *SIMULATED, "--set", f"admin.token_file={token}")
+    await up.until_line(INVITATION)
+    [top] = [line for line in up.lines if "coxswain top" in line]
+    words = shlex.split(top)
+    assert words[:3] == ["coxswain", "top", "--picker"]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "extproc.cli", *words[1:], "-o", "json"), stdout=PIPE, cwd=ROOT
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0 and json.loads(out)
+    up.process.send_signal(signal.SIGINT)
+    assert await up.ended() == (0, "")
 
 
 async def test_a_taken_port_is_an_error_that_says_what_to_pass(start: Starter) -> None:

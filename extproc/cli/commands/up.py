@@ -107,7 +107,8 @@ def up(
     """Run Envoy, the picker and a fleet of llama-servers, until Ctrl-C.
 
     The embedded fleet consists of real llama-servers with a tiny model if llama-server is found,
-    otherwise of Coxswain's simulator. The exit code is 1 if a part is missing or ends by itself.
+    otherwise of Coxswain's simulator. If one of them ends, the others serve on. The exit code is 1
+    if a part is missing, or if the picker or Envoy ends by itself.
 
     \b
     Examples:

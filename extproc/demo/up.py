@@ -247,9 +247,7 @@ class _Run:
         arguments = list(self.options.serve_arguments)
         for server in fleet.servers if fleet is not None else ():
             arguments += ["--endpoint", str(server.address)]
-        child = await self.children.start(
-            PICKER, [*own_module("extproc.cli"), "serve", *arguments]
-        )
+        child = await self.children.start(PICKER, [*own_module("extproc.cli"), "serve", *arguments])
         await self._wait_ready(child, f"{url_of(listen.http)}/healthz")
         self.report.ready(PICKER, f"gRPC {listen.grpc}")
 

@@ -104,6 +104,8 @@ def events(text: str) -> list[Any]:
     return [event if event == "[DONE]" else json.loads(event) for event in found]
 
 
+ENDS = ("max_tokens", "end_turn")
+"""The real server's model may end an answer by itself."""
 MESSAGES = [{"role": "user", "content": "row"}]
 
 
@@ -271,12 +273,12 @@ class TestLikeLlamaServer:
         asked = {"messages": MESSAGES, "max_tokens": 4}
         told = (await client.post("/v1/messages", json=asked)).json()
         assert (told["type"], told["role"]) == ("message", "assistant")
-        assert (told["stop_reason"], told["stop_sequence"]) == ("max_tokens", None)
+        assert told["stop_reason"] in ENDS and told["stop_sequence"] is None
         [content] = told["content"]
         assert content["type"] == "text" and content["text"]
         counted = (await client.post("/v1/messages/count_tokens", json=asked)).json()
         usage = told["usage"]
-        assert usage["output_tokens"] == 4
+        assert 1 <= usage["output_tokens"] <= 4
         read = usage["input_tokens"] + usage["cache_read_input_tokens"]
         assert abs(read - counted["input_tokens"]) <= 12  # the template's own
         streamed = named_events(
@@ -293,7 +295,7 @@ class TestLikeLlamaServer:
         assert all(event["type"] == name for name, event in streamed)
         begun, end = streamed[0][1]["message"], streamed[-2][1]
         assert begun["content"] == [] and begun["usage"]["output_tokens"] == 0
-        assert end["delta"]["stop_reason"] == "max_tokens" and end["usage"]["output_tokens"] == 4
+        assert end["delta"]["stop_reason"] in ENDS and 1 <= end["usage"]["output_tokens"] <= 4
 
     @pytest.mark.parametrize("given", ["row", [{"role": "user", "content": "row"}]])
     async def test_openais_responses(self, client: httpx.AsyncClient, given: object) -> None:
@@ -323,7 +325,7 @@ class TestLikeLlamaServer:
             [content] = item["content"]
             assert (item["type"], item["role"]) == ("message", "assistant")
             assert content["type"] == "output_text" and content["annotations"] == []
-            assert whole["usage"]["output_tokens"] == 4
+            assert 1 <= whole["usage"]["output_tokens"] <= 4
         assert completed["output"][0]["content"][0]["text"] == "".join(parts)
 
     async def test_tokens_are_counted_and_made_text_again(self, client: httpx.AsyncClient) -> None:

@@ -32,7 +32,7 @@ from extproc.processes.fronts.frames import Frame
 from extproc.processes.fronts.link import Link
 from extproc.processes.member import Member, Role
 from extproc.stream.envoy.codec import PROCESS
-from extproc.transport.patience import LONG, PATIENCE
+from extproc.transport.long_wait import LONG, LONG_WAIT
 
 FRONTS: Final = 2
 IN_FLIGHT: Final = 128
@@ -42,7 +42,7 @@ ROUNDS: Final = 10
 ROUND_S: Final = 1.0
 READY_S: Final = 30.0
 POLL_S: Final = 0.05
-METADATA: Final = (("te", "trailers"), ("content-type", "application/grpc"), (PATIENCE, LONG))
+METADATA: Final = (("te", "trailers"), ("content-type", "application/grpc"), (LONG_WAIT, LONG))
 SERVED: Final = re.compile(r'^coxswain_requests_total{outcome="served".*} (.+)$', re.MULTILINE)
 ID: Final = b"0" * 36
 

@@ -104,6 +104,20 @@ class Processes:
     last_takeover: Takeover | None = None
     cluster: ClusterReport | None = None
 
+    @classmethod
+    def reported(cls, report: Mapping[str, Any], last_takeover: Takeover | None) -> Processes:
+        """Those that the supervisor reports. It may be older than this core, if the program was
+        replaced while it ran: what it does not say is left out."""
+        cluster = report.get("cluster")
+        return cls(
+            fronts=report.get("fronts", 0),
+            takeovers=report.get("takeovers", {}),
+            restarts=report.get("restarts", {}),
+            members=tuple(Process(**each) for each in report.get("members", [])),
+            last_takeover=last_takeover,
+            cluster=ClusterReport.from_json(cluster) if cluster else None,
+        )
+
     @property
     def total_takeovers(self) -> int:
         return sum(self.takeovers.values())

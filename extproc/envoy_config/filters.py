@@ -31,7 +31,7 @@ from extproc.envoy_config.broken_framing import unless_malformed
 from extproc.envoy_config.credentials import authorization_steps, memory_of_authorization
 from extproc.envoy_config.messages import grpc_service, seconds, set_header, typed
 from extproc.envoy_config.options import EnvoyOptions, Mode
-from extproc.transport.patience import LONG, PATIENCE
+from extproc.transport.long_wait import LONG, LONG_WAIT
 
 RESPONSE_ATTRIBUTES = [
     "upstream.address",
@@ -115,7 +115,7 @@ def _picker_service(options: EnvoyOptions) -> GrpcService:
         retry_on="reset,connect-failure,refused-stream,unavailable,internal,cancelled",
         retry_back_off=BackoffStrategy(base_interval=seconds(0.025), max_interval=seconds(0.25)),
     )
-    return grpc_service(names.PICKER_CLUSTER, metadata=[(PATIENCE, LONG)], reopening=again)
+    return grpc_service(names.PICKER_CLUSTER, metadata=[(LONG_WAIT, LONG)], reopening=again)
 
 
 def _forwarded_namespaces(options: EnvoyOptions) -> list[str]:

@@ -101,7 +101,7 @@ class ClusterPart:
             "address": leader.address,
         }
 
-    def permission(self) -> dict[str, Any]:
+    def lease_grant(self) -> dict[str, Any]:
         """For the core of this member, while it leads."""
         election = self.election
         return {

@@ -19,14 +19,13 @@ from extproc.processes.child import Child, Identity
 from extproc.processes.control import Message, in_parts
 from extproc.processes.fronts.core_calls import PING_S, CoreCalls
 from extproc.processes.fronts.core_server import CoreServer
-from extproc.processes.fronts.exchange_continuer import ExchangeContinuer
+from extproc.processes.fronts.lease_grant import LeaseGrant
 from extproc.processes.fronts.link import Link
-from extproc.processes.fronts.permission import Permission
+from extproc.processes.fronts.resumption import Resumption
 from extproc.processes.members_port import MembersPort
 from extproc.processes.memory_feed import FEED_S, KEEP_S, Memory, MemoryFeed
 from extproc.processes.memory_follower import MemoryFollower
 from extproc.processes.operator_intents import OperatorIntents
-from extproc.processes.process_report import read_report
 from extproc.processes.standby import Page, Standby
 from extproc.settings import Settings
 from extproc.status.server import PROMETHEUS_TEXT
@@ -71,7 +70,7 @@ class Core:
         self._settings = settings
         self._calls: CoreCalls | None = None
         self._port = 0
-        self._permission = Permission() if settings.cluster.name else None
+        self._lease_grant = LeaseGrant() if settings.cluster.name else None
         """In a cluster: there is none before the supervisor gives it, whatever else comes first."""
         self._links: list[Link] = []
         self._standby: Standby | None = None
@@ -136,7 +135,7 @@ class Core:
                 self._port = int(message["port"])
                 if "term" in message:
                     self._members_port.term = message["term"]
-                    self._permit(message["permission"])
+                    self._permit(message["lease_grant"])
                 self._is_successor = bool(message["is_successor"])
                 self._spawn(self._lead(set(message["fronts"]), message["since"]))
             case "restore":
@@ -144,7 +143,7 @@ class Core:
             case "processes":
                 self._report = message
             case "permit":
-                self._permit(message["permission"])
+                self._permit(message["lease_grant"])
             case "stand_by":
                 self._stand_by(message["term"])
             case "silence":
@@ -192,12 +191,12 @@ class Core:
     def _calls_now(self) -> CoreCalls:
         if self._calls is None:
             service = self._service
-            continuer = ExchangeContinuer(service.processor, service.dispatcher, time.monotonic)
-            self._calls = CoreCalls(service.data_plane_table(), continuer, self._permission)
+            resumption = Resumption(service.processor, service.dispatcher, time.monotonic)
+            self._calls = CoreCalls(service.data_plane_table(), resumption, self._lease_grant)
             self._calls.on_response = service.take_response
             self._calls.on_other_version = self._report_version
             self._calls.progress.on_progress = self._child.progress
-            if self._permission is not None:
+            if self._lease_grant is not None:
                 self._tick()
         return self._calls
 
@@ -233,10 +232,10 @@ class Core:
         reading = Reading(taken_at_ns=now, since_ns=now, families=families)
         return 200, PROMETHEUS_TEXT, prometheus_text(reading)
 
-    def _permit(self, permission: dict[str, Any]) -> None:
-        assert self._permission is not None, "only a cluster gives one"
-        self._permission.renew(
-            permission["until"], permission["followed_until"], frozenset(permission["fronts"])
+    def _permit(self, lease_grant: dict[str, Any]) -> None:
+        assert self._lease_grant is not None, "only a cluster gives one"
+        self._lease_grant.renew(
+            lease_grant["until"], lease_grant["followed_until"], frozenset(lease_grant["fronts"])
         )
 
     def _tick(self) -> None:
@@ -271,7 +270,7 @@ class Core:
         if since is not None:
             service.discovery.expect(())
         await service.start(self._memory.key_names)
-        hello_s = HELLO_S if self._permission is None else MEMBERS_HELLO_S
+        hello_s = HELLO_S if self._lease_grant is None else MEMBERS_HELLO_S
         await self._until(lambda: fronts <= calls.greeted(), hello_s)
         leased, fleet = calls.held_addresses()
         self._is_warm = bool(fleet)
@@ -293,7 +292,7 @@ class Core:
             await self._until(lambda: self._is_observed_since(adopted_at), SCRAPE_S)
         service.discovery.may_subscribe()
         placed = calls.open(is_successor=self._is_successor)
-        if self._permission is not None:
+        if self._lease_grant is not None:
             self._report_intents(is_all=True)
         self._publish_fleet()
         self._feed_spares()
@@ -348,7 +347,7 @@ class Core:
         self._loop.call_later(FLEET_INTERVAL_S, self._publish_fleet)
         assert self._calls is not None
         self._calls.publish_fleet(tuple(self._intents.fleet()))
-        if self._permission is not None:
+        if self._lease_grant is not None:
             self._report_intents()
 
     def _members_changed(self) -> None:
@@ -358,7 +357,7 @@ class Core:
             self._calls.publish_fleet(tuple(self._intents.fleet()))
 
     def _describe(self) -> Processes:
-        return read_report(self._report or {}, self._takeover)
+        return Processes.reported(self._report or {}, self._takeover)
 
     # The end
 

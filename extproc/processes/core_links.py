@@ -31,9 +31,9 @@ class CoreLinks:
         names = [self._name_of(front) for front in fronts]
         more: dict[str, object] = {}
         if self._cluster is not None:
-            permission = self._cluster.permission()
+            lease_grant = self._cluster.lease_grant()
             names += [front for each in self._cluster.others() for front in each.fronts]
-            more = {"term": self._cluster.term(), "permission": permission}
+            more = {"term": self._cluster.term(), "lease_grant": lease_grant}
             self.restore(spare, self._cluster)
         more["is_successor"] = is_successor
         spare.order("lead", fronts=names, port=self._port, since=lost_at, **more)

@@ -17,7 +17,7 @@ from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
 from extproc.processes.child import Child, Identity
 from extproc.processes.control import Message
 from extproc.processes.fronts.front_calls import FrontCalls, FrontOptions
-from extproc.processes.fronts.greeting import GreetingError
+from extproc.processes.fronts.handshake import HandshakeError
 from extproc.processes.fronts.link import Link
 from extproc.processes.fronts.network_frames import network_codec
 from extproc.processes.leader_connection import connect_with_leader
@@ -27,7 +27,7 @@ from extproc.stream.envoy.access_log import STREAM_ACCESS_LOGS
 from extproc.stream.exchange_id import new_id
 from extproc.transport import ServiceTable
 from extproc.transport.health import Health
-from extproc.transport.patience import is_patient
+from extproc.transport.long_wait import waits_long
 from extproc.usage.response_stream import with_responses
 from extproc.xds.clusters import STREAM_CLUSTERS
 from extproc.xds.service import STREAM_ENDPOINTS
@@ -61,7 +61,7 @@ class Front:
             FrontOptions(
                 restored=codec.PROCESS,
                 extension=codec.extend_timeout(wait_s).SerializeToString(),
-                is_patient=lambda call: is_patient(call.metadata),
+                waits_long=lambda call: waits_long(call.metadata),
                 new_id=new_id,
                 patience_s=settings.cluster.patience_s if settings.cluster.name else None,
             ),
@@ -153,15 +153,15 @@ class Front:
                 await asyncio.sleep(wait_s)
         try:
             await join(partial(self._begin, number, term))
-        except (OSError, GreetingError, SettingsError, TimeoutError) as error:
+        except (OSError, HandshakeError, SettingsError, TimeoutError) as error:
             log.info("the core cannot be reached: %s", error)
             self._child.report("unlinked", number=number)
 
     def _begin(self, number: int, term: dict[str, Any], link: Link) -> None:
-        """The core is reached: it gets what this front holds. Raises `GreetingError` if another one
-        is to be followed."""
+        """The core is reached: it gets what this front holds. Raises `HandshakeError` if another
+        one is to be followed."""
         if number != self._ordered:
-            raise GreetingError("another core is followed")
+            raise HandshakeError("another core is followed")
         self._followed = (term.get("leader"), term.get("epoch"))
         self._link_number = number
         self._calls.follow(link)
@@ -177,12 +177,12 @@ class Front:
         await self._loop.connect_accepted_socket(factory, end)
         try:
             begin(link)
-        except GreetingError:
+        except HandshakeError:
             link.close()
             raise
 
     async def _connect(self, term: dict[str, Any], begin: Begin) -> None:
-        """Connect with the core of another machine. Raises `OSError`, `GreetingError`,
+        """Connect with the core of another machine. Raises `OSError`, `HandshakeError`,
         `TimeoutError` and `SettingsError`."""
         link = Link(self._calls, self._loop, str(term["leader"]), network_codec())
 

@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
 from extproc.processes.cluster_access import client_context, member_token
-from extproc.processes.fronts.greeting import Greeter
+from extproc.processes.fronts.handshake import HandshakeClient
 from extproc.processes.fronts.network_frames import VERSION
 from extproc.settings.cluster_section import ClusterSettings
 from extproc.settings.values import split_host_port
@@ -26,7 +26,7 @@ async def connect_with_leader(
     """Greet the leader of `term`; then the protocol of `make` goes on with the connection.
 
     `front` is the name of the one that follows it, `peer` the host whose connection is passed on.
-    Raises `OSError`, `GreetingError`, `TimeoutError`, and `SettingsError` for this member's files;
+    Raises `OSError`, `HandshakeError`, `TimeoutError`, and `SettingsError` for this member's files;
     no connection is left then.
     """
     greeting = pb.Greeting(
@@ -40,7 +40,7 @@ async def connect_with_leader(
         peer=peer,
     )
     loop = asyncio.get_running_loop()
-    greeter = Greeter(greeting, make, loop)
+    greeter = HandshakeClient(greeting, make, loop)
     host, port = split_host_port(term["address"])
     context = client_context(cluster)
     async with asyncio.timeout(CONNECT_S):

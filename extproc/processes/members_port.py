@@ -11,7 +11,7 @@ from extproc.app.service import Service
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
 from extproc.processes.cluster_access import is_token, server_context
 from extproc.processes.fronts.core_calls import CoreCalls
-from extproc.processes.fronts.greeting import Greeted, GreetingError
+from extproc.processes.fronts.handshake import HandshakeError, HandshakeServer
 from extproc.processes.fronts.link import Link
 from extproc.processes.fronts.network_frames import VERSION, network_codec
 from extproc.processes.learned_frames import learned_codec
@@ -49,7 +49,7 @@ class MembersPort:
         cluster = self._settings.cluster
         try:
             await self._loop.connect_accepted_socket(
-                lambda: Greeted(self._accept, self._loop),
+                lambda: HandshakeServer(self._accept, self._loop),
                 end,
                 ssl=server_context(cluster),
                 **({} if cluster.cert_file is None else TLS_HANDSHAKE),
@@ -59,14 +59,14 @@ class MembersPort:
             log.warning("a member could not connect: %s", error)
 
     def _accept(self, greeting: pb.Greeting) -> asyncio.Protocol:
-        """What goes on with a connection of another member. Raises `GreetingError`."""
+        """What goes on with a connection of another member. Raises `HandshakeError`."""
         cluster = self._settings.cluster
         if greeting.cluster != cluster.name or not is_token(cluster, greeting.token):
-            raise GreetingError("it is of another cluster, or its token is wrong")
+            raise HandshakeError("it is of another cluster, or its token is wrong")
         if greeting.version != VERSION:
-            raise GreetingError(f"it speaks version {greeting.version}, this core {VERSION}")
+            raise HandshakeError(f"it speaks version {greeting.version}, this core {VERSION}")
         if (greeting.leader_id, greeting.epoch) != (self.term["leader"], self.term["epoch"]):
-            raise GreetingError("another leader is meant")
+            raise HandshakeError("another leader is meant")
         if greeting.purpose == pb.Greeting.PURPOSE_FOLLOW:
             calls = self._calls()
             codec = network_codec()
@@ -88,6 +88,6 @@ class MembersPort:
         }
         address, port = ports.get(greeting.purpose, ("", 0))
         if not port:
-            raise GreetingError("it wants something that this core does not serve")
+            raise HandshakeError("it wants something that this core does not serve")
         listens_at, _ = split_host_port(address)
         return Arrival(LOOPBACKS.get(listens_at, listens_at), port, greeting.peer)

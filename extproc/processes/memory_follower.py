@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
 from extproc.processes.fronts.frames import Frame
-from extproc.processes.fronts.greeting import GreetingError
+from extproc.processes.fronts.handshake import HandshakeError
 from extproc.processes.fronts.link import Link
 from extproc.processes.leader_connection import connect_with_leader
 from extproc.processes.learned_frames import hash_seed, learned_codec
@@ -68,7 +68,7 @@ class MemoryFollower:
                 )
                 error = ""
                 await self._while_it_speaks(link)
-            except (OSError, GreetingError, SettingsError, TimeoutError) as found:
+            except (OSError, HandshakeError, SettingsError, TimeoutError) as found:
                 if str(found) != error:
                     log.info("what the leader learns cannot be heard: %s", found)
                 error = str(found)

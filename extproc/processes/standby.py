@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 
 from extproc.admin.auth.peer import PASSED_ON
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
-from extproc.processes.fronts.greeting import GreetingError
+from extproc.processes.fronts.handshake import HandshakeError
 from extproc.processes.leader_connection import connect_with_leader
 from extproc.settings import Settings, SettingsError
 from extproc.settings.values import split_host_port
@@ -146,7 +146,7 @@ class Standby:
             await connect_with_leader(
                 self._settings.cluster, self._term, purpose, lambda: leader, peer=peer
             )
-        except (OSError, GreetingError, SettingsError, TimeoutError) as error:
+        except (OSError, HandshakeError, SettingsError, TimeoutError) as error:
             log.info("a connection cannot be passed on: %s", error)
             asked.close()
             return

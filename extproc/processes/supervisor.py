@@ -339,7 +339,7 @@ class Supervisor:
             core.end_at_once()
         if cluster.is_leading:
             if self._table.core is not None:
-                self._table.core.order("permit", permission=cluster.permission())
+                self._table.core.order("permit", lease_grant=cluster.lease_grant())
                 if cluster.intents.is_news:
                     self._links.restore(self._table.core, cluster)
             else:

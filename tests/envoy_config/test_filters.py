@@ -6,7 +6,7 @@ from extproc import header_names
 from extproc.envoy_config.names import ARRIVAL_FILTER
 from extproc.envoy_config.options import EnvoyOptions
 from extproc.header_names import ARRIVED_AT
-from extproc.transport.patience import LONG, PATIENCE
+from extproc.transport.long_wait import LONG, LONG_WAIT
 from tests.envoy_config.parts import bootstrap, manager_in, processor, read
 
 
@@ -22,8 +22,8 @@ def test_with_fronts_a_stream_is_opened_again_and_nothing_asks_for_patience() ->
     text = bootstrap(EnvoyOptions(has_fronts=True, message_timeout_s=65.0))
     service = text[: text.index("failure_mode_allow")].rpartition("grpc_service:")[2]
     assert "num_retries: 5" in service and "reset,connect-failure" in service
-    assert f"key: {PATIENCE}" in service and f"value: {LONG}" in service
-    assert PATIENCE not in bootstrap(EnvoyOptions())
+    assert f"key: {LONG_WAIT}" in service and f"value: {LONG}" in service
+    assert LONG_WAIT not in bootstrap(EnvoyOptions())
 
 
 def test_with_fronts_envoy_says_when_a_request_arrived() -> None:

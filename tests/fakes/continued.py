@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from extproc.core.held_state import HeldState
-from extproc.processes.fronts.exchange_continuer import ExchangeContinuer
+from extproc.processes.fronts.resumption import Resumption
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.running_stream import RunningStream
-from extproc.transport.patience import LONG, PATIENCE
+from extproc.transport.long_wait import LONG, LONG_WAIT
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandCall, Rig
 from tests.fakes.small_fleet import SmallFleet
@@ -26,7 +26,7 @@ class Continued:
     def __init__(self) -> None:
         self.rig = Rig(SmallFleet(1), ExchangeOptions())
         self.fleet = self.rig.fleet
-        self.continuer = ExchangeContinuer(
+        self.resumption = Resumption(
             self.rig.processor,
             self.fleet.dispatcher,
             lambda: self.fleet.now,
@@ -34,11 +34,11 @@ class Continued:
         )
         self.streams: dict[str, RunningStream] = {}
 
-    def begin(self, name: str, *, is_patient: bool = True) -> RunningStream:
+    def begin(self, name: str, *, waits_long: bool = True) -> RunningStream:
         """A call whose request is not read yet; its Envoy has the configuration for fronts."""
         call = HandCall()
-        call.metadata = ((PATIENCE, LONG),) if is_patient else ()
-        stream = self.continuer.begin(call, name, self.fleet.now)
+        call.metadata = ((LONG_WAIT, LONG),) if waits_long else ()
+        stream = self.resumption.begin(call, name, self.fleet.now)
         assert isinstance(stream, RunningStream)
         self.streams[name] = stream
         return stream
@@ -48,28 +48,28 @@ class Continued:
         name: str,
         arrived_at: float | str | None = None,
         *,
-        is_patient: bool = True,
+        waits_long: bool = True,
         **headers: str,
     ) -> RunningStream:
         """`arrived_at` is what Envoy says, by the monotonic clock."""
-        stream = self.begin(name, is_patient=is_patient)
+        stream = self.begin(name, waits_long=waits_long)
         request = envoy.request_headers(x_request_id=name, **headers)
         if arrived_at is not None:
             text = arrived_at if isinstance(arrived_at, str) else wall_time(arrived_at)
             envoy.set_arrival(request, text)
         message = request.SerializeToString()
-        self.continuer.claim(stream, message)
+        self.resumption.claim(stream, message)
         stream.receive(message)
         return stream
 
     def lose(self, name: str) -> None:
         """Its front is gone."""
         stream = self.streams[name]
-        self.continuer.leave(stream)
+        self.resumption.leave(stream)
         stream.gone()
 
     def state(self, name: str) -> HeldState | None:
-        return self.continuer.state_of(self.streams[name])
+        return self.resumption.state_of(self.streams[name])
 
     def queued(self) -> list[str]:
         return [ticket.request.id for ticket in self.fleet.dispatcher.queue]

@@ -9,17 +9,17 @@ from typing import cast
 
 from extproc.core.address import Address
 from extproc.processes.fronts.core_calls import CoreCalls
-from extproc.processes.fronts.exchange_continuer import ExchangeContinuer
 from extproc.processes.fronts.front_calls import FrontCalls, FrontOptions
+from extproc.processes.fronts.lease_grant import LeaseGrant
 from extproc.processes.fronts.link import Link, LinkOwner
 from extproc.processes.fronts.network_frames import network_codec
-from extproc.processes.fronts.permission import Permission
+from extproc.processes.fronts.resumption import Resumption
 from extproc.stream.envoy import codec
 from extproc.stream.envoy.codec import PROCESS
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.exchange_id import new_id
 from extproc.transport import ServiceTable
-from extproc.transport.patience import LONG, PATIENCE, is_patient
+from extproc.transport.long_wait import LONG, LONG_WAIT, waits_long
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.continued import SINCE_1970_S, wall_time
 from tests.fakes.envoy_stream import HandCall, Rig, eventually
@@ -37,21 +37,21 @@ class FakeCore:
         self,
         *slots: int,
         now: float = 100.0,
-        permission: Permission | None = None,
+        lease_grant: LeaseGrant | None = None,
         queue_max_requests: int = 100,
     ) -> None:
         fleet = SmallFleet(*slots, queue_max_requests=queue_max_requests)
         self.rig = Rig(fleet, ExchangeOptions())
         self.rig.fleet.now = now
         self.dispatcher = self.rig.fleet.dispatcher
-        self.continuer = ExchangeContinuer(
+        self.resumption = Resumption(
             *(self.rig.processor, self.dispatcher, lambda: self.rig.fleet.now),
             lambda: self.rig.fleet.now + SINCE_1970_S,
         )
         self.others: list[bytes] = []
         self.rig.table[OTHER] = self._serve_other
         self.calls = CoreCalls(
-            self.rig.table, self.continuer, permission, lambda: self.rig.fleet.now
+            self.rig.table, self.resumption, lease_grant, lambda: self.rig.fleet.now
         )
         self.responses: list[object] = []
         self.calls.on_response = self.responses.append
@@ -112,7 +112,7 @@ class FakeFront:
             FrontOptions(
                 restored=PROCESS,
                 extension=codec.extend_timeout(65).SerializeToString(),
-                is_patient=lambda call: is_patient(call.metadata),
+                waits_long=lambda call: waits_long(call.metadata),
                 new_id=new_id,
                 patience_s=patience_s,
             ),
@@ -149,7 +149,7 @@ class FakeFront:
         call = HandCall()
         request = envoy.request_headers(x_request_id=request_id, **headers)
         if arrived_at is not None:
-            call.metadata = ((PATIENCE, LONG),)
+            call.metadata = ((LONG_WAIT, LONG),)
             envoy.set_arrival(request, wall_time(arrived_at))
         call.open(self.table[PROCESS])
         call.say(request)

@@ -86,8 +86,8 @@ async def test_a_member_that_is_elected_says_so_and_is_permitted_to_decide() -> 
         assert engine.beats[-1].member.fronts == ("a/front-1",)
         assert part.leader() is None, "it follows nobody"
         assert part.term()["leader"] == part.id
-        assert part.permission()["until"] > 0
-        assert part.permission()["fronts"] == ["b/front-1"]
+        assert part.lease_grant()["until"] > 0
+        assert part.lease_grant()["fronts"] == ["b/front-1"]
         report = part.report()
         assert (report["leader"], report["is_leading"], report["epoch"]) == ("a", True, 1)
         assert [each["name"] for each in report["members"]] == ["a", "b"]

@@ -1,4 +1,4 @@
-"""Claims about extproc/processes/core.py: in a cluster a core decides only with permission."""
+"""Claims about extproc/processes/core.py: in a cluster a core decides only with lease_grant."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.fakes.envoy_stream import eventually
 CLUSTER = {"name": "test", "valkey": ["redis://127.0.0.1:1"], "advertise": "127.0.0.1:9"}
 
 
-def permission(until: float) -> dict[str, Any]:
-    return {"do": "permit", "permission": {"until": until, "followed_until": 0.0, "fronts": []}}
+def lease_grant(until: float) -> dict[str, Any]:
+    return {"do": "permit", "lease_grant": {"until": until, "followed_until": 0.0, "fronts": []}}
 
 
 @asynccontextmanager
@@ -47,9 +47,9 @@ async def test_a_core_of_a_cluster_decides_nothing_before_it_is_permitted() -> N
     async with core_with_a_front(settings) as core:
         calls = core._calls_now()
         assert not calls.may_decide()
-        core._hear(permission(time.monotonic() + 60.0), [])
+        core._hear(lease_grant(time.monotonic() + 60.0), [])
         assert calls.may_decide()
-        core._hear(permission(time.monotonic() - 0.1), [])
+        core._hear(lease_grant(time.monotonic() - 0.1), [])
         assert not calls.may_decide()
 
 

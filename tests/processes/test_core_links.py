@@ -63,7 +63,7 @@ async def test_a_core_of_a_cluster_is_given_its_permission_and_what_operators_as
         CoreLinks(processes.table, part, 9002).promote(core, lost_at=None)
         lead = await processes.order_to(core.name, "lead")
         assert lead["fronts"] == [part.qualified(front.name), *OTHER.fronts]
-        assert lead["permission"]["until"] > 0
+        assert lead["lease_grant"]["until"] > 0
         restore = await processes.order_to(core.name, "restore")
         assert (restore["entries"], restore["begins"], restore["ends"]) == (
             engine.kept,

@@ -16,7 +16,7 @@ import pytest
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
 from extproc.processes import leader_connection
 from extproc.processes.cluster_access import server_context
-from extproc.processes.fronts.greeting import Greeted, GreetingError
+from extproc.processes.fronts.handshake import HandshakeError, HandshakeServer
 from extproc.processes.leader_connection import connect_with_leader
 from extproc.settings.cluster_section import ClusterSettings
 from tests.fakes.authority import Authority
@@ -69,7 +69,7 @@ class Leader:
         loop = asyncio.get_running_loop()
         context = server_context(self.cluster)
         server = await loop.create_server(
-            lambda: Greeted(self._accept, loop), "127.0.0.1", 0, ssl=context
+            lambda: HandshakeServer(self._accept, loop), "127.0.0.1", 0, ssl=context
         )
         self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         try:
@@ -82,7 +82,7 @@ class Leader:
         self.fronts.append(greeting.front)
         self.greeted()
         if greeting.front == "unknown":
-            raise GreetingError("nobody knows you")
+            raise HandshakeError("nobody knows you")
         return Echo()
 
     async def connect(self, protocol: asyncio.Protocol, front: str = "a") -> None:
@@ -114,7 +114,7 @@ async def test_the_protocol_goes_on_after_the_greeting(tmp_path: Path) -> None:
 async def test_a_rejected_member_has_no_connection(tmp_path: Path) -> None:
     leader, caller = Leader(tmp_path), Caller()
     async with leader.running():
-        with pytest.raises(GreetingError, match="nobody knows you"):
+        with pytest.raises(HandshakeError, match="nobody knows you"):
             await leader.connect(caller, "unknown")
     assert not hasattr(caller, "transport")
 

@@ -11,7 +11,7 @@ import pytest
 
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
 from extproc.processes import memory_feed, memory_follower
-from extproc.processes.fronts.greeting import Greeted, GreetingError
+from extproc.processes.fronts.handshake import HandshakeError, HandshakeServer
 from extproc.processes.fronts.link import Link
 from extproc.processes.learned_frames import SEED_VARIABLE, learned_codec
 from extproc.processes.memory_feed import Memory, MemoryFeed
@@ -36,7 +36,9 @@ class Leader:
     @asynccontextmanager
     async def running(self, epoch: int) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Greeted(self._accept, loop), "127.0.0.1", 0)
+        server = await loop.create_server(
+            lambda: HandshakeServer(self._accept, loop), "127.0.0.1", 0
+        )
         port = server.sockets[0].getsockname()[1]
         self.term = {"leader": f"a/{epoch}", "epoch": epoch, "address": f"127.0.0.1:{port}"}
         try:
@@ -51,7 +53,7 @@ class Leader:
         assert (greeting.leader_id, greeting.epoch) == (self.term["leader"], self.term["epoch"])
         if self.rejections:
             self.rejections -= 1
-            raise GreetingError("not yet")
+            raise HandshakeError("not yet")
         link = Link(self.feed, asyncio.get_running_loop(), codec=learned_codec())
         self.links.append(link)
         self.feed.attach(link)

@@ -19,7 +19,7 @@ from extproc.demo.port import free_ports
 from extproc.demo.process import until
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
 from extproc.processes import standby as standby_module
-from extproc.processes.fronts.greeting import Greeted
+from extproc.processes.fronts.handshake import HandshakeServer
 from extproc.processes.standby import LEAVE_S, QUIET_S, Arrival, Page, Standby
 from extproc.settings import Settings
 from extproc.settings.cluster_section import ClusterSettings
@@ -50,7 +50,7 @@ class Leader:
             self.greetings.append(greeting)
             return Arrival(host, port, greeting.peer)
 
-        server = await loop.create_server(lambda: Greeted(accept, loop), "127.0.0.1", 0)
+        server = await loop.create_server(lambda: HandshakeServer(accept, loop), "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
         try:
             yield self

@@ -1,4 +1,4 @@
-"""Claims about extproc/transport/grpc_connection.py and grpc_call.py, with python-hyper's h2 as
+"""Claims about extproc/transport/grpc_connection.py, with python-hyper's h2 as
 the client."""
 
 from __future__ import annotations

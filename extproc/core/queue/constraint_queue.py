@@ -48,7 +48,7 @@ class ConstraintQueue:
         queue.enter(ticket, is_back=is_back)
         heapq.heappush(self._arrivals, (ticket.id, ticket))
         self._size += 1
-        ticket.constraint_queue = self
+        ticket.queued_in = self
 
     def leave(self, ticket: Ticket) -> None:
         """Remove a ticket; raises `KeyError` if it is not in this queue."""
@@ -56,10 +56,10 @@ class ConstraintQueue:
         queue.leave(ticket)
         if not queue:
             del self.queues[ticket.subqueue_key]
-        ticket.constraint_queue = None
+        ticket.queued_in = None
         self._size -= 1
         if len(self._arrivals) > 2 * self._size + SLACK:
-            here = {e[0]: e for e in self._arrivals if e[1].constraint_queue is self}
+            here = {e[0]: e for e in self._arrivals if e[1].queued_in is self}
             self._arrivals = sorted(here.values())
 
     def next_by_priority(
@@ -87,6 +87,6 @@ class ConstraintQueue:
 
     def first_arrived(self) -> Ticket:
         """The ticket that arrived first; raises `IndexError` when the queue is empty."""
-        while self._arrivals[0][1].constraint_queue is not self:
+        while self._arrivals[0][1].queued_in is not self:
             heapq.heappop(self._arrivals)
         return self._arrivals[0][1]

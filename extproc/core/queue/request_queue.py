@@ -324,8 +324,8 @@ class RequestQueue:
         return constraint_queue
 
     def _take_out(self, ticket: Ticket) -> None:
-        constraint_queue = ticket.constraint_queue
-        if constraint_queue is not None:
+        if ticket.queued_in is not None:
+            constraint_queue = self._queues[ticket.constraints]
             constraint_queue.leave(ticket)
             if not constraint_queue:
                 self._drop(constraint_queue.constraints)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from extproc.core.address import Address
 from extproc.core.objective import Criticality, Objective
 from extproc.core.queue.fair_queueing import Flow
 from extproc.core.request import Request, ResolvedRequest
 from extproc.core.slots.reservation import Reservation
-
-if TYPE_CHECKING:
-    from extproc.core.queue.constraint_queue import ConstraintQueue
-
 
 ExpectedSize = tuple[float, int]
 """The slot-seconds that a request is expected to take, 0 if unknown, and the class of its size: a
@@ -26,7 +22,6 @@ class Ticket:
 
     __slots__ = (
         "body_bytes",
-        "constraint_queue",
         "constraints",
         "deadline",
         "entered_at",
@@ -35,6 +30,7 @@ class Ticket:
         "id",
         "is_waiting",
         "pinned_to",
+        "queued_in",
         "request",
         "reservation",
         "reserved_at",
@@ -62,7 +58,8 @@ class Ticket:
         objective = resolved.objective
         slo_objective = objective.name if objective.has_slo else None
         self.subqueue_key = (objective.criticality, slo_objective)
-        self.constraint_queue: ConstraintQueue | None = None
+        self.queued_in: object | None = None
+        """The queue of its constraints, by identity; None if slots are reserved for it."""
         self.pinned_to: Address | None = None
         """The endpoint that it was pinned to: see `extproc.core.queue.affinity_wait`."""
         self.reservation: Reservation | None = None

@@ -83,7 +83,7 @@ class Forecast:
         """The current position of each of these queued tickets."""
         known: KnownPositions = {}
         for ticket in tickets:
-            has_reservation = ticket.constraint_queue is None
+            has_reservation = ticket.queued_in is None
             yield self._position(ticket, now, known, has_reservation=has_reservation, arrivals=0)
 
     def position_of_arrival(
@@ -220,7 +220,7 @@ class Forecast:
         if ticket.resolved.constraints == UNCONSTRAINED:
             return list(queue.constraint_queues())
         found = [
-            ticket.constraint_queue,
+            None if ticket.queued_in is None else queue.constraint_queue(ticket.constraints),
             queue.constraint_queue(ticket.resolved.constraints),
             queue.constraint_queue(ticket.resolved.constraints._replace(context_tokens=0)),
             queue.constraint_queue(UNCONSTRAINED),

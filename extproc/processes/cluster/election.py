@@ -8,7 +8,7 @@ comes back empty thus hears first from the leader, which keeps its epoch.
 
 A leader may decide until its lease can have run out: `lease_s` after the beat was *sent*, less a
 margin. Where the engine does not answer, it goes on while all fronts that it knows follow it
-(`extproc/processes/fronts/permission.py`); with `stays` it does so in any case.
+(`extproc/processes/fronts/lease_grant.py`); with `stays` it does so in any case.
 """
 
 from dataclasses import dataclass, field

@@ -21,13 +21,13 @@ from typing import Any, Final
 
 from extproc.core.held_state import is_final, is_leased, ticket_of
 from extproc.processes.fronts import frames
-from extproc.processes.fronts.continuer import Continuer
+from extproc.processes.fronts.buffered_frames import Said, in_order
 from extproc.processes.fronts.frames import Frame
 from extproc.processes.fronts.front_link import CoreCall, FrontCall, FrontLink, Hello
+from extproc.processes.fronts.lease_grant import LeaseGrant
 from extproc.processes.fronts.link import Link
-from extproc.processes.fronts.meanwhile import Said, in_order
-from extproc.processes.fronts.permission import Permission
 from extproc.processes.fronts.progress import Progress
+from extproc.processes.fronts.resumption import Resumption
 from extproc.transport.call import ServiceTable
 from extproc.transport.status import UNAVAILABLE
 
@@ -48,12 +48,12 @@ class CoreCalls:
     def __init__(
         self,
         table: ServiceTable,
-        continuer: Continuer,
-        permission: Permission | None = None,
+        resumption: Resumption,
+        lease_grant: LeaseGrant | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.continuer = continuer
-        self._permission = permission
+        self.resumption = resumption
+        self._lease_grant = lease_grant
         self._clock = clock
         self._ticked_at = clock()
         self.is_open = False
@@ -96,13 +96,13 @@ class CoreCalls:
 
     def attach(self, link: Link) -> None:
         """A front will say hello over this link."""
-        self.fronts[link] = FrontLink(self.continuer, link)
+        self.fronts[link] = FrontLink(self.resumption, link)
         if self.is_open:
             self._greet(self.fronts[link])
 
     def may_decide(self) -> bool:
         """Whether no other core can be in its place."""
-        return self._permission is None or self._permission.is_given(self._clock())
+        return self._lease_grant is None or self._lease_grant.is_given(self._clock())
 
     def tick(self) -> None:
         """To be called every `PING_S` in a cluster: pings the fronts of other machines, ends links
@@ -141,8 +141,8 @@ class CoreCalls:
         if front is None or not batch:
             return
         if batch[0][0] == frames.PONG:
-            if self._permission is not None:
-                self._permission.pledged(link.name, batch[0][1])
+            if self._lease_grant is not None:
+                self._lease_grant.pledged(link.name, batch[0][1])
             return
         if not front.has_greeted:
             hello, *batch = batch
@@ -153,7 +153,7 @@ class CoreCalls:
             calls = [FrontCall(*each) for each in hello[4]]
             self.hellos.append(Hello(front, tuple(hello[3]), calls))
             if self.is_open:
-                self.continuer.hold()
+                self.resumption.hold()
                 self.adopt()
                 self.open()
         if front.adopted and self.may_decide():
@@ -215,19 +215,19 @@ class CoreCalls:
         self.hellos = [hello for hello in self.hellos if hello.link is not front]
         calls, front.calls = front.calls, {}
         for call in calls.values():
-            if call.path == self.continuer.path and call.handler is not None:
-                self.continuer.leave(call.handler)
+            if call.path == self.resumption.path and call.handler is not None:
+                self.resumption.leave(call.handler)
         for call in calls.values():
             self.progress.step()
             call.lose()
-        self.continuer.front_lost(link.name)
+        self.resumption.front_lost(link.name)
 
     def silence(self, name: str, *, is_silent: bool) -> None:
         """A front of this machine stands still, or goes on."""
         if not is_silent:
-            self.continuer.front_heard(name)
+            self.resumption.front_heard(name)
         elif any(link.name == name for link in self.fronts):
-            self.continuer.front_silent(name)
+            self.resumption.front_silent(name)
 
     # A takeover
 
@@ -250,7 +250,7 @@ class CoreCalls:
         adopted: list[tuple[FrontCall, CoreCall]] = []
         for hello in self.hellos:
             for held in hello.calls:
-                if held.path == self.continuer.path and is_leased(held.state):
+                if held.path == self.resumption.path and is_leased(held.state):
                     adopted.append((held, self._continue(hello.link, held)))
                     hello.link.adopted.add(held.number)
         for held, call in adopted:
@@ -277,16 +277,16 @@ class CoreCalls:
         undecided = [(held, self._continue(hello.link, held)) for hello, held in rest]
         self.is_open = True
         if is_successor:
-            self.continuer.leader_lost()
+            self.resumption.leader_lost()
         else:
-            self.continuer.assign()
+            self.resumption.assign()
         try:
             for held, call in continued:
                 self._hear_news(held, call)
             self._hear_meanwhile(undecided)
         finally:
             if is_successor:
-                self.continuer.assign()
+                self.resumption.assign()
         for hello in hellos:
             self._greet(hello.link)
         return len(queued)
@@ -296,27 +296,27 @@ class CoreCalls:
         self.progress.step()
         call = CoreCall(front, held.number, held.path, held.metadata, held.exchange_id)
         front.calls[held.number] = call
-        if held.path != self.continuer.path:
+        if held.path != self.resumption.path:
             return call
-        continuer = self.continuer
-        call.handler = handler = continuer.begin(call, held.exchange_id, held.began_at)
+        resumption = self.resumption
+        call.handler = handler = resumption.begin(call, held.exchange_id, held.began_at)
         known = [message for number, message in held.kept if number < held.heard]
         if is_leased(held.state):
             assert held.state is not None
             call.has_sent_state = True
-            continuer.resume(handler, known.pop(0), held.state)
+            resumption.resume(handler, known.pop(0), held.state)
         elif ticket_of(held.state) is not None:
             assert held.state is not None
-            continuer.place(handler, held.state)
+            resumption.place(handler, held.state)
         for message in known:
-            call.repeat(message, lambda: is_final(continuer.state_of(handler)))
+            call.repeat(message, lambda: is_final(resumption.state_of(handler)))
         call.heard = held.heard
         front.changed(call)
         return call
 
     def _hear_undecided(self, held: FrontCall, call: CoreCall) -> None:
         if call.handler is not None and held.kept and not held.heard:
-            self.continuer.claim(call.handler, held.kept[0][1])
+            self.resumption.claim(call.handler, held.kept[0][1])
         self._hear_news(held, call)
 
     def _hear_news(self, held: FrontCall, call: CoreCall) -> None:
@@ -345,9 +345,9 @@ class CoreCalls:
         if kind == frames.MESSAGE:
             call = front.calls.get(number)
             if call is not None:
-                if not call.heard and call.path == self.continuer.path:
+                if not call.heard and call.path == self.resumption.path:
                     assert call.handler is not None
-                    self.continuer.claim(call.handler, frame[2])
+                    self.resumption.claim(call.handler, frame[2])
                 call.take(frame[2])
         elif kind == frames.OPEN:
             self._open_call(front, *frame[1:])
@@ -377,8 +377,8 @@ class CoreCalls:
     ) -> None:
         call = front.calls[number] = CoreCall(front, number, path, metadata, exchange_id)
         try:
-            if path == self.continuer.path:
-                call.handler = self.continuer.begin(call, exchange_id, began_at)
+            if path == self.resumption.path:
+                call.handler = self.resumption.begin(call, exchange_id, began_at)
             else:
                 call.handler = self._table[path](call)
         except Exception as error:  # noqa: BLE001 - it ends this call alone

@@ -21,8 +21,8 @@ from extproc.processes.fronts import frames
 from extproc.processes.fronts.frames import Frame
 from extproc.processes.fronts.held_call import HeldCall
 from extproc.processes.fronts.held_responses import HeldResponses
+from extproc.processes.fronts.lease_grant import PLEDGE_S
 from extproc.processes.fronts.link import Link
-from extproc.processes.fronts.permission import PLEDGE_S
 from extproc.processes.fronts.progress import Progress
 from extproc.transport.call import Call, CallHandler, ServiceTable
 from extproc.transport.status import OK, UNAVAILABLE
@@ -41,13 +41,13 @@ log = logging.getLogger("coxswain.front")
 class FrontOptions:
     """`restored` is the path of the calls that another core can continue; others are ended when
     their core is lost, and their clients open them again. `extension` is the message that asks
-    Envoy to wait, `is_patient` says from a call's metadata that it need not be asked. `new_id`
+    Envoy to wait, `waits_long` says from a call's metadata that it need not be asked. `new_id`
     makes ids of exchanges. In a cluster, `patience_s` is how long calls wait for a core before
     their clients are sent elsewhere; None waits for ever."""
 
     restored: str
     extension: bytes
-    is_patient: Callable[[Call], bool]
+    waits_long: Callable[[Call], bool]
     new_id: Callable[[], str]
     patience_s: float | None = None
 
@@ -150,7 +150,7 @@ class FrontCalls:
         self.progress.step()
         number = next(self._numbers)
         held = HeldCall(self, call, number, path, self._options.new_id(), self._clock())
-        held.is_patient = path == self._options.restored and self._options.is_patient(call)
+        held.waits_long = path == self._options.restored and self._options.waits_long(call)
         self._calls[number] = held
         if self._link is not None:
             metadata = tuple(call.metadata)
@@ -257,7 +257,7 @@ class FrontCalls:
         held = self._calls.get(number)
         if held is None:
             return  # its client left, and the core hears of that
-        if ticket_of(state) is not None and (held.is_extended or held.is_patient):
+        if ticket_of(state) is not None and (held.is_extended or held.waits_long):
             replies = []  # a queued request has nothing else to say
         held.update(heard, is_paused=is_paused, state=state)
         if heard >= held.received:
@@ -332,6 +332,6 @@ class FrontCalls:
                 break
             del self._due[number]
             held = self._calls[number]
-            if not held.is_extended and not held.is_patient:
+            if not held.is_extended and not held.waits_long:
                 held.is_extended = True
                 held.call.send(self._options.extension)

@@ -11,9 +11,9 @@ from typing import Any
 
 from extproc.core.held_state import HeldState, is_final
 from extproc.processes.fronts import frames
-from extproc.processes.fronts.continuer import Continuer
 from extproc.processes.fronts.frames import Frame
 from extproc.processes.fronts.link import Link
+from extproc.processes.fronts.resumption import Resumption
 from extproc.transport.call import CallHandler, Metadata
 from extproc.transport.status import INTERNAL
 
@@ -48,8 +48,8 @@ class Hello:
 class FrontLink:
     """One front. The owner of its link."""
 
-    def __init__(self, continuer: Continuer, link: Link) -> None:
-        self._continuer = continuer
+    def __init__(self, resumption: Resumption, link: Link) -> None:
+        self._resumption = resumption
         self.link = link
         self.name = link.name
         self.calls: dict[int, CoreCall] = {}
@@ -81,9 +81,9 @@ class FrontLink:
 
     def _report_of(self, call: CoreCall) -> None:
         state = None
-        continuer = self._continuer
-        if call.path == continuer.path and not call.has_sent_state and call.handler is not None:
-            state = continuer.state_of(call.handler)
+        resumption = self._resumption
+        if call.path == resumption.path and not call.has_sent_state and call.handler is not None:
+            state = resumption.state_of(call.handler)
             call.has_sent_state = is_final(state)
         replies, call.replies = call.replies, []
         self.link.say((frames.REPLIES, call.number, call.heard, call.is_paused, state, replies))

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from extproc.core.held_state import HeldState, is_final
-
-if TYPE_CHECKING:
-    from extproc.processes.fronts.front_calls import FrontCalls
-    from extproc.transport.call import Call
+from extproc.transport.call import Call
 
 BODY_TAGS: Final = (b"\x22", b"\x2a")
 """The first byte of an ext_proc message with a part of a body (fields 4 and 5)."""
+
+
+class CallOwner(Protocol):
+    """What a front does for its calls."""
+
+    def received(self, held: HeldCall, message: bytes) -> None:
+        """Envoy has sent a message."""
+
+    def half_closed(self, held: HeldCall) -> None:
+        """Envoy sends no more."""
+
+    def gone(self, held: HeldCall) -> None:
+        """It ended without being finished."""
 
 
 class HeldCall:
@@ -22,26 +32,26 @@ class HeldCall:
     """
 
     __slots__ = (
-        "_calls",
+        "_owner",
         "began_at",
         "call",
         "exchange_id",
         "heard",
         "is_closed",
         "is_extended",
-        "is_patient",
         "is_paused",
         "kept",
         "number",
         "path",
         "received",
         "state",
+        "waits_long",
     )
 
     def __init__(
-        self, calls: FrontCalls, call: Call, number: int, path: str, exchange_id: str, now: float
+        self, owner: CallOwner, call: Call, number: int, path: str, exchange_id: str, now: float
     ) -> None:
-        self._calls = calls
+        self._owner = owner
         self.call = call
         self.number = number
         self.path = path
@@ -58,7 +68,7 @@ class HeldCall:
         self.is_paused = False
         self.is_extended = False
         """Whether Envoy was asked to wait for the reply that is due."""
-        self.is_patient = False
+        self.waits_long = False
         """Whether Envoy waits as long as a request may be queued, without being asked."""
 
     # What the transport calls
@@ -66,14 +76,14 @@ class HeldCall:
     def receive(self, message: bytes) -> None:
         self.kept.append((self.received, message))
         self.received += 1
-        self._calls.received(self, message)
+        self._owner.received(self, message)
 
     def half_closed(self) -> None:
         self.is_closed = True
-        self._calls.half_closed(self)
+        self._owner.half_closed(self)
 
     def gone(self) -> None:
-        self._calls.gone(self)
+        self._owner.gone(self)
 
     # What the core says
 

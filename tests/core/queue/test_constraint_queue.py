@@ -108,7 +108,7 @@ def test_a_ticket_leaves_only_the_queue_that_it_is_in() -> None:
     with pytest.raises(KeyError):
         tickets.queue.leave(ticket)
     assert len(tickets.queue) == 1 and tickets.queue.first_arrived() is other
-    assert ticket.constraint_queue is None and other.constraint_queue is tickets.queue
+    assert ticket.queued_in is None and other.queued_in is tickets.queue
 
 
 def test_a_ticket_that_returns_has_its_arrival_position() -> None:

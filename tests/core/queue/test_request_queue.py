@@ -134,7 +134,7 @@ def test_a_returning_ticket_has_its_arrival_position(
             tickets.remove(ticket)
         elif what == "scrape":
             for constraint_queue in queue.constraint_queues():
-                here = [one for one in tickets if one.constraint_queue is constraint_queue]
+                here = [one for one in tickets if one.queued_in is constraint_queue]
                 first = constraint_queue.next_by_priority(SloAttainment(), 0.0)[1]
                 tenant = first.flow.tenant
                 of_tenant = [one for one in here if one.flow.tenant is tenant]

@@ -1,5 +1,5 @@
-"""Claims about cluster/election.py and fronts/permission.py of extproc/processes: whatever is late,
-lost, frozen, cut off or forgotten, no front uses a core's replies while another one decides too.
+"""Claims about cluster/election.py and fronts/lease_grant.py of extproc/processes: whatever is
+late, lost, frozen, cut off or forgotten, no front uses a core's replies while another one decides.
 
 Members, fronts, cores and an engine are simulated with one clock, in steps of 10 ms.
 """
@@ -14,7 +14,7 @@ import pytest
 
 from extproc.processes.cluster.election import Election
 from extproc.processes.cluster.engine import Beat, Leader, Member, View
-from extproc.processes.fronts.permission import PLEDGE_S, Permission
+from extproc.processes.fronts.lease_grant import PLEDGE_S, LeaseGrant
 
 LEASE_S = 2.0
 STEP_S = 0.01
@@ -82,12 +82,12 @@ class Front:
 
 @dataclass
 class Machine:
-    """A supervisor with its election, a core with its permission, and one front."""
+    """A supervisor with its election, a core with its lease_grant, and one front."""
 
     name: str
     election: Election
     member: Member
-    permission: Permission | None = None
+    lease_grant: LeaseGrant | None = None
     front: Front = field(default_factory=Front)
     frozen_until: float = 0.0
     next_beat: float = 0.0
@@ -144,7 +144,7 @@ class World:
         if self.now >= machine.next_beat:
             machine.next_beat = self.now + 10  # until the answer
             self.send_beat(machine)
-        if machine.permission is not None and self.now >= machine.next_ping:
+        if machine.lease_grant is not None and self.now >= machine.next_ping:
             machine.next_ping = self.now + PING_S
             self.ping(machine)
         self.follow(machine)
@@ -185,13 +185,13 @@ class World:
         else:
             election.answered(beat, view, sent_at, self.now)
         if not election.is_leading or (had_led and election.epoch != term):
-            machine.permission = None  # its core is killed
+            machine.lease_grant = None  # its core is killed
         if election.is_leading:
             self.elected += not had_led
-            if machine.permission is None:
-                machine.permission = Permission()
+            if machine.lease_grant is None:
+                machine.lease_grant = LeaseGrant()
             fronts = election.fronts_of_others(machine.member.id, self.now)
-            machine.permission.renew(
+            machine.lease_grant.renew(
                 election.permitted_until,
                 election.followed_until,
                 fronts if self.pledges else frozenset(),
@@ -200,9 +200,9 @@ class World:
         machine.next_beat = self.now + (BEAT_S if is_calm else 0.05)
 
     def ping(self, leader: Machine) -> None:
-        permission, sent_at = leader.permission, self.now
-        assert permission is not None
-        is_deciding = permission.is_given(self.now)
+        lease_grant, sent_at = leader.lease_grant, self.now
+        assert lease_grant is not None
+        is_deciding = lease_grant.is_given(self.now)
 
         def arrive(machine: Machine) -> None:
             front = machine.front
@@ -221,8 +221,8 @@ class World:
             [name] = machine.member.fronts
 
             def back() -> None:
-                if leader.permission is permission and leader.frozen_until <= self.now:
-                    permission.pledged(name, sent_at)
+                if leader.lease_grant is lease_grant and leader.frozen_until <= self.now:
+                    lease_grant.pledged(name, sent_at)
 
             if self.reach(machine.name, leader.name):
                 self.post(self.delay(), back)
@@ -250,7 +250,7 @@ class World:
             if not is_same and not is_clean and self.now < front.pledged_until:
                 return
         core = next((one for one in self.machines.values() if one.member.id == leader.id), None)
-        if core is None or core.permission is None or core.frozen_until > self.now:
+        if core is None or core.lease_grant is None or core.frozen_until > self.now:
             return
         if core.election.epoch != leader.epoch or not self.reach(machine.name, core.name):
             return
@@ -270,7 +270,7 @@ class World:
             self.restart(name)  # all of it died
         elif kind < 0.5:
             if machine.election.is_leading and machine.frozen_until <= self.now:
-                machine.permission = None
+                machine.lease_grant = None
                 machine.election.resign()
                 self.engine.resign(machine.member.id, self.now)
                 self.post(random.choice((0.5, 2.0)), lambda: self.restart(name, machine))
@@ -311,9 +311,9 @@ class World:
             leader = next(
                 (one for one in self.machines.values() if one.member.id == front.followed.id), None
             )
-            if leader is None or leader.permission is None or leader.frozen_until > self.now:
+            if leader is None or leader.lease_grant is None or leader.frozen_until > self.now:
                 continue
-            if leader.permission.is_given(self.now):
+            if leader.lease_grant.is_given(self.now):
                 found.add(leader.member.id)
         return found
 

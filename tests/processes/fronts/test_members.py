@@ -7,7 +7,7 @@ import pytest
 
 from extproc.processes.fronts import frames
 from extproc.processes.fronts.core_calls import PAUSED_S
-from extproc.processes.fronts.permission import PLEDGE_S, Permission
+from extproc.processes.fronts.lease_grant import PLEDGE_S, LeaseGrant
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import eventually
 from tests.fakes.fronts import FakeCore, FakeFront, sent_to, settle
@@ -16,10 +16,10 @@ PATIENCE_S = 10.0
 UNAVAILABLE = 14
 
 
-def permitted(until: float, followed_until: float = 0.0, *fronts: str) -> Permission:
-    permission = Permission()
-    permission.renew(until, followed_until, frozenset(fronts))
-    return permission
+def permitted(until: float, followed_until: float = 0.0, *fronts: str) -> LeaseGrant:
+    lease_grant = LeaseGrant()
+    lease_grant.renew(until, followed_until, frozenset(fronts))
+    return lease_grant
 
 
 def start_at(front: FakeFront, now: float) -> None:
@@ -34,8 +34,8 @@ def tick(front: FakeFront) -> None:
 @pytest.mark.parametrize("is_remote", [False, True])
 async def test_a_core_without_permission_says_nothing_and_hears_nothing(is_remote: bool) -> None:
     """It was frozen, say, and another one may lead. With the permission it goes on where it was."""
-    permission = permitted(110.0)
-    front, core = FakeFront(patience_s=PATIENCE_S), FakeCore(1, permission=permission)
+    lease_grant = permitted(110.0)
+    front, core = FakeFront(patience_s=PATIENCE_S), FakeCore(1, lease_grant=lease_grant)
     await front.follow(core, is_remote=is_remote)
     core.lead()
     running = front.ask("running")
@@ -50,7 +50,7 @@ async def test_a_core_without_permission_says_nothing_and_hears_nothing(is_remot
     core.rig.fleet.scrape(core.rig.fleet.addresses[0], busy=0)
     await settle()
     assert len(queued.sent) == 1, "nothing was sent"
-    permission.renew(120.0, 0.0, frozenset())
+    lease_grant.renew(120.0, 0.0, frozenset())
     core.calls.tick()
     await eventually(lambda: sent_to(queued))
     assert core.queued() == ["late"]
@@ -59,9 +59,9 @@ async def test_a_core_without_permission_says_nothing_and_hears_nothing(is_remot
 
 async def test_what_fronts_said_without_permission_is_heard_in_the_order_of_arrival() -> None:
     """Also what is said when there is a permission again, before the next tick."""
-    permission = permitted(110.0)
+    lease_grant = permitted(110.0)
     front, other = FakeFront("a", PATIENCE_S), FakeFront("b", PATIENCE_S)
-    core = FakeCore(1, permission=permission)
+    core = FakeCore(1, lease_grant=lease_grant)
     for each in (front, other):
         start_at(each, 100.0)
         await each.follow(core)
@@ -72,7 +72,7 @@ async def test_what_fronts_said_without_permission_is_heard_in_the_order_of_arri
     asked = []
     for number, at in enumerate((other, front, front, other, front)):
         if number == 4:
-            permission.renew(120.0, 0.0, frozenset())
+            lease_grant.renew(120.0, 0.0, frozenset())
         front.now = other.now = 100.1 + number / 10
         asked.append(at.ask(f"q{number}"))
         await settle()
@@ -170,7 +170,7 @@ async def test_places_outlive_the_machine_of_a_leader_and_its_fronts(has_queued:
     expected = [name for name in names if has_queued or name not in ("b0", "b1")]
     await settle()
     assert second.queued() == expected
-    assert second.continuer.returning.late >= 2
+    assert second.resumption.returning.late >= 2
     assert all(not call.sent and call.status is None for call in (*again, new))
     assert not second.dispatcher.faults(second.rig.fleet.now)
 
@@ -208,8 +208,8 @@ async def test_a_silent_core_of_another_machine_is_left() -> None:
 
 
 async def test_a_front_that_answers_a_ping_has_pledged_to_follow() -> None:
-    permission = permitted(101.0, 200.0, "front")
-    front, core = FakeFront(patience_s=PATIENCE_S), FakeCore(1, permission=permission)
+    lease_grant = permitted(101.0, 200.0, "front")
+    front, core = FakeFront(patience_s=PATIENCE_S), FakeCore(1, lease_grant=lease_grant)
     await front.follow(core, is_remote=True)
     core.lead()
     core.rig.fleet.now = 102.0

@@ -34,12 +34,12 @@ async def test_a_place_is_kept_for_a_while_and_given_back_once() -> None:
     assert there.queued() == ["second"]
     there.ask("first")
     assert there.queued() == ["first", "second"]
-    assert there.continuer.returning.claimed == 1
+    assert there.resumption.returning.claimed == 1
     there.lose("first")
     there.fleet.now += PLACE_KEPT_S + 1
     there.ask("first")
     assert there.queued() == ["second", "first"]
-    assert there.continuer.returning.claimed == 1
+    assert there.resumption.returning.claimed == 1
 
 
 async def test_a_message_that_makes_no_sense_claims_no_place() -> None:
@@ -47,10 +47,10 @@ async def test_a_message_that_makes_no_sense_claims_no_place() -> None:
     for name in ("running", "first"):
         there.ask(name)
     there.lose("first")
-    there.continuer.claim(there.begin("other"), b"\xff")
-    assert there.continuer.returning.claimed == 0
+    there.resumption.claim(there.begin("other"), b"\xff")
+    assert there.resumption.returning.claimed == 0
     there.ask("first")
-    assert there.continuer.returning.claimed == 1
+    assert there.resumption.returning.claimed == 1
 
 
 async def test_a_slot_waits_for_those_that_come_back_but_not_for_long() -> None:
@@ -59,7 +59,7 @@ async def test_a_slot_waits_for_those_that_come_back_but_not_for_long() -> None:
         there.ask(name)
     there.lose("first")
     serve(there, "running")
-    there.continuer.assign()
+    there.resumption.assign()
     await asyncio.sleep(0)
     assert there.queued() == ["second"], "the slot is held for the first one"
     there.fleet.now += PAUSE_S + 0.1
@@ -70,18 +70,18 @@ async def test_no_slot_is_assigned_while_a_front_stands_still() -> None:
     there = Continued()
     for name in ("running", "queued"):
         there.ask(name)
-    there.continuer.front_silent(FRONT)
-    there.continuer.front_silent(FRONT)
+    there.resumption.front_silent(FRONT)
+    there.resumption.front_silent(FRONT)
     serve(there, "running")
     await asyncio.sleep(0.1)
     assert there.queued() == ["queued"]
-    there.continuer.front_heard(FRONT)
+    there.resumption.front_heard(FRONT)
     await eventually(lambda: there.queued() == [])
 
 
 async def test_a_front_that_nobody_ends_holds_the_queue_no_longer_than_it_may() -> None:
     there = Continued()
-    there.continuer.front_silent(FRONT)
+    there.resumption.front_silent(FRONT)
     there.ask("queued")
     there.fleet.now += MAX_SILENT_S - 0.1
     await asyncio.sleep(0.1)
@@ -98,18 +98,18 @@ async def test_what_came_to_a_front_that_stood_still_has_the_place_of_its_arriva
     began = there.fleet.now
     there.ask("before")
     there.fleet.now += 0.5
-    there.continuer.front_silent(FRONT)
+    there.resumption.front_silent(FRONT)
     there.fleet.now += 0.5
     there.ask("after")
     serve(there, "running")
     there.fleet.now += 0.5
-    there.continuer.front_lost(FRONT)
+    there.resumption.front_lost(FRONT)
     await asyncio.sleep(0.1)
     for name, arrived_at in (("late", began + 0.8), ("later", began + 1.2), ("first", began + 0.1)):
         there.fleet.now += 0.01
         there.ask(name, arrived_at=arrived_at)
     assert there.queued() == ["before", "first", "late", "after", "later"]
-    assert there.continuer.returning.late == 3
+    assert there.resumption.returning.late == 3
     there.fleet.now += PAUSE_S + 0.1
     await eventually(lambda: there.queued() == ["first", "late", "after", "later"])
     assert not there.fleet.dispatcher.faults(there.fleet.now)
@@ -120,23 +120,23 @@ async def test_envoy_may_open_a_stream_again_before_the_loss_is_noticed() -> Non
     there = Continued()
     there.ask("running")
     began = there.fleet.now
-    there.continuer.front_silent(FRONT)
+    there.resumption.front_silent(FRONT)
     there.fleet.now += 1.0
     there.ask("queued")
     there.fleet.now += 1.0
     there.ask("late", arrived_at=began + 0.5)
     there.ask("new", arrived_at=there.fleet.now - 0.01)
     assert there.queued() == ["late", "queued", "new"]
-    there.continuer.front_lost(FRONT)
+    there.resumption.front_lost(FRONT)
     there.ask("another", arrived_at=began + 0.7)
     assert there.queued() == ["late", "another", "queued", "new"]
 
 
 async def test_requests_that_do_not_come_again_are_not_waited_for() -> None:
     there = Continued()
-    there.continuer.front_silent(FRONT)
+    there.resumption.front_silent(FRONT)
     there.ask("queued")
-    there.continuer.front_lost(FRONT)
+    there.resumption.front_lost(FRONT)
     there.fleet.now += PAUSE_S - 0.1
     await asyncio.sleep(0.1)
     assert there.queued() == ["queued"]
@@ -146,8 +146,8 @@ async def test_requests_that_do_not_come_again_are_not_waited_for() -> None:
 
 async def test_a_stream_of_late_requests_holds_the_queue_for_a_second_at_most() -> None:
     there = Continued()
-    there.continuer.front_silent(FRONT)
-    there.continuer.front_lost(FRONT)
+    there.resumption.front_silent(FRONT)
+    there.resumption.front_lost(FRONT)
     lost_at, number = there.fleet.now, 0
     while there.fleet.now < lost_at + RETURN_S:
         there.ask(f"r{number}", arrived_at=lost_at - 0.1)
@@ -164,34 +164,34 @@ async def test_envoys_word_counts_for_what_came_before_a_loss_alone() -> None:
     there.ask("no loss", arrived_at=there.fleet.now - 9)
     lost_at = there.fleet.now = there.fleet.now + 10
     there.ask("waiting")
-    there.continuer.front_lost(FRONT)
+    there.resumption.front_lost(FRONT)
     there.fleet.now += 0.1
     there.ask("after the loss", arrived_at=lost_at + 0.05)
     there.ask("in the future", arrived_at=lost_at + 900)
     there.ask("nothing said")
     there.ask("nonsense", arrived_at="tomorrow")
-    there.ask("a client's word", arrived_at=lost_at - 0.1, is_patient=False)
+    there.ask("a client's word", arrived_at=lost_at - 0.1, waits_long=False)
     there.ask("long ago", arrived_at=0.0)
-    assert there.continuer.returning.late == 1
+    assert there.resumption.returning.late == 1
     [long_ago] = [each for each in there.fleet.dispatcher.queue if each.request.id == "long ago"]
     assert long_ago.entered_at == lost_at - EARLIER_S
     assert there.queued()[:3] == ["no loss", "long ago", "waiting"]
     there.fleet.now = lost_at + LATE_S
     there.ask("too late", arrived_at=lost_at - 0.1)
     assert there.queued()[-1] == "too late"
-    assert there.continuer.returning.late == 1
+    assert there.resumption.returning.late == 1
 
 
 async def test_a_takeover_assigns_nothing_before_everything_is_placed() -> None:
     """Also when a front goes on meanwhile."""
     there = Continued()
-    there.continuer.hold()
-    there.continuer.front_silent(FRONT)
+    there.resumption.hold()
+    there.resumption.front_silent(FRONT)
     there.ask("queued")
-    there.continuer.front_heard(FRONT)
+    there.resumption.front_heard(FRONT)
     await asyncio.sleep(0.1)
     assert there.queued() == ["queued"]
-    there.continuer.assign()
+    there.resumption.assign()
     await eventually(lambda: there.queued() == [])
 
 
@@ -200,7 +200,7 @@ async def test_nobody_is_refused_for_the_clock_of_an_envoy() -> None:
     there = Continued()
     there.ask("running")
     there.ask("queued")
-    there.continuer.leader_lost()
+    there.resumption.leader_lost()
     there.ask("new", arrived_at=there.fleet.now - 600.0)
     there.fleet.dispatcher.advance(there.fleet.now)
     assert there.queued() == ["queued", "new"]
@@ -217,9 +217,9 @@ async def test_a_short_wait_is_whole_while_the_clock_of_an_envoy_is_behind() -> 
     there = Continued()
     there.ask("running")
     there.ask("queued")
-    there.continuer.front_silent(FRONT)
+    there.resumption.front_silent(FRONT)
     there.fleet.now += 2.0
-    there.continuer.front_lost(FRONT)
+    there.resumption.front_lost(FRONT)
     there.fleet.now += LATE_S - 0.1
     stream = there.ask(
         "hurried", arrived_at=there.fleet.now - 86_400.0, x_coxswain_queue_timeout_ms="100"

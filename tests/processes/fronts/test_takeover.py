@@ -14,7 +14,7 @@ from extproc.core.slots.lease import LeaseState
 from extproc.header_names import USAGE
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy.codec import PROCESS
-from extproc.transport.patience import LONG, PATIENCE
+from extproc.transport.long_wait import LONG, LONG_WAIT
 from extproc.usage.response_stream import PREFIX, with_responses
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandCall, eventually
@@ -51,7 +51,7 @@ def is_queued(core: FakeCore, call: CoreCall) -> bool:
 
 def state_at(core: FakeCore, call: CoreCall) -> tuple[Any, ...] | None:
     assert call.handler is not None
-    return core.continuer.state_of(call.handler)
+    return core.resumption.state_of(call.handler)
 
 
 async def one_running(request_id: str) -> tuple[FakeFront, FakeCore, HandCall]:
@@ -339,7 +339,7 @@ async def test_the_place_of_a_request_outlives_its_front() -> None:
     again = other.ask("first")
     await eventually(lambda: is_held(again))
     assert core.queued() == ["first", "second"]
-    assert core.continuer.returning.claimed == 1
+    assert core.resumption.returning.claimed == 1
     running.say(envoy.response_headers(body_bytes=10, served=str(sent_to(running))))
     await eventually(lambda: sent_to(again))
     assert sent_to(later) is None
@@ -361,7 +361,7 @@ async def test_envoy_may_be_faster_than_the_news_that_a_front_is_lost() -> None:
     assert core.queued() == ["first", "second", "third", "first"]
     front.die()
     await eventually(lambda: core.queued() == ["first", "second", "third"])
-    assert core.continuer.returning.claimed == 1
+    assert core.resumption.returning.claimed == 1
     assert not core.dispatcher.faults(core.rig.fleet.now)
     assert len(core.rig.pending_streams) == 3
     await settle()
@@ -440,7 +440,7 @@ async def test_slots_wait_for_those_that_come_back_from_a_lost_front() -> None:
     lost = []
     for name in ("first", "second", "left"):
         call = HandCall()
-        call.metadata = ((PATIENCE, LONG),)
+        call.metadata = ((LONG_WAIT, LONG),)
         call.open(front.table[PROCESS])
         call.say(envoy.request_headers(x_request_id=name))
         lost.append(call)

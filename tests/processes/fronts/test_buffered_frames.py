@@ -1,4 +1,4 @@
-"""Claims about extproc/processes/fronts/meanwhile.py."""
+"""Claims about extproc/processes/fronts/buffered_frames.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extproc.processes.fronts.meanwhile import in_order
+from extproc.processes.fronts.buffered_frames import in_order
 
 Moments = st.lists(st.none() | st.integers(0, 9).map(float), max_size=12)
 

@@ -15,13 +15,13 @@ from extproc.stream.envoy.codec import PROCESS
 from extproc.stream.running_stream import RunningStream
 from extproc.stream.servicer import ExternalProcessor
 from extproc.transport import Call, CallHandler
-from extproc.transport.patience import is_patient
+from extproc.transport.long_wait import waits_long
 
 log = logging.getLogger("coxswain.fronts")
 
 
-class ExchangeContinuer:
-    """See `Continuer`: the calls are those of ext_proc. Belongs to one event loop."""
+class Resumption:
+    """Resumes the calls of ext_proc, which are those at `path`. Belongs to one event loop."""
 
     path: Final = PROCESS
 
@@ -38,28 +38,35 @@ class ExchangeContinuer:
         """The queued requests of the front that is being lost."""
 
     def state_of(self, handler: CallHandler) -> HeldState | None:
+        """What the front must know; None if it is what it was sent before."""
         return held_state(_stream(handler).exchange)
 
     def begin(self, call: Call, exchange_id: str, began_at: float) -> CallHandler:
+        """A call, whose messages follow."""
         return self._processor.begin(call, began_at, exchange_id)
 
     def resume(self, handler: CallHandler, message: bytes, state: HeldState) -> None:
+        """It holds slots; `message` is its first."""
         _stream(handler).resume(message, lease_of(state))
 
     def place(self, handler: CallHandler, state: HeldState) -> None:
+        """It is queued; its messages follow."""
         _stream(handler).exchange.place = place_of(state)
 
     def leave(self, handler: CallHandler) -> None:
+        """Its front is lost."""
         stream = _stream(handler)
         ticket, state = stream.ticket, held_state(stream.exchange)
         if ticket is not None and state is not None and ticket.request.id:
-            comes_back = is_patient(stream.metadata)
+            comes_back = waits_long(stream.metadata)
             self.returning.keep(ticket.request.id, place_of(state), comes_back=comes_back)
             self._left.append(ticket.request.id)
 
     def claim(self, handler: CallHandler, message: bytes) -> None:
+        """A new call, before its first message: its request may have had a place at a front that
+        was lost, or may have come to it."""
         stream = _stream(handler)
-        found = self.returning.claim(message, says_arrival=is_patient(stream.metadata))
+        found = self.returning.claim(message, says_arrival=waits_long(stream.metadata))
         if isinstance(found, Place):
             stream.exchange.place = found
         elif found is not None:
@@ -69,12 +76,15 @@ class ExchangeContinuer:
             stream.exchange.arrival = Arrival(found, given_up_at=found + patience_s)
 
     def front_silent(self, front: str) -> None:
+        """A front stands still: requests may be there that nobody has seen."""
         self.returning.silent(front)
 
     def front_heard(self, front: str) -> None:
+        """It goes on."""
         self.returning.heard(front)
 
     def front_lost(self, front: str) -> None:
+        """A front is lost, and all its calls have left."""
         left, self._left = self._left, []
         self.returning.lost(front)
         for request_id in left:  # Envoy may be faster than the news of the loss
@@ -84,12 +94,16 @@ class ExchangeContinuer:
                 log.exception("giving a request its place again failed")
 
     def leader_lost(self) -> None:
+        """The leader before this one was on another machine, whose fronts are lost too: their
+        requests come to other fronts."""
         self.returning.leader_lost()
 
     def hold(self) -> None:
+        """Assign no slots until `assign`."""
         self.returning.hold()
 
     def assign(self) -> None:
+        """Everything is placed."""
         self.returning.assign()
 
 

@@ -9,10 +9,10 @@ from typing import Final
 
 from extproc.transport.call import Metadata
 
-PATIENCE: Final = "x-coxswain-patience"
+LONG_WAIT: Final = "x-coxswain-patience"
 LONG: Final = "long"
 
 
-def is_patient(metadata: Metadata) -> bool:
+def waits_long(metadata: Metadata) -> bool:
     """Whether the client of a call with these headers need not be asked to wait."""
-    return (PATIENCE, LONG) in metadata
+    return (LONG_WAIT, LONG) in metadata

@@ -1,4 +1,4 @@
-"""Claims about extproc/processes/fronts/exchange_continuer.py; test_takeover.py has links."""
+"""Claims about extproc/processes/fronts/resumption.py; test_takeover.py has links."""
 
 from __future__ import annotations
 

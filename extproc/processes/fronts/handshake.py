@@ -14,18 +14,18 @@ from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
 from extproc.processes.fronts.lengths import MessageReader, TooLongError, with_length
 
 MAX_BYTES: Final = 64 * 1024
-GREETING_S: Final = 5.0
+HANDSHAKE_S: Final = 5.0
 """How long a connection may take to say who it is."""
 NOT_OURS: Final = "it does not speak our protocol"
 
 
-class GreetingError(Exception):
+class HandshakeError(Exception):
     """The other side does not accept this, or is none of ours."""
 
 
-class Greeted(asyncio.Protocol):
+class HandshakeServer(asyncio.Protocol):
     """The side that is connected to. `accept` gets the greeting, and returns the protocol that goes
-    on, or raises `GreetingError`, whose text goes to the other side."""
+    on, or raises `HandshakeError`, whose text goes to the other side."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Greeted(asyncio.Protocol):
         self._accept = accept
         self._words = MessageReader(MAX_BYTES)
         self._transport: asyncio.Transport | None = None
-        self._timer = loop.call_later(GREETING_S, self._give_up)
+        self._timer = loop.call_later(HANDSHAKE_S, self._give_up)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -54,7 +54,7 @@ class Greeted(asyncio.Protocol):
         except DecodeError:
             self._reject("no greeting")
             return
-        except GreetingError as error:
+        except HandshakeError as error:
             self._reject(str(error))
             return
         self._timer.cancel()
@@ -75,9 +75,9 @@ class Greeted(asyncio.Protocol):
             self._transport.abort()
 
 
-class Greeter(asyncio.Protocol):
+class HandshakeClient(asyncio.Protocol):
     """The side that connects. `done` ends when the protocol of `make` goes on, or with
-    `GreetingError`, which `make` may raise."""
+    `HandshakeError`, which `make` may raise."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Greeter(asyncio.Protocol):
         elif not self.done.done():
             try:
                 protocol = self._make()
-            except GreetingError as error:
+            except HandshakeError as error:
                 self._fail(str(error))
                 return
             _hand_over(self._transport, protocol, self._words.take_rest())
@@ -123,7 +123,7 @@ class Greeter(asyncio.Protocol):
 
     def _fail(self, text: str) -> None:
         if not self.done.done():
-            self.done.set_exception(GreetingError(text))
+            self.done.set_exception(HandshakeError(text))
         if self._transport is not None:
             self._transport.abort()
 

@@ -1,4 +1,4 @@
-"""Claims about extproc/processes/fronts/greeting.py, over loopback."""
+"""Claims about extproc/processes/fronts/handshake.py, over loopback."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from typing import cast
 import pytest
 
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
-from extproc.processes.fronts.greeting import MAX_BYTES, Greeted, Greeter, GreetingError
+from extproc.processes.fronts.handshake import (
+    MAX_BYTES,
+    HandshakeClient,
+    HandshakeError,
+    HandshakeServer,
+)
 
 HELLO = pb.Greeting(cluster="test", front="b/front-1", leader_id="a/1", epoch=3)
 
@@ -36,7 +41,7 @@ async def listening(
     accept: Callable[[pb.Greeting], asyncio.Protocol],
 ) -> AsyncIterator[int]:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Greeted(accept, loop), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: HandshakeServer(accept, loop), "127.0.0.1", 0)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
@@ -45,7 +50,7 @@ async def listening(
 
 async def greet(port: int, protocol: asyncio.Protocol, greeting: pb.Greeting = HELLO) -> None:
     loop = asyncio.get_running_loop()
-    greeter = Greeter(greeting, lambda: protocol, loop)
+    greeter = HandshakeClient(greeting, lambda: protocol, loop)
     async with asyncio.timeout(60):
         await loop.create_connection(lambda: greeter, "127.0.0.1", port)
         await greeter.done
@@ -76,10 +81,10 @@ async def test_both_go_on_with_their_own_protocols() -> None:
 
 async def test_a_rejection_says_why() -> None:
     def accept(_: pb.Greeting) -> asyncio.Protocol:
-        raise GreetingError("another leader is meant")
+        raise HandshakeError("another leader is meant")
 
     async with listening(accept) as port:
-        with pytest.raises(GreetingError, match="another leader is meant"):
+        with pytest.raises(HandshakeError, match="another leader is meant"):
             await greet(port, Heard())
 
 
@@ -104,7 +109,7 @@ async def test_a_server_of_something_else_is_no_leader() -> None:
         writer.close()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    with pytest.raises(GreetingError):
+    with pytest.raises(HandshakeError):
         await greet(server.sockets[0].getsockname()[1], Heard())
     server.close()
 
@@ -114,6 +119,6 @@ async def test_a_connection_that_ends_is_no_welcome() -> None:
         writer.close()
 
     server = await asyncio.start_server(leave, "127.0.0.1", 0)
-    with pytest.raises(GreetingError, match="ended"):
+    with pytest.raises(HandshakeError, match="ended"):
         await greet(server.sockets[0].getsockname()[1], Heard())
     server.close()

@@ -11,7 +11,7 @@ from typing import Final
 PLEDGE_S: Final = 1.0
 
 
-class Permission:
+class LeaseGrant:
     """Nothing is permitted until `renew`."""
 
     def __init__(self) -> None:

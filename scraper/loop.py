@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 
 from extproc.core.address import Address
 from extproc.core.observation import Observation, ScrapeStatus
-from scraper.llama.client import never_blocked
+from scraper.llama.client import OwnFaultError, never_blocked
 from scraper.options import ScraperOptions
 from scraper.probe import issues
 from scraper.probe.endpoint_probe import EndpointProbe
 from scraper.probe.issue_log import IssueLog
+from scraper.probe.own_faults import OwnFaults
 from scraper.schedule import Schedule, ScrapePriority
 from scraper.target import EndpointTarget
+
+OWN_FAULT_PAUSE_S = 0.5
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -34,6 +37,9 @@ class Scraper:
     either, or of a scrape, is logged when it begins and affects no other endpoint. `lost_s` returns
     for how many seconds since a moment this process was blocked: no server is blamed for those.
     `wants_counters` is called before a scrape of an endpoint, whether to read its counters too.
+
+    A scrape that this process itself could not begin, as it has no descriptors left, is no
+    observation: what is known of the endpoint stays, and `problems` says so.
     """
 
     def __init__(
@@ -59,6 +65,12 @@ class Scraper:
         self._watches: dict[Address, _Watch] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._is_closed = False
+        self._own_faults = OwnFaults()
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What keeps this process from scraping, as text; empty if nothing does."""
+        return self._own_faults.problems
 
     @property
     def targets(self) -> tuple[EndpointTarget, ...]:
@@ -129,7 +141,13 @@ class Scraper:
         try:
             while True:
                 watch.is_requested.clear()
-                observation = await self._scrape(probe, address, issue_log)
+                try:
+                    observation = await self._scrape(probe, address, issue_log)
+                except OwnFaultError as error:
+                    self._own_faults.began(address, str(error))
+                    await asyncio.sleep(OWN_FAULT_PAUSE_S)
+                    continue
+                self._own_faults.is_over(address)
                 issue_log.record(observation)
                 # A bug of a callback must not stop the scrapes.
                 with suppress(Exception), issue_log.watch("the observation callback"):
@@ -138,6 +156,7 @@ class Scraper:
                 delay_s = schedule.next_delay_s(self._clock(), observation, priority)
                 await self._pause(watch, delay_s)
         finally:
+            self._own_faults.is_over(address)
             await probe.aclose()
 
     async def _scrape(
@@ -148,6 +167,8 @@ class Scraper:
         try:
             with issue_log.watch("the scrape"):
                 return await probe.scrape(priority)
+        except OwnFaultError:
+            raise
         except Exception as error:  # noqa: BLE001 - a bug must not affect other endpoints
             return Observation(
                 address=address,

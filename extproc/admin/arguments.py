@@ -6,10 +6,11 @@ import re
 import socket
 from typing import Final
 
-from extproc.admin.call_errors import already, invalid, not_found, not_now, quoted
+from extproc.admin.call_errors import already, at_limit, invalid, not_found, not_now, quoted
 from extproc.core.address import Address, AddressError
 from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.fleet.membership import Fleet
+from extproc.transport.descriptors import own_fault
 
 MAX_NAME_CHARS: Final = 253
 MAX_ID_CHARS: Final = 256
@@ -81,7 +82,9 @@ async def _resolved(host: str) -> str:
     try:
         async with asyncio.timeout(RESOLVE_TIMEOUT_S):
             found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):  # a timeout is an OSError too
+    except (OSError, UnicodeError) as error:  # a timeout is an OSError too
+        if fault := own_fault(error):
+            raise at_limit(f"this picker has reached a limit ({fault}); try again") from None
         raise not_now(
             f"{quoted(host)} cannot be resolved here; check the name, or give an IP address"
         ) from None

@@ -8,6 +8,7 @@ import grpc
 from extproc.admin import add_reflection
 from extproc.admin.health import add_health
 from extproc.app.ports import bind
+from extproc.transport.descriptors import HEADERS_S, connections
 from extproc.transport.health import SERVICE as HEALTH_SERVICE
 from extproc.transport.health import Health
 
@@ -21,6 +22,8 @@ KEDA_OPTIONS: Final = (
     ("grpc.max_concurrent_streams", 2000),
 )
 STOP_GRACE_S: Final = 0.2
+IDLE_MS: Final = 120_000
+"""A connection without a call ends after it."""
 
 
 class Part(Protocol):
@@ -34,11 +37,17 @@ class GrpcPort:
     their services, and with them health and reflection."""
 
     def __init__(
-        self, parts: Mapping[str, Part], health: Health, options: Sequence[tuple[str, int]]
+        self,
+        parts: Mapping[str, Part],
+        health: Health,
+        options: Sequence[tuple[str, int]],
+        share: tuple[int, int],
     ) -> None:
+        """`share` of the descriptors its connections may take."""
         self._parts = parts
         self._health = health
         self._options = options
+        self._share = share
         self._server: grpc.aio.Server | None = None
 
     async def start(
@@ -49,7 +58,13 @@ class GrpcPort:
         interceptors: Sequence[Any] = (),
     ) -> int:
         """Serve at `address`, named by `setting`; returns the port. Raises `ListenError`."""
-        self._server = grpc.aio.server(options=self._options, interceptors=interceptors)
+        options = (
+            *self._options,
+            ("grpc.max_allowed_incoming_connections", connections(self._share)),
+            ("grpc.server_handshake_timeout_ms", int(HEADERS_S * 1000)),
+            ("grpc.max_connection_idle_ms", IDLE_MS),
+        )
+        self._server = grpc.aio.server(options=options, interceptors=interceptors)
         for part in self._parts.values():
             part.add_to(self._server)
         add_health(self._server, self._health)

@@ -11,6 +11,7 @@ from extproc.app.security import exposure
 from extproc.settings import Settings
 from extproc.settings.values import split_host_port
 from extproc.transport import ServiceTable
+from extproc.transport.descriptors import DATA_PLANE, connections
 from extproc.transport.http2_server import Http2Server
 from extproc.transport.limits import MESSAGE_BYTES, TransportLimits
 
@@ -79,7 +80,9 @@ def http2_server(settings: Settings, table: ServiceTable) -> Http2Server:
     cannot be used."""
     certificates = exposure.data_plane_certificates(settings)
     body_bytes = settings.envoy.body_buffer_bytes + MESSAGE_MARGIN_BYTES
-    limits = TransportLimits(message_bytes=max(body_bytes, MESSAGE_BYTES))
+    limits = TransportLimits(
+        message_bytes=max(body_bytes, MESSAGE_BYTES), connections=connections(DATA_PLANE)
+    )
     tls = None if certificates is None else certificates.context
     return Http2Server(table, time.monotonic, limits, tls)
 

@@ -20,7 +20,14 @@ from extproc.core.observation import Observation, ScrapeStatus
 from extproc.core.placement.machine import KeptMachine, KeptStatus
 from extproc.core.placement.router_machine import RouterCall, RouterMachine, RouterUse
 from extproc.core.scheduler.dispatcher import Dispatcher
-from scraper.llama.client import Answer, Failure, FailureKind, LlamaClient, Timeouts
+from scraper.llama.client import (
+    Answer,
+    Failure,
+    FailureKind,
+    LlamaClient,
+    OwnFaultError,
+    Timeouts,
+)
 from scraper.target import EndpointTarget
 
 INTERVAL_S: Final = 0.25
@@ -212,6 +219,9 @@ class Routers:
             )
             if problem:
                 log.warning("%s: cannot %s %s: %s", name, call.action.value, call.model, problem)
+        except OwnFaultError as error:
+            problem = f"the picker has reached a limit ({error})"
+            log.warning("%s: cannot %s %s: %s", name, call.action.value, call.model, problem)
         except Exception:
             log.exception("%s: %s of %s failed", name, call.action.value, call.model)
         finally:

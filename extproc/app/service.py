@@ -57,7 +57,7 @@ from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.servicer import ExternalProcessor
 from extproc.telemetry.hub import Telemetry
 from extproc.telemetry.metrics import TelemetrySources
-from extproc.transport import ServiceTable
+from extproc.transport import ServiceTable, descriptors
 from extproc.transport.health import Health
 from extproc.usage.meter import ReadResponse
 from extproc.xds import ClusterDiscovery, EndpointDiscovery
@@ -226,6 +226,7 @@ class Service:
             },
             self._health,
             ADMIN_OPTIONS,
+            descriptors.ADMIN,
         )
         scale = settings.scale
         self._scale_command = None
@@ -234,7 +235,9 @@ class Service:
                 scale.command, scale.models, self._scale, time.monotonic, scale.command_timeout_s
             )
         scaler = ExternalScaler(self.dispatcher, time.monotonic)
-        self._keda_port = GrpcPort({KEDA_SERVICE: scaler}, self._health, KEDA_OPTIONS)
+        self._keda_port = GrpcPort(
+            {KEDA_SERVICE: scaler}, self._health, KEDA_OPTIONS, descriptors.KEDA
+        )
         self._activity = Activity(
             self.dispatcher,
             self._registry,
@@ -464,7 +467,11 @@ class Service:
         return {criticality.label: queue.count_of(criticality) for criticality in Criticality}
 
     def _source_problems(self) -> tuple[str, ...]:
-        return (*self.fleet_sources.problems, *self.client_keys.problems())
+        return (
+            *self._scraper.problems,
+            *self.fleet_sources.problems,
+            *self.client_keys.problems(),
+        )
 
     def _problems(self) -> tuple[str, ...]:
         return (

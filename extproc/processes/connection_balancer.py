@@ -8,8 +8,11 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from extproc.processes.member import Member
+
+PAUSE_S: Final = 0.1
 
 log = logging.getLogger("coxswain.processes")
 
@@ -23,6 +26,7 @@ class ConnectionBalancer:
         self._listeners = listeners
         self._ready_fronts = ready_fronts
         self._is_accepting = False
+        self._is_paused = False
 
     def accept(self, is_accepting: bool) -> None:
         """Begin or stop to accept connections."""
@@ -36,6 +40,20 @@ class ConnectionBalancer:
             else:
                 loop.remove_reader(each.fileno())
 
+    def _pause(self, listener: socket.socket, reason: str) -> None:
+        """Connections that cannot be accepted, as no descriptor is left, would wake us all the
+        time."""
+        if not self._is_paused:
+            self._is_paused = True
+            log.error("connections cannot be accepted: %s", reason)
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(listener.fileno())
+        loop.call_later(PAUSE_S, self._resume, listener)
+
+    def _resume(self, listener: socket.socket) -> None:
+        if self._is_accepting and listener.fileno() >= 0:
+            asyncio.get_running_loop().add_reader(listener.fileno(), self._take, listener)
+
     def _take(self, listener: socket.socket) -> None:
         while self._is_accepting:
             try:
@@ -43,8 +61,9 @@ class ConnectionBalancer:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                log.error("a connection could not be accepted: %s", error)
+                self._pause(listener, error.strerror or "")
                 return
+            self._is_paused = False
             connection.setblocking(False)
             ready = self._ready_fronts()
             if not ready:

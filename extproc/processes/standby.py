@@ -23,6 +23,7 @@ from extproc.processes.fronts.handshake import HandshakeError
 from extproc.processes.leader_connection import connect_with_leader
 from extproc.settings import Settings, SettingsError
 from extproc.settings.values import split_host_port
+from extproc.transport.descriptors import ADMIN, HEADERS_S, PAGES, connections
 
 RETRY_S: Final = 0.25
 OWN_PAGE: Final = re.compile(rb"(?:GET|HEAD) (/healthz|/readyz|/metrics)(?:\?[^ ]*)? HTTP/1")
@@ -129,8 +130,13 @@ class Standby:
 
     # One connection
 
-    def accepted(self, asked: _Asked) -> None:
+    def accepts(self, asked: _Asked, purpose: pb.Greeting.Purpose) -> bool:
+        """Whether the port of that purpose has room for one more, and note it."""
+        most = connections(PAGES if purpose == pb.Greeting.PURPOSE_HTTP else ADMIN)
+        if sum(each.purpose == purpose for each in self._callers) >= most:
+            return False
         self._callers.add(asked)
+        return True
 
     def pass_on(self, asked: Pipe, purpose: pb.Greeting.Purpose, peer: str) -> None:
         task = self._loop.create_task(self._pass_on(asked, purpose, peer))
@@ -234,7 +240,13 @@ class _Asked(Pipe):
         super().__init__()
         self._standby = standby
         self._purpose = purpose
+        self.purpose = purpose
         self._line: bytearray | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def _end_silent(self) -> None:
+        if self._line is not None:
+            self.close()
 
     @property
     def is_passed_on(self) -> bool:
@@ -243,9 +255,12 @@ class _Asked(Pipe):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._standby.accepted(self)
+        if not self._standby.accepts(self, self._purpose):
+            self.close()
+            return
         if self._purpose == pb.Greeting.PURPOSE_HTTP:
             self._line = bytearray()
+            self._timer = asyncio.get_running_loop().call_later(HEADERS_S, self._end_silent)
         else:
             self._pass_on()
 
@@ -265,6 +280,8 @@ class _Asked(Pipe):
             self._answer(*self._standby.page(found.group(1).decode()))
 
     def connection_lost(self, error: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         self._standby.ended(self)
         super().connection_lost(error)
 

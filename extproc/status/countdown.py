@@ -19,6 +19,8 @@ from typing import Final
 
 from aiohttp import web
 
+from extproc.transport.descriptors import PAGES, connections
+
 EVENT_STREAM: Final = "text/event-stream"
 INTERVAL_S: Final = 0.5
 """The interval at which a stream checks for changes."""
@@ -32,7 +34,8 @@ SLACK_S: Final = 1.0
 SLACK_SHARE: Final = 0.2
 """An expected end that moved by more than both is last, though nobody moved up."""
 MAX_STREAMS: Final = 1000
-"""The maximum number of open streams; further ones get 503."""
+"""The maximum number of open streams, and at most half of the port's connections; further ones get
+503."""
 MAX_ID_CHARS: Final = 200
 _HEADERS: Final = {"cache-control": "no-store", "access-control-allow-origin": "*"}
 
@@ -99,6 +102,7 @@ class Countdown:
         self._interval_s = interval_s
         self._grace_s = grace_s
         self._streams = 0
+        self._most = min(MAX_STREAMS, connections(PAGES) // 2)
 
     def routes(self) -> list[web.RouteDef]:
         """What to add to the server of the status pages."""
@@ -116,7 +120,7 @@ class Countdown:
             if position is None:
                 return _not_queued()
             return web.json_response(position.as_json(), headers=_HEADERS)
-        if self._streams >= MAX_STREAMS:
+        if self._streams >= self._most:
             return _error(
                 503, "too-many-streams", "Send the request again without text/event-stream."
             )

@@ -14,6 +14,8 @@ from aiohttp.typedefs import Handler, Middleware
 from extproc.core.scheduler.fleet_capacity import FleetHealth
 from extproc.status.dashboard import dashboard
 from extproc.status.hosts import Hosts
+from extproc.status.page_connections import PageConnections
+from extproc.transport.descriptors import HEADERS_S, PAGES, connections
 
 FOR_ANY_HOST: Final = ("/queue/", "/healthz")
 MISDIRECTED: Final = 421
@@ -67,7 +69,8 @@ class StatusServer:
         self._dashboard = dashboard(links)
         self._kept: dict[str, tuple[float, str]] = {}
         app = web.Application(
-            client_max_size=MAX_BODY_BYTES, middlewares=[_only_for(hosts or Hosts())]
+            client_max_size=MAX_BODY_BYTES,
+            middlewares=[self._accounted, _only_for(hosts or Hosts())],
         )
         app.on_response_prepare.append(_forbid_caching)
         app.router.add_get("/", self._page)
@@ -81,21 +84,37 @@ class StatusServer:
         self._runner = web.AppRunner(
             app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S
         )
+        self._server: asyncio.Server | None = None
+        self._connections: PageConnections | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port (`port` 0 takes a free one); raises `OSError`."""
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, reuse_address=True)
+        assert self._runner.server is not None
+        self._connections = PageConnections(connections(PAGES), HEADERS_S, self._runner.server)
         try:
-            await site.start()
+            self._server = await asyncio.get_running_loop().create_server(
+                self._connections.accept, host, port, reuse_address=True
+            )
         except OSError:
             await self._runner.cleanup()
             raise
-        return int(self._runner.addresses[0][1])
+        return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
         """Close all connections; a server that was not started is no error."""
+        if self._server is not None:
+            self._server.close()
         await self._runner.cleanup()
+
+    @web.middleware
+    async def _accounted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        assert self._connections is not None
+        self._connections.begins(request.protocol)
+        try:
+            return await handler(request)
+        finally:
+            self._connections.ends(request.protocol)
 
     async def _page(self, _: web.Request) -> web.Response:
         page = self._dashboard

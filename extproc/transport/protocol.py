@@ -34,6 +34,18 @@ class Connections:
         self._is_reading = False
         self._deferred: list[Callable[[], None]] = []
 
+    def make_room(self) -> bool:
+        """Cut the connection that has been silent for longest of those without a call; False if
+        there is none. Connections that are only held keep no Envoy out."""
+        unused = [each for each in self.open if not each.has_calls]
+        if not unused:
+            return False
+        longest = min(unused, key=lambda each: each.heard_at)
+        log.warning("the connection of %s made way for another one", longest.peer)
+        self.open.discard(longest)
+        longest.abort()
+        return True
+
     def soon(self, function: Callable[[], None]) -> None:
         """Run it before the output of the current read is written, or in the loop's next turn."""
         if self._is_reading:
@@ -75,12 +87,17 @@ class Http2Protocol:
         )
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._heard_at = now
+        self.heard_at = now
         self._is_receiving = False
         self._is_flush_due = False
         self._is_pinging = False
         self._is_leaving = False
-        self._peer = ""
+        self.peer = ""
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether a call is under way."""
+        return bool(len(self._grpc))
 
     # What the event loop calls
 
@@ -88,16 +105,16 @@ class Http2Protocol:
         """The connection is open, behind TLS where that is used."""
         self._transport = transport
         peer = transport.get_extra_info("peername")
-        self._peer = f"{peer[0]}:{peer[1]}" if peer else "a client"
+        self.peer = f"{peer[0]}:{peer[1]}" if peer else "a client"
         tls = transport.get_extra_info("ssl_object")
         if tls is not None and tls.selected_alpn_protocol() != "h2":
-            log.warning("rejected a connection of %s: it does not negotiate h2", self._peer)
+            log.warning("rejected a connection of %s: it does not negotiate h2", self.peer)
             transport.abort()
             return
         open_ones = self._connections.open
         limit = self._connections.limits.connections
-        if len(open_ones) >= limit:
-            log.warning("rejected a connection of %s: %d are open", self._peer, limit)
+        if len(open_ones) >= limit and not self._connections.make_room():
+            log.warning("rejected a connection of %s: %d are open", self.peer, limit)
             transport.abort()
             return
         open_ones.add(self)
@@ -106,7 +123,7 @@ class Http2Protocol:
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        now = self._heard_at = self._clock()
+        now = self.heard_at = self._clock()
         self._is_receiving = True
         self._connections.begin_read()
         try:
@@ -159,7 +176,7 @@ class Http2Protocol:
 
     def _close(self, reason: str) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            log.warning("the connection of %s was closed: %s", self._peer, reason)
+            log.warning("the connection of %s was closed: %s", self.peer, reason)
             self._transport.close()
 
     # Output
@@ -187,7 +204,7 @@ class Http2Protocol:
     def _check_silence(self) -> None:
         """Ping a silent peer, and cut one that stays silent."""
         limits = self._connections.limits
-        silent_s = self._clock() - self._heard_at
+        silent_s = self._clock() - self.heard_at
         if not self._grpc.http2.is_greeted:
             self._close("it sent no HTTP/2")
             return
@@ -195,7 +212,7 @@ class Http2Protocol:
             self._is_pinging = False
             self._wait(limits.ping_after_s - silent_s)
         elif self._is_pinging and silent_s >= limits.ping_after_s + limits.ping_timeout_s:
-            log.warning("%s does not answer; its connection is cut", self._peer)
+            log.warning("%s does not answer; its connection is cut", self.peer)
             self.abort()
         else:
             if not self._is_pinging:

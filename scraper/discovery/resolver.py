@@ -15,6 +15,7 @@ import dns.rdatatype
 import dns.resolver
 
 from extproc.core.address import Address
+from extproc.transport.descriptors import own_fault
 from scraper.discovery.dns_cache import Failed, Found, Hosts, Nothing, Service, Services
 from scraper.discovery.dns_sockets import DnsSockets
 
@@ -60,6 +61,8 @@ class Resolver:
         except dns.exception.Timeout:
             return Failed(f"no answer within {LIFETIME_S:g} s")
         except (dns.exception.DNSException, OSError, UnicodeError) as error:
+            if fault := own_fault(error):
+                return Failed(f"this process has reached a limit ({fault})")
             return Failed(f"the lookup failed with {type(error).__name__}")
 
     def _configured(self) -> dns.asyncresolver.Resolver:

@@ -16,6 +16,7 @@ from functools import lru_cache
 import httpx
 
 from extproc.security.secret_file import authorization_of
+from extproc.transport.descriptors import own_fault
 from scraper.llama.transport import MAX_CONNECTIONS, LlamaTransport, no_tls
 from scraper.target import EndpointTarget
 
@@ -29,6 +30,11 @@ LOST_S = 0.1
 def never_blocked(_since: float) -> float:
     """The default for `lost_s`: this process is never blocked."""
     return 0.0
+
+
+class OwnFaultError(Exception):
+    """This process could not send a question: it has run out of what `str(error)` says. It says
+    nothing about the server."""
 
 
 class FailureKind(Enum):
@@ -127,7 +133,8 @@ class LlamaClient:
     async def ask(self, path: str) -> Answer | Failure:
         """GET `path` (with its query, already quoted).
 
-        Never raises for anything the server or the network does. A connection that the
+        Never raises for anything the server or the network does, but `OwnFaultError` for what
+        this process or its machine has run out of. A connection that the
         server had closed meanwhile (it closes idle ones, and each after 100 questions) is
         replaced and the question sent once more; the times are those of the last sending. A
         timeout that passed while this process was blocked is no answer: the question is repeated.
@@ -142,7 +149,7 @@ class LlamaClient:
         return outcome
 
     async def post(self, path: str, content: bytes) -> Answer | Failure:
-        """POST JSON to `path`, once. Never raises for anything the server or the network does."""
+        """POST JSON to `path`, once. Raises what `ask` does."""
         return await self._send(self._request("POST", path, content), path)
 
     def _is_own_fault(self, outcome: Answer | Failure) -> bool:
@@ -162,6 +169,8 @@ class LlamaClient:
                 finally:
                     await response.aclose()
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            if fault := own_fault(error):
+                raise OwnFaultError(fault) from None
             is_timeout = isinstance(error, httpx.ConnectTimeout)
             kind, message = _connect_failure(error)
             return self._failure(kind, message, began_at, is_timeout=is_timeout)

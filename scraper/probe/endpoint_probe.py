@@ -35,6 +35,7 @@ from scraper.llama.client import (
     Failure,
     FailureKind,
     LlamaClient,
+    OwnFaultError,
     never_blocked,
 )
 from scraper.llama.counters import PATH as COUNTERS_PATH
@@ -118,8 +119,15 @@ class EndpointProbe:
     async def scrape(self, priority: ScrapePriority) -> Observation:
         """Send the due requests. Takes at most `slow_after_s` and a few short responses.
 
-        Never raises for an error of the server or the network.
+        Never raises for an error of the server or the network, but `OwnFaultError`.
         """
+        try:
+            return await self._scrape(priority)
+        except OwnFaultError:
+            self._must_identify = True  # what was being asked is not known
+            raise
+
+    async def _scrape(self, priority: ScrapePriority) -> Observation:
         self._scrapes_since_props += 1
         if self._open_request is not None:
             return await self._await_slots()
@@ -238,7 +246,7 @@ class EndpointProbe:
         query, self._open_request = self._open_request, None
         if query is not None:
             query.cancel()
-            await asyncio.wait({query})
+            await asyncio.gather(query, return_exceptions=True)
 
     async def _await_slots(self) -> Observation:
         """Wait for the open request; report it as slow without a response."""

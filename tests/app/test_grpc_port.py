@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
 import pytest
 
+from extproc.app import grpc_port
 from extproc.app.ports import ListenError
 from extproc.app.service import Service
 from extproc.pb import externalscaler_pb2 as pb
@@ -39,6 +42,35 @@ async def test_it_serves_without_a_token() -> None:
     await service.stop()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", service.keda_port))
+
+
+def until_ended(connection: socket.socket) -> None:
+    """Raises `TimeoutError` where the other side does not end it."""
+    with suppress(ConnectionResetError):
+        while connection.recv(4_096):
+            pass
+
+
+async def test_half_open_connections_are_few_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that connects and says nothing takes a bounded number of descriptors, for a bounded
+    time."""
+    monkeypatch.setattr(grpc_port, "connections", lambda _: 4)
+    monkeypatch.setattr(grpc_port, "HEADERS_S", 1.0)
+    service = Service(settings(listen="127.0.0.1:0"))
+    await service.start()
+    place = ("127.0.0.1", service.keda_port)
+    held = [socket.create_connection(place) for _ in range(12)]
+    try:
+        for each in held:
+            each.settimeout(60)
+            await asyncio.to_thread(until_ended, each)
+    finally:
+        for each in held:
+            each.close()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{service.keda_port}") as channel:
+        stub = ExternalScalerStub(channel)
+        assert (await stub.IsActive(QWEN, wait_for_ready=True)).result
+    await service.stop()
 
 
 async def test_with_a_ca_it_takes_only_clients_with_a_certificate(tmp_path: Path) -> None:

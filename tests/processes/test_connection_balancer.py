@@ -11,6 +11,7 @@ import pytest
 from extproc.processes.connection_balancer import ConnectionBalancer
 from extproc.processes.member import Role
 from tests.fakes.envoy_stream import eventually
+from tests.fakes.no_descriptors import no_descriptors
 from tests.fakes.started_processes import some_started
 
 
@@ -80,3 +81,24 @@ async def test_a_connection_that_no_front_can_serve_is_closed(listener: socket.s
     assert await reader.read() == b""
     writer.close()
     balancer.accept(False)
+
+
+async def test_without_descriptors_it_waits_and_then_goes_on(
+    listener: socket.socket, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line, and no loop that does nothing else: a level-triggered socket wakes it each time."""
+    async with some_started() as processes:
+        (front,) = await processes.start(Role.FRONT, 1)
+        front.is_ready = True
+        balancer = ConnectionBalancer([listener], processes.table.ready_fronts)
+        with socket.create_connection(listener.getsockname()):
+            with no_descriptors():
+                balancer.accept(True)
+                await eventually(lambda: caplog.records)
+                for _ in range(100):
+                    await asyncio.sleep(0)
+            await eventually(lambda: front.connections == 1)
+        balancer.accept(False)
+    assert [record.getMessage() for record in caplog.records] == [
+        "connections cannot be accepted: Too many open files"
+    ]

@@ -124,6 +124,29 @@ async def test_bytes_go_to_the_leader_and_back_at_the_pace_of_the_slower() -> No
         await eventually(lambda: not PASSED_ON)
 
 
+async def test_callers_that_say_nothing_are_few_and_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each port has its number; who does not say which page it wants is not waited for."""
+    monkeypatch.setattr(standby_module, "connections", lambda _: 3)
+    monkeypatch.setattr(standby_module, "HEADERS_S", 0.3)
+    leader = Leader()
+    async with leader.running(), standing_by(leader.port) as (_, admin, http):
+        silent = [await asyncio.open_connection("127.0.0.1", http) for _ in range(6)]
+        talking = [await asyncio.open_connection("127.0.0.1", admin) for _ in range(2)]
+        async with asyncio.timeout(60):
+            for reader, writer in silent:
+                assert await reader.read() == b""
+                writer.close()
+            for reader, writer in talking:
+                writer.write(b"ping")
+                assert await reader.readexactly(4) == b"ping"
+                writer.close()
+            async with httpx.AsyncClient(trust_env=False) as client:
+                answer = await client.get(f"http://127.0.0.1:{http}/healthz")
+                assert answer.status_code == 200
+
+
 async def test_pages_about_the_member_are_its_own() -> None:
     async with Leader().running() as leader, standing_by(leader.port) as (_, _admin, http):
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{http}", timeout=60) as client:

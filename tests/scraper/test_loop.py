@@ -11,11 +11,14 @@ import pytest
 
 from extproc.core.address import Address
 from extproc.core.observation import Observation, ScrapeStatus
+from scraper import loop
 from scraper.loop import Scraper
 from scraper.schedule import Cadence, ScrapePriority
 from scraper.target import EndpointTarget
 from tests.fakes.llama_server import FakeLlamaServer, Reply
+from tests.fakes.no_descriptors import no_descriptors
 from tests.fakes.patience import PATIENT_SCRAPES
+from tests.fakes.picker import until
 
 QUICK = replace(PATIENT_SCRAPES, cadence=Cadence(fast_s=0.005, slow_s=0.01), scrape_gap_s=0.001)
 RARE = replace(QUICK, cadence=Cadence(fast_s=3_600.0, slow_s=3_600.0))
@@ -54,6 +57,33 @@ def sink() -> Sink:
 
 def target(fake: FakeLlamaServer) -> EndpointTarget:
     return EndpointTarget(address=fake.address, may_sleep=False)
+
+
+async def test_what_we_cannot_do_is_no_observation(
+    fake: FakeLlamaServer,
+    sink: Sink,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Without descriptors nothing is said of the server, but of us, once; later all goes on."""
+    monkeypatch.setattr(loop, "OWN_FAULT_PAUSE_S", 0.001)
+    caplog.set_level(logging.INFO, "coxswain.scraper")
+    fake.closes_after = 1
+    scraper = Scraper(sink=sink, options=QUICK)
+    scraper.watch(target(fake))
+    await sink.saw(lambda observation: observation.status is ScrapeStatus.READY)
+    assert scraper.problems == ()
+    with no_descriptors():
+        await until(lambda: bool(scraper.problems))
+        problem = "".join(scraper.problems)
+        assert "too many open files" in problem and "LimitNOFILE" in problem
+        seen = len(sink.seen)
+    await sink.saw(lambda observation: observation.status is ScrapeStatus.READY, after=seen)
+    await until(lambda: not scraper.problems)
+    await scraper.aclose()
+    assert {each.status for each in sink.seen} == {ScrapeStatus.READY}
+    assert not any(each.issues for each in sink.seen)
+    assert caplog.text.count("cannot be scraped") == caplog.text.count("scraped again") == 1
 
 
 async def test_it_scrapes_again_and_again(fake: FakeLlamaServer, sink: Sink) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -190,6 +192,86 @@ async def test_further_routes(client: httpx.AsyncClient) -> None:
     assert (await client.get("/more")).text == "more"
     assert (await client.get("/nothing")).status_code == 404
     assert (await client.post("/status")).status_code == 405
+
+
+async def get(port: int, path: str, *, is_whole: bool = True) -> asyncio.StreamReader:
+    """A connection that is kept, and its answer; without an end of the headers, none comes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    HELD.append(writer)
+    end = "\r\n\r\n" if is_whole else "\r\n"
+    writer.write(f"GET {path} HTTP/1.1\r\nhost: localhost{end}".encode())
+    if is_whole:
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        await reader.readuntil(b"\r\n\r\n")
+    return reader
+
+
+async def is_closed(reader: asyncio.StreamReader) -> bool:
+    with contextlib.suppress(ConnectionResetError):
+        await reader.read()
+    return reader.at_eof() or reader.exception() is not None
+
+
+HELD: list[asyncio.StreamWriter] = []
+"""Or the collector would close their connections."""
+
+
+async def test_connections_are_bounded_and_none_keeps_others_out(
+    told: Told, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those without a request for longest make way, whether their headers never came or their last
+    request is long over; a request that is being answered is not cut. One log line says so."""
+    monkeypatch.setattr(server, "connections", lambda _: 3)
+    gate = asyncio.Event()
+
+    async def long(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await gate.wait()
+        await response.write(b"done")
+        return response
+
+    subject = StatusServer(told.sources(), [web.get("/long", long)])
+    port = await subject.start("127.0.0.1", 0)
+    try:
+        async with asyncio.timeout(60):
+            served = await get(port, "/long")
+            half_open = await get(port, "/status", is_whole=False)
+            kept = await get(port, "/healthz")
+            newer = await get(port, "/healthz")
+            assert await is_closed(half_open)
+            await get(port, "/healthz")
+            assert await is_closed(kept)
+            for _ in range(20):
+                await get(port, "/status", is_whole=False)
+            assert await is_closed(newer)
+            await get(port, "/healthz")
+            gate.set()
+            assert b"done" in await served.readuntil(b"done")
+        assert caplog.text.count("which is the limit") == 1
+    finally:
+        await subject.stop()
+        while HELD:
+            HELD.pop().close()
+
+
+async def test_headers_that_do_not_come_end_the_connection(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that has brought a request stays."""
+    monkeypatch.setattr(server, "HEADERS_S", 0.05)
+    subject = StatusServer(told.sources())
+    port = await subject.start("127.0.0.1", 0)
+    try:
+        async with asyncio.timeout(60):
+            kept = await get(port, "/healthz")
+            assert await is_closed(await get(port, "/status", is_whole=False))
+            HELD[0].write(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            await kept.readuntil(b"200 OK")
+    finally:
+        await subject.stop()
+        while HELD:
+            HELD.pop().close()
 
 
 async def test_a_taken_port_is_an_error(told: Told) -> None:

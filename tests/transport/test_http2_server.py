@@ -158,12 +158,22 @@ async def test_who_does_not_speak_http2(caplog: pytest.LogCaptureFixture) -> Non
 
 
 async def test_connections_are_bounded() -> None:
-    async with served(TransportLimits(connections=1)) as (subject, _), raw(subject.port) as first:
-        await eventually(lambda: first.seen)
-        async with raw(subject.port) as second:
-            await eventually(lambda: second.is_closed)
-            assert second.seen == b""
-        assert not first.is_closed
+    """One with a call stays. One without makes way, so that nobody keeps Envoy out by holding
+    connections."""
+    limits = TransportLimits(connections=1)
+    async with served(limits) as (subject, _), raw(subject.port) as holder:
+        await eventually(lambda: holder.seen)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{subject.port}") as channel:
+            call = echo(channel)()
+            await call.write(b"x")
+            assert await call.read() == b"x"
+            await eventually(lambda: holder.is_closed)
+            async with raw(subject.port) as second:
+                await eventually(lambda: second.is_closed)
+                assert second.seen == b""
+            await call.write(b"y")
+            assert await call.read() == b"y"
+            await call.done_writing()
 
 
 async def test_a_stop_lets_calls_end() -> None:

@@ -13,6 +13,7 @@ from typing import Final
 import aiohttp
 
 from extproc.app.monitoring.recent import RECENT_TEXT, RecentValues
+from extproc.transport.descriptors import own_fault
 
 INTERVAL_S: Final = 10.0
 TIMEOUT_S: Final = 5.0
@@ -87,7 +88,10 @@ class _Envoy:
         try:
             self.counts = await _read(session, f"http://{self.address}{PATH}")
         except (aiohttp.ClientError, TimeoutError, OSError, UnreadableError) as error:
-            self._fail(str(error) if isinstance(error, UnreadableError) else "it does not answer")
+            reason = str(error) if isinstance(error, UnreadableError) else "it does not answer"
+            if fault := own_fault(error):
+                reason = f"this process has reached a limit ({fault})"
+            self._fail(reason)
             return
         self._failures, self._failure = 0, ""
         self._note(self.counts.get(TIMEOUTS, 0))

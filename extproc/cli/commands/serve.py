@@ -47,6 +47,7 @@ def serve(
         from extproc.processes.cluster_access import cluster_problems
         from extproc.processes.supervisor import supervise
         from extproc.settings import CONFIG_VARIABLE, SettingsError
+        from extproc.transport.descriptors import raise_limit
 
     if statsd_addr is not None:
         assignment = [*(assignment or ()), f"statsd.addr={statsd_addr}"]
@@ -57,6 +58,7 @@ def serve(
     load = partial(settings_from, config, endpoint, assignment)
     settings = load()
     set_up_logging(settings.log)
+    raise_limit()
     if problems := (*startup_problems(settings), *cluster_problems(settings)):
         raise SettingsError(problems)
     options = {

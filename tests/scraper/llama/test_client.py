@@ -14,11 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from scraper.llama.client import MAX_BODY_BYTES, Answer, Failure, FailureKind, LlamaClient, Timeouts
+from scraper.llama.client import (
+    MAX_BODY_BYTES,
+    Answer,
+    Failure,
+    FailureKind,
+    LlamaClient,
+    OwnFaultError,
+    Timeouts,
+)
 from scraper.target import EndpointTarget
 from tests.fakes.authority import Authority
 from tests.fakes.listener import Listener
 from tests.fakes.llama_server import FakeLlamaServer, Reply
+from tests.fakes.no_descriptors import no_descriptors
 from tests.fakes.patience import PATIENT
 
 SHORT = replace(PATIENT, read_s=0.05, slots_read_s=0.1)
@@ -105,6 +114,19 @@ async def test_a_server_that_is_gone_is_unreachable(
     await answered(client, "/slots")
     await fake.stop()
     assert (await failed(client, "/slots")).kind is FailureKind.UNREACHABLE
+
+
+async def test_descriptors_that_we_lack_are_no_fault_of_the_server(
+    fake: FakeLlamaServer, client: LlamaClient
+) -> None:
+    """Neither a question nor an order: the server has not heard of it."""
+    with no_descriptors():
+        with pytest.raises(OwnFaultError, match="too many open files"):
+            await client.ask("/slots")
+        with pytest.raises(OwnFaultError):
+            await client.post("/models/load", b"{}")
+    assert fake.connections == 0
+    await answered(client, "/slots")
 
 
 async def test_a_stall_times_out(fake: FakeLlamaServer) -> None:

@@ -1,0 +1,84 @@
+"""A picker with few descriptors, and those who would take them all."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import grpc
+
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
+from tests.e2e.conftest import QUICK
+from tests.e2e.stack import Stack, until
+
+LIMIT = 256
+"""Of the picker; an ordinary shell's is four times that."""
+EACH = 300
+"""Connections to each port: more than all that the picker may have."""
+
+
+class Limited(Stack):
+    """With a picker of few descriptors."""
+
+    async def restart_picker(self) -> None:
+        command = ["prlimit", f"--nofile={LIMIT}:{LIMIT}", sys.executable, "-m", "extproc.cli"]
+        command += ["serve", "--config", str(self.config)]
+        self.picker = await self.children.start("picker", command)
+
+
+async def test_who_takes_connections_takes_none_of_the_fleets(tmp_path: Path) -> None:
+    """Half-open connections to each port, and streams of events of a queued request: scrapes go
+    on, Envoy serves, and operators and probes are answered."""
+    async with (
+        Limited.running(tmp_path, slots=(1, 1), kind="simulator", settings=QUICK) as stack,
+        AsyncExitStack() as exits,
+    ):
+        assert stack.picker is not None
+
+        async def take(port: int, said: bytes = b"") -> None:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            exits.callback(writer.close)
+            writer.write(said)
+
+        held = await stack.fill()
+        queued = asyncio.create_task(stack.ask(headers={"x-request-id": "queued"}))
+        await stack.until_waiting(1)
+        asked = b"GET /queue/queued HTTP/1.1\r\nhost: x\r\naccept: text/event-stream\r\n\r\n"
+        for _ in range(EACH):
+            await take(stack.http_port, asked)
+        for _ in range(EACH):
+            await take(stack.http_port, b"GET /sta")
+            await take(stack.grpc_port)
+            await take(stack.admin_port)
+
+        assert len(os.listdir(f"/proc/{stack.picker.pid}/fd")) < LIMIT - 64
+        # The servers get new connections, as after a restart of theirs.
+        for server in stack.servers:
+            assert server.child is not None
+            await held.pop().leave()
+            await server.child.stop()
+            await stack.start_server(server)
+        assert (await queued).status_code == 200
+        await stack.until(
+            lambda status: all(one["health"] == "ready" for one in status["endpoints"].values())
+        )
+        assert (await stack.status())["problems"] == []
+        answer = await stack.client.get(f"http://127.0.0.1:{stack.http_port}/readyz")
+        assert (answer.status_code, answer.text) == (200, "ready\n")
+        answers = await asyncio.gather(*(stack.ask() for _ in range(8)))
+        assert {each.status_code for each in answers} == {200}
+
+        async def is_answered() -> bool:
+            """Half-open connections to the admin port end after 10 s."""
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{stack.admin_port}") as channel:
+                try:
+                    found = await AdminStub(channel).ListEndpoints(pb.ListEndpointsRequest())
+                except grpc.aio.AioRpcError:
+                    return False
+            return len(found.endpoints) == 2
+
+        await until(is_answered)

@@ -25,3 +25,12 @@ def test_decisions_are_listed() -> None:
     folder = ROOT / "docs/decisions"
     listed = {link for link in page("docs/decisions/README.md").links() if "/" not in link}
     assert listed == {file.name for file in folder.glob("0*.md")}
+
+
+def test_first_pages_are_short_and_linked_first() -> None:
+    """Each reader's first page takes three minutes, and README names all of them."""
+    folder = ROOT / "docs/start"
+    first = {f"docs/start/{file.name}" for file in folder.glob("*.md")}
+    assert first == {link for link in page("README.md").links() if link.startswith("docs/start/")}
+    for path in first:
+        assert len(page(path).text.split()) <= 600, path

@@ -5,7 +5,9 @@ tokens of the last minute have reached its limit. They drain at the limit's rate
 leaky bucket: a client that used twice its limit at once waits for a minute.
 
 Requests are kept by the ids of their exchanges and not as numbers: to end one twice changes
-nothing, and the auditor can compare them with the exchanges that there are.
+nothing, and the auditor can compare them with the exchanges that there are. A request that its
+client left counts until its server is known to be free: otherwise who asks and leaves would have
+as many slots as it likes.
 
 Pure: time is an argument, in monotonic seconds.
 """
@@ -13,13 +15,21 @@ Pure: time is an argument, in monotonic seconds.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 EVERYBODY: Final = "*"
 """The name of the limit of clients that have none of their own."""
 MINUTE_S: Final = 60.0
 RETRY_S: Final = 1.0
 """When a client that has too many requests may try again: one may end at any time."""
+
+
+class Draining(Protocol):
+    """The slot of a request whose client left."""
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether its server may still work on the request."""
 
 
 class Limited(Enum):
@@ -32,7 +42,7 @@ class Limited(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLimit:
-    """None sets no limit. `requests` counts those that run or are queued."""
+    """None sets no limit. `requests` counts those that run, drain or are queued."""
 
     requests: int | None = None
     queued: int | None = None
@@ -65,11 +75,18 @@ class _Client:
     tokens: float = 0.0
     requests: set[str] = field(default_factory=set)
     queued: set[str] = field(default_factory=set)
+    draining: list[Draining] = field(default_factory=list)
+
+    @property
+    def active(self) -> int:
+        """The requests that count."""
+        return len(self.requests) + len(self.draining)
 
 
 class ClientLimits:
-    """The limits by client's name, and what each client uses. Every call is O(1). There are at most
-    as many clients as there are names in the keys file."""
+    """The limits by client's name, and what each client uses. There are at most
+    as many clients as there are names in the keys file. Every call is O(1), but for the requests
+    of its client that drain."""
 
     def __init__(self, limits: Mapping[str, ClientLimit]) -> None:
         self._limits = dict(limits)
@@ -105,7 +122,7 @@ class ClientLimits:
         if limit is None:
             return None
         client = self._client(name, limit, now)
-        if limit.requests is not None and len(client.requests) >= limit.requests:
+        if limit.requests is not None and client.active >= limit.requests:
             return Exceeded(Limited.REQUESTS, _standing(limit, client), RETRY_S)
         tokens = limit.tokens_per_minute
         if tokens is not None and client.tokens >= tokens:
@@ -141,12 +158,16 @@ class ClientLimits:
         if client is not None:
             client.queued.discard(exchange_id)
 
-    def end(self, name: str, exchange_id: str) -> None:
-        """It has ended, queued or not; no error if it had not begun."""
+    def end(self, name: str, exchange_id: str, draining: Draining | None = None) -> None:
+        """It has ended, queued or not; no error if it had not begun. With `draining` it counts as
+        long as this drains."""
         client = self._clients.get(name)
         if client is not None:
             client.queued.discard(exchange_id)
-            client.requests.discard(exchange_id)
+            if exchange_id in client.requests:
+                client.requests.discard(exchange_id)
+                if draining is not None:
+                    client.draining.append(draining)
 
     def held(self) -> Iterator[tuple[str, str]]:
         """The name of the client and the exchange id of each request that counts now."""
@@ -170,6 +191,8 @@ class ClientLimits:
         if client is None:
             client = self._clients[name] = _Client(now)
         _drain(client, limit, now)
+        if client.draining:
+            client.draining = [one for one in client.draining if one.is_draining]
         return client
 
 
@@ -184,7 +207,7 @@ def _standing(limit: ClientLimit, client: _Client) -> Standing:
     requests, tokens = limit.requests, limit.tokens_per_minute
     return Standing(
         limit,
-        None if requests is None else max(0, requests - len(client.requests)),
+        None if requests is None else max(0, requests - client.active),
         None if tokens is None else max(0, int(tokens - client.tokens)),
         0.0 if tokens is None else client.tokens * MINUTE_S / tokens,
     )

@@ -84,19 +84,24 @@ def access_lines(options: EnvoyOptions) -> list[AccessLog]:
 
 
 def access_log_stream(options: EnvoyOptions) -> list[AccessLog]:
-    """One message to the picker for each exchange that ended badly or bypassed it, none for the
-    others.
+    """One message to the picker for each exchange that ended badly or bypassed it, and for each
+    response whose length its headers did not say, such as an event stream; none for the others.
 
     The end of an ext_proc stream looks the same for a finished response, a client that left and a
     server that died. This report distinguishes them. It is sent, unbuffered and on the connection
-    of that stream, just before the stream ends.
+    of that stream, just before the stream ends. No flag is no proof of a good end: Envoy sets none
+    if a client resets its stream without an error. So the good end is reported as well.
     """
     if not options.access_log_stream:
         return []
-    reported = AccessLogFilter(response_flag_filter=ResponseFlagFilter())
+    reported = [
+        AccessLogFilter(response_flag_filter=ResponseFlagFilter()),
+        _has_metadata(header_names.UNBOUNDED),
+    ]
     if options.has_discovery:
-        reported = AccessLogFilter(or_filter=OrFilter(filters=[reported, _has_bypassed()]))
-    return [_to_picker("coxswain-ends", _all_of(_is_over(), reported))]
+        reported.append(_has_bypassed())
+    any_of = AccessLogFilter(or_filter=OrFilter(filters=reported))
+    return [_to_picker("coxswain-ends", _all_of(_is_over(), any_of))]
 
 
 def _has_bypassed() -> AccessLogFilter:

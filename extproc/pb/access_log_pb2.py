@@ -26,7 +26,7 @@ from extproc.pb import base_pb2 as extproc_dot_pb_dot_base__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x65xtproc/pb/access_log.proto\x12\x17\x65nvoy.data.accesslog.v3\x1a\x15\x65xtproc/pb/base.proto\x1a\x1egoogle/protobuf/duration.proto\"x\n\rResponseFlags\x12\x1d\n\x15upstream_remote_reset\x18\x05 \x01(\x08\x12\'\n\x1fupstream_connection_termination\x18\x07 \x01(\x08\x12\x1f\n\x17upstream_protocol_error\x18\x18 \x01(\x08\"\x89\x02\n\x0f\x41\x63\x63\x65ssLogCommon\x12\x37\n\x14time_to_last_rx_byte\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12>\n\x0eresponse_flags\x18\x10 \x01(\x0b\x32&.envoy.data.accesslog.v3.ResponseFlags\x12+\n\x08\x64uration\x18\x17 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\x08metadata\x18\x11 \x01(\x0b\x32\x1e.envoy.config.core.v3.Metadata\x12\x1e\n\x16intermediate_log_entry\x18\x1b \x01(\x08\"3\n\x15HTTPRequestProperties\x12\x1a\n\x12request_body_bytes\x18\x0c \x01(\x04\"\x9a\x01\n\x12HTTPAccessLogEntry\x12\x43\n\x11\x63ommon_properties\x18\x01 \x01(\x0b\x32(.envoy.data.accesslog.v3.AccessLogCommon\x12?\n\x07request\x18\x03 \x01(\x0b\x32..envoy.data.accesslog.v3.HTTPRequestPropertiesb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x65xtproc/pb/access_log.proto\x12\x17\x65nvoy.data.accesslog.v3\x1a\x15\x65xtproc/pb/base.proto\x1a\x1egoogle/protobuf/duration.proto\"x\n\rResponseFlags\x12\x1d\n\x15upstream_remote_reset\x18\x05 \x01(\x08\x12\'\n\x1fupstream_connection_termination\x18\x07 \x01(\x08\x12\x1f\n\x17upstream_protocol_error\x18\x18 \x01(\x08\"\x8f\x03\n\x0f\x41\x63\x63\x65ssLogCommon\x12\x37\n\x14time_to_last_rx_byte\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12@\n\x1dtime_to_last_upstream_rx_byte\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x42\n\x1ftime_to_last_downstream_tx_byte\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12>\n\x0eresponse_flags\x18\x10 \x01(\x0b\x32&.envoy.data.accesslog.v3.ResponseFlags\x12+\n\x08\x64uration\x18\x17 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\x08metadata\x18\x11 \x01(\x0b\x32\x1e.envoy.config.core.v3.Metadata\x12\x1e\n\x16intermediate_log_entry\x18\x1b \x01(\x08\"3\n\x15HTTPRequestProperties\x12\x1a\n\x12request_body_bytes\x18\x0c \x01(\x04\"\x9a\x01\n\x12HTTPAccessLogEntry\x12\x43\n\x11\x63ommon_properties\x18\x01 \x01(\x0b\x32(.envoy.data.accesslog.v3.AccessLogCommon\x12?\n\x07request\x18\x03 \x01(\x0b\x32..envoy.data.accesslog.v3.HTTPRequestPropertiesb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,9 +36,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RESPONSEFLAGS']._serialized_start=111
   _globals['_RESPONSEFLAGS']._serialized_end=231
   _globals['_ACCESSLOGCOMMON']._serialized_start=234
-  _globals['_ACCESSLOGCOMMON']._serialized_end=499
-  _globals['_HTTPREQUESTPROPERTIES']._serialized_start=501
-  _globals['_HTTPREQUESTPROPERTIES']._serialized_end=552
-  _globals['_HTTPACCESSLOGENTRY']._serialized_start=555
-  _globals['_HTTPACCESSLOGENTRY']._serialized_end=709
+  _globals['_ACCESSLOGCOMMON']._serialized_end=633
+  _globals['_HTTPREQUESTPROPERTIES']._serialized_start=635
+  _globals['_HTTPREQUESTPROPERTIES']._serialized_end=686
+  _globals['_HTTPACCESSLOGENTRY']._serialized_start=689
+  _globals['_HTTPACCESSLOGENTRY']._serialized_end=843
 # @@protoc_insertion_point(module_scope)

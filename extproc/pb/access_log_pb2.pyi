@@ -21,18 +21,22 @@ class ResponseFlags(_message.Message):
     def __init__(self, upstream_remote_reset: _Optional[bool] = ..., upstream_connection_termination: _Optional[bool] = ..., upstream_protocol_error: _Optional[bool] = ...) -> None: ...
 
 class AccessLogCommon(_message.Message):
-    __slots__ = ("time_to_last_rx_byte", "response_flags", "duration", "metadata", "intermediate_log_entry")
+    __slots__ = ("time_to_last_rx_byte", "time_to_last_upstream_rx_byte", "time_to_last_downstream_tx_byte", "response_flags", "duration", "metadata", "intermediate_log_entry")
     TIME_TO_LAST_RX_BYTE_FIELD_NUMBER: _ClassVar[int]
+    TIME_TO_LAST_UPSTREAM_RX_BYTE_FIELD_NUMBER: _ClassVar[int]
+    TIME_TO_LAST_DOWNSTREAM_TX_BYTE_FIELD_NUMBER: _ClassVar[int]
     RESPONSE_FLAGS_FIELD_NUMBER: _ClassVar[int]
     DURATION_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
     INTERMEDIATE_LOG_ENTRY_FIELD_NUMBER: _ClassVar[int]
     time_to_last_rx_byte: _duration_pb2.Duration
+    time_to_last_upstream_rx_byte: _duration_pb2.Duration
+    time_to_last_downstream_tx_byte: _duration_pb2.Duration
     response_flags: ResponseFlags
     duration: _duration_pb2.Duration
     metadata: _base_pb2.Metadata
     intermediate_log_entry: bool
-    def __init__(self, time_to_last_rx_byte: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., response_flags: _Optional[_Union[ResponseFlags, _Mapping]] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., metadata: _Optional[_Union[_base_pb2.Metadata, _Mapping]] = ..., intermediate_log_entry: _Optional[bool] = ...) -> None: ...
+    def __init__(self, time_to_last_rx_byte: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., time_to_last_upstream_rx_byte: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., time_to_last_downstream_tx_byte: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., response_flags: _Optional[_Union[ResponseFlags, _Mapping]] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., metadata: _Optional[_Union[_base_pb2.Metadata, _Mapping]] = ..., intermediate_log_entry: _Optional[bool] = ...) -> None: ...
 
 class HTTPRequestProperties(_message.Message):
     __slots__ = ("request_body_bytes",)

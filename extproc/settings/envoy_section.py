@@ -97,7 +97,8 @@ class EnvoySettings(Section):
     """The longest time in the queue that Envoy allows, at most 3600 s. queue.timeout_s must be at
     least 5 s shorter."""
     access_log_stream: bool = True
-    """Whether Envoy reports responses that were cut off, and by which side."""
+    """Whether Envoy reports responses that were cut off, and by which side, and the ends of event
+    streams. Without it their slots count as busy until a scrape shows them free."""
     connect_timeout_s: SomeSeconds = 1.0
     """How many seconds Envoy waits for a connection to a server."""
     per_try_idle_timeout_s: EnvoySeconds = 300.0

@@ -140,6 +140,7 @@ class Exchange:
         elif kind == "response_body" and self._response.has_body:
             self._say(*self._response.take_body(request.response_body))
         elif kind in _UNCHANGED:
+            self._response.is_complete |= kind == "response_trailers"
             self._say(codec.unchanged(kind))
         else:
             raise ProtocolError("an unknown type of message")
@@ -321,6 +322,10 @@ class Exchange:
         reply, or its response still flows."""
         self._response.is_half_closed = self._response.is_lost = True
 
+    def complete(self) -> None:
+        """Mark the response as complete at its server, as Envoy reported."""
+        self._response.is_complete = True
+
     def break_off(self, *, is_servers_fault: bool = False) -> None:
         """Mark the exchange as cut off, as Envoy reported."""
         self._response.is_broken = True
@@ -339,7 +344,7 @@ class Exchange:
             first_token_at = self._give_back(now)
         finally:
             if self._limited is not None:
-                self._limited.end()
+                self._limited.end(self._slot.draining)
         response = self._response
         is_broken = response.was_cut() and not response.is_handed_over()
         outcome = outcome_at(stage, is_cut=is_broken, is_unsent=self._is_unsent())
@@ -536,6 +541,8 @@ class Exchange:
         )
         if self._limited is not None and is_announced:
             reply = codec.with_headers(reply, self._limited.headers(now))
+        if self._slot.lease is not None and response.is_unbounded:
+            reply = codec.ask_for_end(reply)
         self._say(codec.name_exchange(reply, self.id) if is_unnamed else reply)
 
     def _say(self, *replies: pb.ProcessingResponse) -> None:

@@ -53,6 +53,12 @@ class HeldSlot:
         return None if self._opened is None else self._opened.opened_at
 
     @property
+    def draining(self) -> Lease | None:
+        """The lease, if its server may still work after its exchange has ended."""
+        lease = self._opened
+        return lease if lease is not None and lease.is_draining else None
+
+    @property
     def asked_slots(self) -> int:
         """The slots that its request could use; 1 if it never had one."""
         return 1 if self._opened is None else self._opened.asked_slots

@@ -1,6 +1,6 @@
 """One request as the limits of its client count it, from its arrival to its end."""
 
-from extproc.core.client_limits import ClientLimits, Exceeded
+from extproc.core.client_limits import ClientLimits, Draining, Exceeded
 from extproc.stream.envoy import codec
 
 
@@ -34,9 +34,9 @@ class LimitedRequest:
         """Its wait is over, if it has waited."""
         self._limits.dequeue(self._client, self._id)
 
-    def end(self) -> None:
-        """It has ended, or never begun."""
-        self._limits.end(self._client, self._id)
+    def end(self, draining: Draining | None = None) -> None:
+        """It has ended, or never begun; its server may still work on a `draining` one."""
+        self._limits.end(self._client, self._id, draining)
 
     def headers(self, now: float) -> dict[str, str]:
         """What its client has left, as headers of the response."""

@@ -21,6 +21,7 @@ class ResponseState:
         "head",
         "is_broken",
         "is_cancelled",
+        "is_complete",
         "is_half_closed",
         "is_lost",
     )
@@ -33,6 +34,8 @@ class ResponseState:
         """That of a response that the picker made, other than a rejection."""
         self.is_broken = False
         """Whether Envoy reported that it was cut off."""
+        self.is_complete = False
+        """Whether its server is known to have sent all of it."""
         self.is_cancelled = False
         """Whether an operator cut it off."""
         self.is_half_closed = False
@@ -59,14 +62,17 @@ class ResponseState:
     def take_head(self, request: pb.ProcessingRequest, now: float) -> codec.ResponseHead:
         """Read the headers."""
         head = self.head = codec.read_response_head(request)
-        if not head.is_local_reply and self.answered_at is None:
-            self.answered_at = now
+        if not head.is_local_reply:
+            self.is_complete = not head.is_unbounded
+            if self.answered_at is None:
+                self.answered_at = now
         return head
 
     def take_body(self, part: pb.HttpBody) -> list[pb.ProcessingResponse]:
         """Let a part of the body pass, which there must be; returns the messages to send."""
         assert self._body is not None
         self._tail.add(part.body)
+        self.is_complete = self.is_complete or part.end_of_stream
         return self._body.take(part.body, is_last=part.end_of_stream)
 
     def usage(self) -> TokenUsage:
@@ -85,7 +91,7 @@ class ResponseState:
         head = self.head
         if head is None or head.is_local_reply or self.is_cancelled:
             return True
-        return head.is_stream and self.is_broken
+        return head.is_unbounded and self.is_broken
 
     def is_handed_over(self) -> bool:
         """Whether the stream ended with our reply, as with gateways that are not Envoy."""
@@ -100,13 +106,13 @@ class ResponseState:
     def _may_still_run(self) -> bool:
         """Whether the server may still process a request whose stream has ended.
 
-        llama-server sends the headers of an ordinary answer when it has finished, so only an
-        event stream that Envoy reported, or an answer that never came, leaves it working. What
-        could not be connected was never there.
+        It may until the end of its response is proved: by headers that say the length, as
+        llama-server sends them when it has finished; by the last part of the body; or by Envoy's
+        report. What could not be connected was never there.
         """
         if self.head is not None and "connection_failure" in self.head.code_details:
             return False
-        return self.was_cut() or self.is_lost
+        return not self.is_complete or self.is_cancelled or self.is_lost
 
 
 _NO_TAIL: Final = AnswerTail()

@@ -196,6 +196,9 @@ class RunningStream:
     def drop_lease(self) -> None:
         self.exchange.drop_lease()
 
+    def complete(self) -> None:
+        self.exchange.complete()
+
     def break_off(self, *, is_servers_fault: bool = False) -> None:
         self.exchange.break_off(is_servers_fault=is_servers_fault)
 

@@ -1,24 +1,31 @@
-"""Clients that leave cost nobody a full server: over real Envoy, with servers that count.
+"""Clients that leave, in every way there is, cost nobody a full server: over real Envoy, with
+servers that count.
 
-The servers are simulators in this process, as only their own count tells that a request had to
-wait for a slot there. `make test` sends 1,000 requests, `make nightly` 100,000.
+Simulators in this process count each request that had to wait for a slot there; a llama-server says
+itself how many requests it defers. `make test` sends 1,000 requests, `make nightly` 100,000.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
+from extproc.demo.model import ModelShape
 from extproc.demo.simulator.options import Distribution, SimulatorOptions
 from extproc.demo.simulator.server import Simulator
 from extproc.demo.simulator.slots import Slots, Task
+from rigs.leaving import WAYS, Http2Call, Way, draw_way, leave
+from rigs.node_client import WAYS as NODE_WAYS
+from rigs.node_client import NodeClient, has_node
 from tests.e2e.conftest import QUICK
 from tests.e2e.stack import CHAT, Stack, chat, until
 from tests.long_run import IS_LONG_RUN
@@ -78,22 +85,44 @@ async def simulators(counts: Counts) -> AsyncIterator[list[str]]:
 async def ask(stack: Stack, random: Random, counts: Counts) -> None:
     """One request on a connection of its own; its client leaves at any moment, or reads it all."""
     is_stream = random.random() < 0.5
-    body = json.dumps(chat(TOKENS, stream=is_stream)).encode()
+    patience_s = random.uniform(0, 2 * SERVICE_S) if random.random() < LEAVING else None
+    request = chat(TOKENS, stream=is_stream)
+    if await has_left(stack, request, draw_way(random), patience_s):
+        counts.left += 1
+
+
+async def has_left(
+    stack: Stack, request: dict[str, Any], way: Way, patience_s: float | None
+) -> bool:
+    """Ask, and leave in this way if the whole response is not there in time."""
+    body = json.dumps(request).encode()
+    if way.is_http2:
+        call = await Http2Call.open("127.0.0.1", stack.envoy_port)
+        call.send(CHAT, [("content-type", "application/json")], body)
+        try:
+            async with asyncio.timeout(patience_s):
+                await call.read_on()
+        except TimeoutError:
+            await call.leave(way)
+            return True
+        await call.leave(Way.H2_FIN)
+        assert call.status == 200
+        return False
     head = (
         f"POST {CHAT} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n"
         f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
     )
-    patience_s = random.uniform(0, 2 * SERVICE_S) if random.random() < LEAVING else None
     reader, writer = await asyncio.open_connection("127.0.0.1", stack.envoy_port)
+    writer.write(head.encode() + body)
     try:
-        writer.write(head.encode() + body)
         async with asyncio.timeout(patience_s):
             answer = await reader.read()
-        assert answer.startswith(b"HTTP/1.1 200"), answer[:500]
     except TimeoutError:
-        counts.left += 1
-    finally:
-        writer.transport.abort()
+        await leave(reader, writer, way)
+        return True
+    writer.transport.abort()
+    assert answer.startswith(b"HTTP/1.1 200"), answer[:500]
+    return False
 
 
 async def test_a_client_that_leaves_sends_nobody_to_a_full_server(tmp_path: Path) -> None:
@@ -126,3 +155,61 @@ async def test_a_client_that_leaves_sends_nobody_to_a_full_server(tmp_path: Path
     assert counts.left > REQUESTS * LEAVING / 3
     assert counts.arrived > REQUESTS / 2
     assert counts.full == 0, (counts, status)
+
+
+SLOW_MODEL = ModelShape(embedding=512, layers=16)
+"""A step of it takes some 10 ms, so that who waits for its end is seen."""
+ROUNDS = 2
+"""How often clients leave in each way."""
+OUTLASTING = 400
+"""Tokens of a response that its client leaves."""
+DEFERRED = re.compile(r"^llamacpp:requests_deferred (\d+)", re.MULTILINE)
+
+
+async def test_a_llama_server_defers_nobody_however_its_clients_leave(tmp_path: Path) -> None:
+    """It ends the step that it computes before it frees a slot, so who came at once would wait
+    there. Node's own client is among those that leave, as it does by default."""
+    if not has_node():
+        pytest.skip("there is no Node here")
+    async with Stack.running(
+        tmp_path, slots=(2,), shapes=(SLOW_MODEL,), flags=(("--metrics",),), settings=QUICK
+    ) as stack:
+        node = NodeClient(stack.envoy_port)
+        await node.start()
+        random = Random(5)
+        request = chat(OUTLASTING, stream=True)
+        headers = {"content-type": "application/json"}
+        deferred: list[int] = []
+        left: list[str] = []
+
+        async def leave_in(way: Way | str, number: int) -> None:
+            patience_s = random.uniform(0.05, 0.3)
+            if isinstance(way, Way):
+                await has_left(stack, request, way, patience_s)
+            else:
+                body = json.dumps(request).encode()
+                await node.ask(f"{way}-{number}", CHAT, headers, body, way, patience_s)
+            left.append(str(way))
+
+        ways: list[Way | str] = [*WAYS, *NODE_WAYS] * ROUNDS
+        remaining = iter(enumerate(ways))
+
+        async def client() -> None:
+            for number, way in remaining:
+                await leave_in(way, number)
+
+        async def look() -> None:
+            while True:
+                page = await stack.client.get(f"http://{stack.servers[0].address}/metrics")
+                found = DEFERRED.search(page.text)
+                assert found is not None
+                deferred.append(int(found[1]))
+
+        looking = asyncio.create_task(look())
+        try:
+            await asyncio.gather(*(client() for _ in range(4)))
+        finally:
+            looking.cancel()
+            await node.aclose()
+    assert len(left) == len(ways) and len(deferred) > len(ways)
+    assert [count for count in deferred if count] == []

@@ -41,13 +41,16 @@ def test_a_line_is_written_once_and_can_be_left_out() -> None:
     assert access_lines(EnvoyOptions(access_log=False)) == []
 
 
-def test_the_picker_hears_only_of_bad_ends() -> None:
+def test_the_picker_hears_of_bad_ends_and_of_those_it_asked_for() -> None:
     """Unbuffered, since a report that comes after its stream's end tells nothing."""
     (report,) = access_log_stream(EnvoyOptions())
     kinds = [next(iter(each)) for each in filters_of(report)]
     assert kinds == ["log_type_filter", "or_filter"]
-    ended_badly, _ = filters_of(report)[1]["or_filter"]["filters"]
+    ended_badly, asked_for, _ = filters_of(report)[1]["or_filter"]["filters"]
     assert list(ended_badly) == ["response_flag_filter"]
+    matcher = asked_for["metadata_filter"]["matcher"]
+    assert (matcher["filter"], matcher["path"]) == ("envoy.lb", [{"key": "x-coxswain-unbounded"}])
+    assert asked_for["metadata_filter"]["match_if_key_not_found"] is False
     common = plain(report)["typed_config"]["common_config"]
     assert common["log_name"] == "coxswain-ends" and common["buffer_size_bytes"] == 0
     assert common["grpc_service"]["envoy_grpc"]["cluster_name"] == "coxswain"
@@ -57,7 +60,7 @@ def test_the_picker_hears_only_of_bad_ends() -> None:
 def test_the_picker_hears_of_requests_that_went_past_it() -> None:
     """They have a server and no exchange. Where Envoy fails closed there are none."""
     (report,) = access_log_stream(EnvoyOptions())
-    _, bypassed = filters_of(report)[1]["or_filter"]["filters"]
+    _, _, bypassed = filters_of(report)[1]["or_filter"]["filters"]
     served, exchange = (one["metadata_filter"] for one in bypassed["and_filter"]["filters"])
     assert served["matcher"]["path"] == [{"key": "x-gateway-destination-endpoint-served"}]
     assert served["match_if_key_not_found"] is False
@@ -67,7 +70,7 @@ def test_the_picker_hears_of_requests_that_went_past_it() -> None:
     (report,) = access_log_stream(EnvoyOptions(mode=Mode.ORIGINAL_DST))
     assert [next(iter(one)) for one in filters_of(report)] == [
         "log_type_filter",
-        "response_flag_filter",
+        "or_filter",
     ]
 
 

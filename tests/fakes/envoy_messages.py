@@ -11,6 +11,8 @@ from extproc.pb.processing_mode_pb2 import ProcessingMode
 
 FILTER = "envoy.filters.http.ext_proc"
 COMPLETION = "/v1/chat/completions"
+LONG_BYTES = 20_000
+"""Of a response that does not come with its headers."""
 
 
 def header_map(message: pb.HttpHeaders, headers: Mapping[str, str | bytes]) -> None:
@@ -59,7 +61,7 @@ def response_headers(
     status: str = "200",
     *,
     content_type: str = "application/json",
-    body_bytes: int | None = None,
+    body_bytes: int | None = LONG_BYTES,
     served: str = "",
     attempts: float | None = 1,
     details: str = "via_upstream",
@@ -67,7 +69,8 @@ def response_headers(
 ) -> pb.ProcessingRequest:
     """The second message; who served is told by an attribute, or by the policy's metadata."""
     request = pb.ProcessingRequest()
-    length = {} if body_bytes is None else {"content-length": str(body_bytes)}
+    is_unbounded = body_bytes is None or content_type.startswith("text/event-stream")
+    length = {} if is_unbounded else {"content-length": str(body_bytes)}
     header_map(
         request.response_headers, {":status": status, "content-type": content_type, **length}
     )
@@ -83,6 +86,12 @@ def response_headers(
         attributes["upstream.address"] = served
     request.attributes[FILTER] = attributes.SerializeToString()
     return request
+
+
+def without_body(response: pb.ProcessingRequest) -> pb.ProcessingRequest:
+    """The same of a response that has no body."""
+    response.response_headers.end_of_stream = True
+    return response
 
 
 def body(data: bytes = b"", *, end_of_stream: bool = True) -> pb.ProcessingRequest:

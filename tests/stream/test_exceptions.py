@@ -231,6 +231,16 @@ async def finished(shell: Shell) -> None:
     await shell.settle()
 
 
+async def streamed(shell: Shell) -> None:
+    """An event stream to its end."""
+    stream = await shell.open(ask(1))
+    await shell.say(stream, envoy.response_headers(content_type="text/event-stream"))
+    for one in shell.registry:
+        one.complete()
+    stream.half_close()
+    await shell.settle()
+
+
 async def fallback(shell: Shell) -> None:
     """Another server answers, and one that nobody reaches."""
     stream = await shell.open(ask(1))
@@ -508,6 +518,7 @@ async def limited(shell: Shell) -> None:
 SCENARIOS: list[Callable[[Shell], Awaitable[None]]] = [
     served,
     finished,
+    streamed,
     fallback,
     ejected,
     timed_out,

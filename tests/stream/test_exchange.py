@@ -296,7 +296,7 @@ def test_a_client_that_leaves_as_its_slot_comes() -> None:
     ("response", "is_free"),
     [
         (envoy.response_headers(body_bytes=600), True),
-        (envoy.response_headers(), False),  # its length is unknown, so more may come
+        (envoy.response_headers(body_bytes=None), False),  # its length is unknown, so more may come
         (envoy.response_headers(body_bytes=1_000_000), False),  # it is still on its way
         (envoy.response_headers(content_type=STREAM, body_bytes=600), False),
         (envoy.response_headers("500", body_bytes=600), False),
@@ -315,6 +315,8 @@ def test_the_headers_of_a_short_response_free_the_slot(
     harness.ask(first, response)
     assert (second.stage is Stage.LEASED) is is_free
     harness.fleet.now += 1.0
+    if response.response_headers.headers.headers[0].raw_value != b"503":
+        first.complete()
     told = harness.end(first)
     assert (told.endpoint, told.duration_s) == (harness.fleet.addresses[0], 2.0)
     assert second.stage is Stage.LEASED or told.status == 503
@@ -417,27 +419,78 @@ def test_no_server_could_be_reached() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content_type", "details", "is_reported", "verdict", "drains"),
+    ("content_type", "details", "report", "verdict", "drains"),
     [
-        ("application/json", "via_upstream", False, Outcome.SERVED, False),
-        ("application/json", "via_upstream", True, Outcome.SERVED, False),
-        (STREAM, "via_upstream", False, Outcome.SERVED, False),
-        (STREAM, "via_upstream", True, Outcome.BROKEN, True),
-        ("text/plain", "response_timeout", False, Outcome.BROKEN, True),
-        ("text/plain", "upstream_reset_after_response_started", True, Outcome.BROKEN, True),
+        ("application/json", "via_upstream", "", Outcome.SERVED, False),
+        ("application/json", "via_upstream", "cut", Outcome.SERVED, False),
+        (STREAM, "via_upstream", "complete", Outcome.SERVED, False),
+        (STREAM, "via_upstream", "complete, cut", Outcome.BROKEN, False),
+        (STREAM, "via_upstream", "", Outcome.SERVED, True),
+        (STREAM, "via_upstream", "cut", Outcome.BROKEN, True),
+        ("text/plain", "response_timeout", "", Outcome.BROKEN, True),
+        ("text/plain", "upstream_reset_after_response_started", "cut", Outcome.BROKEN, True),
     ],
 )
 def test_endings_after_the_response_headers(
-    content_type: str, details: str, is_reported: bool, verdict: Outcome, drains: bool
+    content_type: str, details: str, report: str, verdict: Outcome, drains: bool
 ) -> None:
-    """A slot drains exactly where the server may still be at work."""
+    """A slot drains where the server may still be at work: unless the end of the response is
+    proved. That nobody reported a bad end proves nothing."""
     harness = ExchangeHarness(1)
     exchange = harness.picked()
     harness.ask(exchange, envoy.response_headers(content_type=content_type, details=details))
-    if is_reported:
+    if "complete" in report:
+        exchange.complete()
+    if "cut" in report:
         exchange.break_off()
     assert harness.end(exchange).outcome is verdict
     assert (harness.leased, harness.draining) == ((1, 1) if drains else (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("response", "is_asked_for"),
+    [
+        (envoy.response_headers(content_type=STREAM), True),
+        (envoy.response_headers(body_bytes=None), True),
+        (envoy.response_headers("500", body_bytes=None), True),
+        (envoy.response_headers(body_bytes=0), False),
+        (envoy.response_headers(body_bytes=1_000_000), False),
+        (envoy.response_headers("503", body_bytes=None, details="no_healthy_upstream"), False),
+    ],
+)
+def test_envoy_is_asked_for_the_end_that_headers_do_not_prove(
+    response: pb.ProcessingRequest, is_asked_for: bool
+) -> None:
+    """Others cost no message."""
+    harness = ExchangeHarness(1)
+    reply = harness.ask(harness.picked(), response)
+    assert reply is not None
+    fields = reply.dynamic_metadata.fields["envoy.lb"].struct_value.fields
+    assert ("x-coxswain-unbounded" in fields) is is_asked_for
+
+
+def test_trailers_prove_the_end_of_a_response() -> None:
+    harness = ExchangeHarness(1)
+    exchange = harness.picked()
+    harness.ask(exchange, envoy.response_headers(content_type=STREAM))
+    harness.ask(exchange, envoy.part("response_trailers"))
+    harness.end(exchange)
+    assert harness.leased == 0
+
+
+def test_an_end_without_a_proof_teaches_nothing() -> None:
+    """A client that left at once would make its server look quick."""
+    samples = {}
+    for is_proved in (True, False):
+        harness = ExchangeHarness(1)
+        exchange = harness.picked()
+        harness.ask(exchange, envoy.response_headers(content_type=STREAM))
+        if is_proved:
+            exchange.complete()
+        harness.end(exchange)
+        latency = harness.fleet.dispatcher.state.latency
+        samples[is_proved] = latency.endpoint(harness.fleet.addresses[0]).samples
+    assert samples == {True: 1, False: 0}
 
 
 @pytest.mark.parametrize(("status", "teaches"), [("200", True), ("500", False), ("400", False)])
@@ -731,7 +784,8 @@ KINDS = st.sampled_from(
     ]
 )
 DEEDS = st.tuples(
-    st.integers(0, 3), st.one_of(KINDS, st.sampled_from(["end", "cancel", "break", "take"]))
+    st.integers(0, 3),
+    st.one_of(KINDS, st.sampled_from(["end", "cancel", "break", "complete", "take"])),
 )
 
 
@@ -760,6 +814,8 @@ def test_whatever_four_streams_say(
             exchange.cancel(harness.fleet.now)
         elif deed == "break":
             exchange.break_off()
+        elif deed == "complete":
+            exchange.complete()
         elif deed == "take":
             exchange.take_reply()
         elif isinstance(deed, pb.ProcessingRequest) and exchange.ticket is None:

@@ -184,6 +184,25 @@ def test_a_running_request_gives_back_what_it_took(
     assert list(limits.held()) == []
 
 
+@pytest.mark.parametrize("has_report", [True, False])
+def test_a_request_counts_until_its_server_is_free(has_report: bool) -> None:
+    """A client that asks and leaves, in whatever way, has no more slots than its limit."""
+    fleet = SmallFleet(2)
+    limits = ClientLimits({"web": ClientLimit(requests=1)})
+    first = exchange_of(fleet, limits, WEB)
+    fleet.now += 1.0
+    first.feed(envoy.response_headers(content_type="text/event-stream"), fleet.now)
+    if has_report:
+        first.break_off()
+    first.end(fleet.now)
+    standing = limits.standing("web", fleet.now)
+    assert standing is not None and standing.remaining_requests == 0
+    assert rejected(exchange_of(fleet, limits, WEB))[0] == 429
+    fleet.now += 1.0
+    fleet.scrape(fleet.addresses[0], busy=0)
+    assert exchange_of(fleet, limits, WEB).stage is Stage.LEASED
+
+
 def timed_out(exchange: Exchange, fleet: SmallFleet) -> None:
     fleet.now += 61.0
     fleet.dispatcher.advance(fleet.now)

@@ -10,6 +10,7 @@ from extproc.pb import external_processor_pb2 as pb
 from extproc.pb.processing_mode_pb2 import ProcessingMode
 from extproc.stream.envoy import codec
 from extproc.stream.response_state import ResponseState
+from tests.fakes import envoy_messages as envoy
 
 
 def state(*, is_stream: bool = False, details: str = "via_upstream") -> ResponseState:
@@ -21,7 +22,9 @@ def state(*, is_stream: bool = False, details: str = "via_upstream") -> Response
         served=None,
         attempts=1,
         code_details=details,
+        body_bytes=-1 if is_stream else 20_000,
     )
+    response.is_complete = not is_stream and details == "via_upstream"
     return response
 
 
@@ -39,9 +42,38 @@ def test_a_server_that_has_answered_has_freed_its_slot() -> None:
 
 def test_a_stream_of_events_that_was_cut_may_still_run() -> None:
     response = state(is_stream=True)
-    assert not response.was_cut() and end_of(response) is LeaseEnd.SERVED
+    assert not response.was_cut() and end_of(response) is LeaseEnd.ABANDONED
     response.is_broken = True
     assert response.was_cut() and end_of(response) is LeaseEnd.ABANDONED
+
+
+def test_the_last_part_of_a_body_proves_its_end() -> None:
+    """No part before it does."""
+    response = ResponseState()
+    response.expect_body(pb.ProcessingRequest())
+    response.take_head(envoy.response_headers(content_type="text/event-stream"), 1.0)
+    response.take_body(pb.HttpBody(body=b"data: {}"))
+    assert end_of(response) is LeaseEnd.ABANDONED
+    response.take_body(pb.HttpBody(body=b"data: [DONE]", end_of_stream=True))
+    assert end_of(response) is LeaseEnd.SERVED
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        (envoy.response_headers(), LeaseEnd.SERVED),
+        (envoy.response_headers(body_bytes=None), LeaseEnd.ABANDONED),
+        (envoy.without_body(envoy.response_headers(body_bytes=None)), LeaseEnd.SERVED),
+    ],
+    ids=["a length", "no length", "no body"],
+)
+def test_headers_prove_the_end_if_they_say_how_long_it_is(
+    response: pb.ProcessingRequest, expected: LeaseEnd
+) -> None:
+    """A server that counts what it sends has all of it."""
+    state = ResponseState()
+    state.take_head(response, 1.0)
+    assert end_of(state) is expected
 
 
 def test_what_was_never_answered_may_still_run() -> None:

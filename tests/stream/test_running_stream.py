@@ -94,8 +94,14 @@ async def test_a_response_that_flows_without_the_picker_keeps_its_slot(
     assert picker.leased == 1
 
 
-async def test_a_response_whose_stream_envoy_resets_has_ended() -> None:
+async def test_a_response_that_envoy_reported_as_complete_has_ended() -> None:
+    """Its slot is free for the next at once. A reset alone may also be a client that left."""
     picker, flowing, waiting = await streaming()
+    flowing[1].reset()
+    await asyncio.sleep(0)
+    assert len(waiting.sent) == 1 and picker.leased == 2
+    [stream] = [one for one in picker.registry if one.lease is not None]
+    stream.complete()
     flowing[0].reset()
     await asyncio.sleep(0)
     assert envoy.destination(waiting.sent[1])

@@ -70,6 +70,9 @@ class KnownExchange(Protocol):
     def snapshot(self, now: float) -> ExchangeSnapshot:
         """The exchange as it is at `now`. Synchronous, without side effects."""
 
+    def complete(self) -> None:
+        """Envoy reported that its server has sent the whole response."""
+
     def break_off(self, *, is_servers_fault: bool = False) -> None:
         """Envoy reported that it did not end properly."""
 

@@ -75,6 +75,11 @@ class Lease:
         """The model whose slots it takes, by the server's name, if slots are separate by model."""
         self.state = LeaseState.OPEN
 
+    @property
+    def is_draining(self) -> bool:
+        """Whether its client left and its slots are not known to be free."""
+        return self.state is LeaseState.DRAINING
+
     def leave(self, now: float) -> None:
         """The client left; raises `LeaseError` unless the lease is open."""
         if self.state is not LeaseState.OPEN:

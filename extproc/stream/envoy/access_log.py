@@ -1,11 +1,12 @@
-"""Envoy's reports of cut-off exchanges, which the end of an ext_proc stream does not show, and of
+"""Envoy's reports of how exchanges end, which the end of an ext_proc stream does not show, and of
 requests that bypassed the picker, which have no stream; and of bodies that are still coming.
 
-Envoy ends every stream alike. Its access log, filtered to exchanges with a response flag,
-sends one small message for each that its client left or whose server died, before it ends
-the stream; the exchange is named by the id that we put into its metadata. Without the
-report an event stream counts as finished. The first report of a connection may come late:
-then only a scrape shows what the server does.
+Envoy ends every stream alike. Its access log, filtered to exchanges with a response flag and to
+responses that the picker has marked, sends one small message for each, before it ends the stream;
+the exchange is named by the id that we put into its metadata. A response is complete if the
+report says when its last byte came from the server. Nothing else proves it: a client that resets
+its stream without an error leaves no flag. Without a report, and where it comes late, only a
+scrape shows what the server does.
 
 A request that bypassed the picker has a server and no exchange: the picker writes the exchange
 into each answer that sends a request anywhere, so a report that comes late, or belongs to a picker
@@ -53,7 +54,7 @@ def _seconds(duration: Duration) -> float:
 
 
 class AccessLog:
-    """Marks running exchanges as cut off, and ends those whose body stalls or is too slow.
+    """Marks running exchanges as complete or cut off, and ends those whose body stalls or is slow.
 
     `on_late` gets the server of an exchange that has already ended, `on_bypass` the duration in
     seconds of a request that bypassed the picker. Belongs to one event loop.
@@ -89,7 +90,11 @@ class AccessLog:
                     self._check_upload(exchange, entry)
                 continue
             if exchange is not None:
-                exchange.break_off(is_servers_fault=_is_servers_fault(common))
+                is_complete = common.HasField("time_to_last_upstream_rx_byte")
+                if is_complete:
+                    exchange.complete()
+                if not (is_complete and common.HasField("time_to_last_downstream_tx_byte")):
+                    exchange.break_off(is_servers_fault=_is_servers_fault(common))
                 continue
             served = fields[SERVED].string_value
             if served and not fields[EXCHANGE].string_value:

@@ -184,6 +184,8 @@ class Attempt:
             exchange = self._reader.choice(self._exchanges)
             if self._reader.flag():
                 exchange.break_off()
+            if self._reader.flag():
+                exchange.complete()
             self._exchanges.remove(exchange)
             exchange.end(self.fleet.now)
 

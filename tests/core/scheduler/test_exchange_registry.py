@@ -49,6 +49,9 @@ class Known:
             weight_slots=1,
         )
 
+    def complete(self) -> None:
+        """Nothing to complete."""
+
     def break_off(self, *, is_servers_fault: bool = False) -> None:
         """Nothing to break."""
 

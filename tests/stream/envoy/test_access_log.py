@@ -61,6 +61,9 @@ class ExchangeHarness:
     def outcome(self) -> Outcome:
         return self.exchange.end(self.fleet.now).outcome
 
+    def leased(self) -> int:
+        return sum(self.fleet.account(one).leased_slots for one in self.fleet.addresses)
+
 
 def test_a_running_exchange_is_marked() -> None:
     """It counts as broken when its stream ends; nobody is late."""
@@ -93,11 +96,32 @@ def test_whose_fault_it_was_is_read(flag: str | None, is_servers_fault: bool) ->
     assert [failure.fault for failure in failures] == expected
 
 
-def test_without_a_report_it_was_served() -> None:
-    """A report about another exchange is none about this one."""
+def test_a_report_about_another_exchange_is_none_about_this_one() -> None:
+    """It ends without a proof: its slot drains."""
     harness = ExchangeHarness()
     harness.reports.take_in(message({"x-coxswain-exchange": "other", SERVED: "10.0.0.1:8001"}))
-    assert harness.outcome() is Outcome.SERVED
+    assert (harness.outcome(), harness.leased()) == (Outcome.SERVED, 1)
+
+
+@pytest.mark.parametrize(
+    ("times", "outcome", "leased"),
+    [
+        ({"time_to_last_upstream_rx_byte", "time_to_last_downstream_tx_byte"}, "served", 0),
+        ({"time_to_last_upstream_rx_byte"}, "broken", 0),  # its client left at the last moment
+        ({"time_to_last_downstream_tx_byte"}, "broken", 1),
+        (set(), "broken", 1),  # a reset without an error: no flag is set
+    ],
+)
+def test_the_last_byte_of_the_server_proves_the_end(
+    times: set[str], outcome: str, leased: int
+) -> None:
+    """No flag is no proof."""
+    harness = ExchangeHarness()
+    report = message({"x-coxswain-exchange": harness.exchange.id})
+    for time in times:
+        getattr(report.http_logs.log_entry[0].common_properties, time).FromSeconds(1)
+    harness.reports.take_in(report)
+    assert (harness.outcome().value, harness.leased()) == (outcome, leased)
 
 
 def test_a_late_report_says_where_to_search() -> None:

@@ -15,6 +15,7 @@ from extproc.stream.envoy.codec.headers import (
 from extproc.stream.envoy.codec.rate_limits import limit_text, over_limit, rate_limit_headers
 from extproc.stream.envoy.codec.replies import (
     ask_for_body,
+    ask_for_end,
     chunk,
     destination,
     extend_timeout,

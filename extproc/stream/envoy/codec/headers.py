@@ -96,7 +96,7 @@ class ResponseHead(NamedTuple):
 
     `served` is the host that answered, None when Envoy itself replied. `is_stream` says
     an event stream, whose server works on after these headers. `body_bytes` is the length of its
-    body, -1 if it did not name it.
+    body, -1 if it did not name it; `has_body` says that one follows.
     """
 
     status: int
@@ -105,10 +105,19 @@ class ResponseHead(NamedTuple):
     attempts: int
     code_details: str
     body_bytes: int = -1
+    has_body: bool = True
 
     @property
     def is_local_reply(self) -> bool:
         return self.code_details not in ("", "via_upstream")
+
+    @property
+    def is_unbounded(self) -> bool:
+        """Whether its server may work on after these headers, for as long as it likes.
+
+        A server that names the length has all of it.
+        """
+        return self.has_body and self.body_bytes < 0 and not self.is_local_reply
 
 
 def read_request_head(message: pb.HttpHeaders, keys: KnownKeys | None = None) -> RequestHead:
@@ -216,6 +225,7 @@ def read_response_head(request: pb.ProcessingRequest) -> ResponseHead:
         route.attempts,
         route.code_details,
         int(length) if _is_count(length) else -1,
+        not request.response_headers.end_of_stream,
     )
 
 

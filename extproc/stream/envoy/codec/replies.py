@@ -19,6 +19,7 @@ from extproc.header_names import (
     MAX_RETRIES,
     QUEUE_MS,
     REASON,
+    UNBOUNDED,
     UPLOAD,
 )
 from extproc.pb import external_processor_pb2 as pb
@@ -299,6 +300,15 @@ def name_exchange(response: pb.ProcessingResponse, exchange_id: str) -> pb.Proce
     fields = named.dynamic_metadata.fields[LB_NAMESPACE].struct_value.fields
     fields[EXCHANGE].string_value = exchange_id
     return named
+
+
+def ask_for_end(response: pb.ProcessingResponse) -> pb.ProcessingResponse:
+    """A copy of the reply to response headers that lets Envoy report how the response ends."""
+    marked = pb.ProcessingResponse()
+    marked.CopyFrom(response)
+    fields = marked.dynamic_metadata.fields[LB_NAMESPACE].struct_value.fields
+    fields[UNBOUNDED].bool_value = True
+    return marked
 
 
 @lru_cache(maxsize=8)

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from bench import load, simulation
 from bench.result import VERDICTS, Measure, Section, table
+from bench.simulation import overflows
 from extproc.core.scheduler import dispatcher
 from extproc.demo.process import ChildError
 
@@ -39,6 +40,12 @@ def main() -> int:
         action="store_true",
         help="a quarter of the time under load, half of the simulations",
     )
+    parser.add_argument(
+        "--traces",
+        type=Path,
+        metavar="FOLDER",
+        help="public traces for simulated-shared-context, which says where they can be had",
+    )
     given = parser.parse_args()
     if "simulation" in given.only:
         given.only += simulation.BENCHMARKS
@@ -48,6 +55,7 @@ def main() -> int:
         parser.error(f"no benchmark is called {', '.join(sorted(unknown))}")
     if given.quick and given.write is not None:
         parser.error("a quick run is a first impression: it is not kept")
+    overflows.FOLDER = given.traces
     load.PACE = 0.25 if given.quick else 1.0
     console = Console(stderr=True)
     sections = []

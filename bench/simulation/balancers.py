@@ -92,7 +92,7 @@ class CentralLine(Plain):
         self._limits = limits or [server.hardware.slots for server in servers]
         self._line: deque[Job] = deque()
         for server in servers:
-            server.on_end = self._ended
+            server.on_end = server.on_killed = self._ended
 
     def arrive(self, job: Job, now: float) -> None:
         self._line.append(job)

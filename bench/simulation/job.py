@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 class Job:
     """`service_s` is how long it holds its slot, where the trace says so; otherwise the server
     works it out from the tokens. `blocks` chain over the prompt, `blocks_after` go on over the
-    answer. Times are None until they are known; those of a try that was lost do not count.
+    answer. Times are None until they are known; those of a try that was lost do not count. If
+    `is_killed`, it ended with the others of its server when their shared context was full.
+    `estimated_tokens` are what the picker takes its prompt for, if not `prompt_tokens`.
     """
 
     id: int
     arrived_at: float
     service_s: float | None = None
     prompt_tokens: int = 0
+    estimated_tokens: int | None = None
     answer_tokens: int = 0
     blocks: tuple[int, ...] = ()
     blocks_after: tuple[int, ...] = ()
@@ -27,6 +30,7 @@ class Job:
     answered_at: float | None = None
     ended_at: float | None = None
     lost_tries: int = 0
+    is_killed: bool = False
     cached_tokens: int = 0
     rejection: str | None = None
     notes: dict[str, float] = field(default_factory=dict)

@@ -65,6 +65,7 @@ class Pilot(Balancer):
         for server in servers:
             server.on_answer = self._answered
             server.on_end = self._ended
+            server.on_killed = self._killed
             self._scrape(server, 0.0)
 
     # The core's surroundings
@@ -103,7 +104,7 @@ class Pilot(Balancer):
             objective=job.objective,
             session_id=None if self._is_blind else job.session,
             prompt_blocks=() if self._is_blind else job.blocks,
-            prompt_tokens=job.prompt_tokens or None,
+            prompt_tokens=job.estimated_tokens or job.prompt_tokens or None,
             max_tokens=job.max_tokens,
             traits=job.traits,
             kind=Kind.EMBEDDING if job.is_embedding else Kind.GENERATION,
@@ -170,6 +171,10 @@ class Pilot(Balancer):
         if first_at is not None:
             job.notes["told_first_at"] = first_at
 
+    def _killed(self, job: Job, now: float) -> None:
+        """Its server answered with an error."""
+        self.dispatcher.release(self._leases.pop(job.id), LeaseEnd.SERVED, now)
+
     # Looks
 
     def _scrape(self, server: Server, now: float) -> None:
@@ -190,7 +195,7 @@ class Pilot(Balancer):
                 slots=server.hardware.slots,
                 busy_slots=len(server.running),
                 instance=str(server.instance),
-                slot_readings=tuple(_reading(job, now) for job in server.running.values()),
+                slot_readings=tuple(_reading(server, job, now) for job in server.running.values()),
                 context_tokens=server.hardware.context_tokens,
             )
         else:
@@ -200,15 +205,18 @@ class Pilot(Balancer):
         self.dispatcher.observe(observation, now)
 
 
-def _reading(job: Job, now: float) -> SlotReading:
+def _reading(server: Server, job: Job, now: float) -> SlotReading:
     decoded = processed = 0
+    held = job.prompt_tokens
     token_s = job.notes.get("token_s")
     if job.answered_at is not None and token_s:
         decoded = min(job.answer_tokens, 1 + int((now - job.answered_at) / token_s))
         processed = job.prompt_tokens - job.cached_tokens  # counted when its batch is over
+    if server.hardware.pool_tokens is not None:
+        held = min(held, round(server.held_tokens(job, now)))
     return SlotReading(
         task_id=job.id,
-        prompt_tokens=job.prompt_tokens + decoded,
+        prompt_tokens=held + decoded,
         cached_tokens=job.cached_tokens,
         processed_tokens=processed,
         decoded_tokens=decoded,

@@ -7,12 +7,18 @@ Prefill is linear in the tokens that are not cached, decoding slows as more slot
 it begins. The cache keeps the most recently used blocks of ended requests. More requests than
 slots wait in the server's own line, first come, first served, as llama.cpp defers them. A server
 that dies takes what it has with it, and comes back as another process, with nothing cached.
+
+With `pool_tokens` the slots share one context, as those of a llama-server that was started without
+`-np`: when the tokens in all busy slots exceed it, all of them end with an error and what is
+deferred starts (docs/decisions/0214-what-an-overflow-does.md). A prompt is read at a steady pace,
+with `has_one_prefill` only one at a time.
 """
 
 import heapq
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 
 from bench.simulation.job import Job
@@ -33,9 +39,9 @@ class Clock:
     def at(self, when: float, action: Action) -> None:
         heapq.heappush(self._due, (when, next(self._serial), action))
 
-    def run(self) -> None:
-        """Until nothing is due."""
-        while self._due:
+    def run(self, is_going_on: Callable[[], bool] = lambda: True) -> None:
+        """Until nothing is due, or `is_going_on` says so."""
+        while self._due and is_going_on():
             self.now, _, action = heapq.heappop(self._due)
             action(self.now)
 
@@ -51,6 +57,8 @@ class Hardware:
     fixed_s: float = 0.05
     cache_tokens: int = 100_000
     context_tokens: int = 8192
+    pool_tokens: int | None = None
+    has_one_prefill: bool = False
     has_early_headers: bool = False
 
 
@@ -64,12 +72,15 @@ class Server:
         self.deferred: deque[Job] = deque()
         self.on_answer: Callable[[Job, float], None] = lambda job, now: None
         self.on_end: Callable[[Job, float], None] = lambda job, now: None
+        self.on_killed: Callable[[Job, float], None] = lambda job, now: None
         self.on_lost: Callable[[Job, float], None] = lambda job, now: None
         self.on_return: Callable[[float], None] = lambda now: None
         self.is_up = True
         self.instance = 1
         self.clock = clock
         self._cache: OrderedDict[int, None] = OrderedDict()
+        self._pool_changes = 0
+        self._prefilled_at = 0.0
         self.started = 0
 
     @property
@@ -124,21 +135,79 @@ class Server:
             first_s = hardware.fixed_s + hardware.prefill_s * (
                 job.prompt_tokens - job.cached_tokens
             )
+            if hardware.has_one_prefill:
+                first_s += max(0.0, self._prefilled_at - now)
+                self._prefilled_at = now + first_s
             token_s = hardware.decode_s * (1 + hardware.slowdown * (len(self.running) - 1))
             total_s = first_s + token_s * job.answer_tokens
             job.notes["token_s"] = token_s
+            job.notes["prefilled_at"] = now + first_s
         if hardware.has_early_headers:
             self._after(hardware.fixed_s / 2, job, self.on_answer)
         self._after(first_s, job, self._answer)
         self._after(total_s, job, self._end)
+        self._await_overflow(now)
 
     def _after(self, seconds: float, job: Job, action: Callable[[Job, float], None]) -> None:
-        """Unless it is lost before."""
+        """Unless it is lost or killed before."""
         tries = job.lost_tries
         self.clock.at(
             self.clock.now + seconds,
-            lambda now: action(job, now) if job.lost_tries == tries else None,
+            lambda now: action(job, now) if job.lost_tries == tries and not job.is_killed else None,
         )
+
+    def held_tokens(self, job: Job, now: float) -> float:
+        """What a running job has in its slot: of its prompt what is read, and its answer so far."""
+        prefilled_at = job.notes["prefilled_at"]
+        if now < prefilled_at:
+            unread = (prefilled_at - now) / self.hardware.prefill_s
+            return max(float(job.cached_tokens), job.prompt_tokens - unread)
+        decoded = (now - prefilled_at) / job.notes["token_s"]
+        return job.prompt_tokens + min(decoded, job.answer_tokens)
+
+    def _await_overflow(self, now: float) -> None:
+        """Find when the pool overflows if nothing starts or ends before: between two ends of
+        prefills the tokens grow linearly."""
+        pool_tokens = self.hardware.pool_tokens
+        self._pool_changes += 1
+        if pool_tokens is None or not self.running:
+            return
+        jobs = list(self.running.values())
+        ends = [
+            job.notes["prefilled_at"] + job.notes["token_s"] * job.answer_tokens for job in jobs
+        ]
+        turns = {job.notes["prefilled_at"] for job in jobs} | set(ends)
+        turns |= {
+            job.notes["prefilled_at"]
+            - self.hardware.prefill_s * (job.prompt_tokens - job.cached_tokens)
+            for job in jobs
+        }
+        first_end = min(ends)
+        held = sum(self.held_tokens(job, now) for job in jobs)
+        for until in sorted(turn for turn in turns if now < turn <= first_end):
+            later = sum(self.held_tokens(job, until) for job in jobs)
+            if later > pool_tokens:
+                at = now + (until - now) * max(0.0, pool_tokens - held) / (later - held)
+                self.clock.at(at, partial(self._overflow, self._pool_changes))
+                return
+            now, held = until, later
+
+    def _overflow(self, serial: int, now: float) -> None:
+        """All busy slots end with an error, unless something changed since this was foreseen; only
+        then does anything that was deferred start."""
+        if serial != self._pool_changes:
+            return
+        killed = list(self.running.values())
+        self.running.clear()
+        for job in killed:
+            job.is_killed = True
+            job.ended_at = now
+        self._pool_changes += 1
+        self._prefilled_at = now
+        while self.deferred and len(self.running) < self.hardware.slots:
+            self._start(self.deferred.popleft(), now)
+        for job in killed:
+            self.on_killed(job, now)
 
     def _answer(self, job: Job, now: float) -> None:
         job.answered_at = now
@@ -153,6 +222,7 @@ class Server:
             self._cache.move_to_end(block)
         while len(self._cache) * BLOCK_TOKENS > self.hardware.cache_tokens:
             self._cache.popitem(last=False)
+        self._await_overflow(now)
         if self.deferred:
             self._start(self.deferred.popleft(), now)
         self.on_end(job, now)

@@ -21,12 +21,19 @@ SPARE_HTTP_THREADS = 8
 """llama-server keeps one thread a connection: for probes, idle connections and its hidden line."""
 
 
+PLAIN_SLOTS = 4
+"""What a llama-server has without `--parallel` (docs/decisions/0214-what-an-overflow-does.md)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedServer:
-    """One server to start: its port on loopback and its slots."""
+    """One server to start: its port on loopback and its slots, each with a context of
+    `context_tokens`. `is_plain` leaves their number to the server, as people do: they then share
+    one context of that size."""
 
     port: int
-    slots: int
+    slots: int = PLAIN_SLOTS
+    is_plain: bool = False
     context_tokens: int = 4096
     alias: str = "coxswain"
 
@@ -37,9 +44,10 @@ class EmbeddedServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetOptions:
-    """What was requested. A service time can only be kept by the simulator."""
+    """What was requested: the slots of each server, None for one that is started plainly. A service
+    time can only be kept by the simulator."""
 
-    slots: Sequence[int] = (2, 2)
+    slots: Sequence[int | None] = (None, None)
     wants_simulator: bool = False
     service_time_s: float | None = None
 
@@ -99,11 +107,12 @@ def _why_simulated(fleet_options: FleetOptions) -> str | None:
     return None
 
 
-def plan_fleet(slots: Sequence[int]) -> list[EmbeddedServer]:
-    """One server for each number of slots, on free ports."""
+def plan_fleet(slots: Sequence[int | None]) -> list[EmbeddedServer]:
+    """One server for each number of slots, or started plainly for None, on free ports."""
     ports = free_ports(len(slots))
     return [
-        EmbeddedServer(port=port, slots=count) for port, count in zip(ports, slots, strict=True)
+        EmbeddedServer(port=port, slots=count or PLAIN_SLOTS, is_plain=count is None)
+        for port, count in zip(ports, slots, strict=True)
     ]
 
 
@@ -114,17 +123,20 @@ def llama_server_command(
 
     Only options that llama-server has had for long, since `binary` may be the user's own.
     """
+    slots = server.slots
+    split = () if server.is_plain else ("--parallel", str(slots))
+    context_tokens = server.context_tokens if server.is_plain else slots * server.context_tokens
     return [
         str(binary),
         *("--model", str(model)),
         *("--alias", server.alias),
         *("--host", LOOPBACK),
         *("--port", str(server.port)),
-        *("--parallel", str(server.slots)),
-        *("--ctx-size", str(server.slots * server.context_tokens)),
+        *split,
+        *("--ctx-size", str(context_tokens)),
         *("--threads", "1"),
         *("--threads-batch", "1"),
-        *("--threads-http", str(2 * server.slots + SPARE_HTTP_THREADS)),
+        *("--threads-http", str(2 * slots + SPARE_HTTP_THREADS)),
         "--slots",
         *extra,
     ]
@@ -139,6 +151,7 @@ def simulator_command(server: EmbeddedServer, *, service_time_s: float | None) -
         *("--port", str(server.port)),
         *("--slots", str(server.slots)),
         *("--context-tokens", str(server.context_tokens)),
+        *(("--shared-context",) if server.is_plain else ()),
         *(("--service-time", str(service_time_s)) if service_time_s is not None else ()),
     ]
 

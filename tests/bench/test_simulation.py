@@ -26,6 +26,7 @@ SCALES = {
     "tenants": 0.4,
     "sizes": 1.0 if IS_LONG_RUN else 0.2,
     "swaps": 0.5,
+    "shared-context": 0.3,
 }
 
 BY_CHANCE = {"requests with a lie": 0.18, "other tenants": 0.1}

@@ -33,6 +33,16 @@ def test_a_found_server_is_used_with_a_fresh_model(machine: Path, tmp_path: Path
     assert Path(command[command.index("--model") + 1]).stat().st_size > 100_000
 
 
+def test_without_a_number_of_slots_a_server_is_started_plainly(tmp_path: Path) -> None:
+    fleet = choose_fleet(FleetOptions(), tmp_path)
+    assert [server.slots for server in fleet.servers] == [4, 4]
+    command = fleet.command(fleet.servers[0])
+    assert "--parallel" not in command
+    assert command[command.index("--ctx-size") + 1] == "4096"
+    simulated = choose_fleet(FleetOptions(wants_simulator=True), tmp_path)
+    assert "--shared-context" in simulated.command(simulated.servers[0])
+
+
 @pytest.mark.parametrize(
     ("fleet_options", "reason"),
     [

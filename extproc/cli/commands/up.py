@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from extproc.demo.fleet import FleetOptions
     from extproc.settings import Settings
 
+KEPT_SLOTS: Final = 2
 SLOTS: Final = re.compile("[1-9][0-9]{0,3}")
 
 OwnEndpointOption = Annotated[
@@ -59,11 +60,12 @@ CountOption = Annotated[
     ),
 ]
 SlotsOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--slots",
         metavar="N,...",
-        help="The slots of each server; with 2,4 the second server has four.",
+        help="The slots of each server, each with a context of its own; with 2,4 the second server "
+        "has four. By default a server is started plainly: 4 slots that share one context.",
     ),
 ]
 SimulatorOption = Annotated[
@@ -99,7 +101,7 @@ def up(
     host: HostOption = None,
     port: PortOption = None,
     endpoints_count: CountOption = 2,
-    slots: SlotsOption = "2",
+    slots: SlotsOption = None,
     models: ModelsOption = None,
     simulator: SimulatorOption = False,
     service_time: ServiceTimeOption = None,
@@ -163,7 +165,7 @@ def _serve_arguments(
 
 
 def _fleet_options(
-    settings: Settings, slots: str, count: int, simulator: bool, service_time_s: float | None
+    settings: Settings, slots: str | None, count: int, simulator: bool, service_time_s: float | None
 ) -> FleetOptions | None:
     """The fleet to start here; None when the settings name servers, or where to learn of some."""
     from extproc.demo.fleet import FleetOptions
@@ -174,6 +176,10 @@ def _fleet_options(
                 "your own servers cannot be simulated; remove one of the two options"
             )
         return None
+    if slots is None:
+        return FleetOptions(
+            slots=[None] * count, wants_simulator=simulator, service_time_s=service_time_s
+        )
     given = slots.split(",")
     if not all(SLOTS.fullmatch(number.strip()) and int(number) <= 1024 for number in given):
         raise typer.BadParameter(
@@ -193,4 +199,4 @@ def _kept_slots(fleet_options: FleetOptions | None, count: int) -> list[int]:
         raise typer.BadParameter("a keeper starts no simulator", param_hint="--models")
     if len(fleet_options.slots) != count:
         raise typer.BadParameter("write one number, or one for each model", param_hint="--slots")
-    return list(fleet_options.slots)
+    return [count or KEPT_SLOTS for count in fleet_options.slots]

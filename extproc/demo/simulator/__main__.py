@@ -48,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--port", type=int, default=8080, help="the port; 0 selects a free one (default 8080)")
     add("--slots", type=int, default=otherwise.slots)
     add("--context-tokens", type=int, default=otherwise.context_tokens, help="of each slot")
+    add("--shared-context", dest="has_shared_context", action="store_true", help="by all slots")
     add("--alias", default=otherwise.alias, help="the model's name")
     add("--service-time", dest="service_time_s", type=float, metavar="SECONDS")
     add(

@@ -24,6 +24,11 @@ def event(value: Json, name: str = "") -> bytes:
     return f"{line}data: {json.dumps(value, separators=(',', ':'))}\n\n".encode()
 
 
+def error_event(error: Json) -> bytes:
+    """The end of a stream that failed."""
+    return event({"error": error})
+
+
 class Answer(ABC):
     """The answer to one request with this body."""
 
@@ -56,6 +61,10 @@ class Answer(ABC):
     def closed(self, tasks: list[Task]) -> bytes:
         """All choices are complete."""
         return b""
+
+    def failed(self, error: Json) -> bytes:
+        """The last event, if the answer failed after the headers were sent."""
+        return error_event(error)
 
 
 class TextCompletion(Answer):
@@ -164,6 +173,9 @@ class Message(Answer):
             + _named("message_delta", delta=delta, usage={"output_tokens": task.decoded})
             + _named("message_stop")
         )
+
+    def failed(self, error: Json) -> bytes:
+        return event(error, "error")
 
     def _message(self, task: Task, content: list[Json], stop_reason: str | None) -> Json:
         usage = {

@@ -26,6 +26,16 @@ class NotSupportedError(BadRequestError):
         super().__init__(f"This server does not support {what}. Start it with `{flag}`")
 
 
+class ContextExceededError(BadRequestError):
+    """The slots' shared context was full: all that ran ended."""
+
+    status = 500
+    kind = "server_error"
+
+    def __init__(self) -> None:
+        super().__init__("Context size has been exceeded.")
+
+
 def read_object(body: bytes) -> Json:
     """The body as a JSON object; raises `BadRequestError` when it is anything else."""
     try:

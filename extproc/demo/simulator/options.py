@@ -21,14 +21,17 @@ class SimulatorOptions:
 
     `service_time_s` is the mean duration of a response in its slot, for any length; without it,
     `tokens_per_second` and the length determine the duration. `answer_tokens` is the length of a
-    response if its request sets none. `prompt_tokens_per_second` is the speed of the prefill,
-    which is one uninterrupted step. With `has_early_headers`, streams send their headers before
-    the prefill, as newer servers do, otherwise with the first token. `load_s` is the duration of
-    loading. Raises `ValueError` for invalid values.
+    response if its request sets none. `context_tokens` is the context of each slot and, with
+    `has_shared_context`, of all of them together, as in a llama-server without `--parallel`.
+    `prompt_tokens_per_second` is the speed of the prefill, which is one uninterrupted step. With
+    `has_early_headers`, streams send their headers before the prefill, as newer servers do,
+    otherwise with the first token. `load_s` is the duration of loading. Raises `ValueError` for
+    invalid values.
     """
 
     slots: int = 2
     context_tokens: int = 4096
+    has_shared_context: bool = False
     alias: str = "simulated"
     service_time_s: float | None = None
     distribution: Distribution = Distribution.FIXED

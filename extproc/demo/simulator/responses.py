@@ -41,7 +41,7 @@ def _slot(slot: Slot, options: SimulatorOptions) -> Json:
     decoded = task.decoded if slot.is_processing else 0
     fields |= {
         "id_task": task.id,
-        "n_prompt_tokens": task.prompt_tokens + task.decoded,
+        "n_prompt_tokens": slot.held_tokens,
         "n_prompt_tokens_processed": task.prompt_tokens - task.cached_tokens,
         "n_prompt_tokens_cache": task.cached_tokens,
         "params": {**_PARAMS, **task.params, "max_tokens": task.tokens, "n_predict": task.tokens},

@@ -18,6 +18,7 @@ from extproc.demo.simulator import answers, responses
 from extproc.demo.simulator.body import (
     MAX_CHOICES,
     BadRequestError,
+    ContextExceededError,
     Json,
     NotSupportedError,
     read_documents,
@@ -50,7 +51,9 @@ class Simulator:
     def __init__(self, options: SimulatorOptions | None = None) -> None:
         self.options = options or SimulatorOptions()
         self.slots = Slots(
-            self.options.slots, prompt_tokens_per_second=self.options.prompt_tokens_per_second
+            self.options.slots,
+            prompt_tokens_per_second=self.options.prompt_tokens_per_second,
+            pool_tokens=self.options.context_tokens if self.options.has_shared_context else None,
         )
         self._source = random.Random(self.options.seed)
         self._runner: web.AppRunner | None = None
@@ -208,6 +211,7 @@ class Simulator:
                     yield b""
                 async for number in tasks[0].steps():
                     yield answers.event(responses.completion_event(tasks[0], number))
+                _check(tasks[0])
                 yield answers.event(responses.completion(tasks[0], self.options, content=""))
 
         if body.get("stream"):
@@ -239,7 +243,7 @@ class Simulator:
     ) -> web.StreamResponse:
         tasks, answer = self._tasks(body, kind.prompt(body)), kind(body, self.options)
         if body.get("stream"):
-            return await _stream(request, self._events(tasks, answer))
+            return await _stream(request, self._events(tasks, answer), answer.failed)
         await self._finished(tasks)
         return _json(answer.whole(tasks))
 
@@ -255,6 +259,7 @@ class Simulator:
                     if number == 0:
                         yield answer.began(index, task)
                     yield answer.part(index, responses.word(task, number))
+                _check(task)
                 yield answer.ended(index, task)
             yield answer.closed(tasks)
 
@@ -322,20 +327,20 @@ class Simulator:
         wanted = read_whole(body, _LENGTHS, -1)
         tokens = min(room, wanted if wanted >= 1 else self.options.answer_tokens)
         params: Json = {"stream": bool(body.get("stream"))}
-        return [
-            Task(
-                prompt=prompt,
-                tokens=tokens,
-                answer_s=self.options.draw_answer_s(tokens, self._source),
-                params=params,
+        tasks: list[Task] = []
+        for _ in range(count):
+            answer_s = self.options.draw_answer_s(tokens, self._source)
+            parent = tasks[0] if tasks else None
+            tasks.append(
+                Task(prompt=prompt, tokens=tokens, answer_s=answer_s, params=params, parent=parent)
             )
-            for _ in range(count)
-        ]
+        return tasks
 
     async def _finished(self, tasks: list[Task]) -> None:
         with self._running(tasks):
             for task in tasks:
                 await task.ended()
+                _check(task)
 
     @contextmanager
     def _running(self, tasks: list[Task]) -> Iterator[None]:
@@ -350,6 +355,12 @@ class Simulator:
                     self.slots.cancel(task)
 
 
+def _check(task: Task) -> None:
+    """Raise `ContextExceededError` if the task was killed."""
+    if task.is_killed:
+        raise ContextExceededError
+
+
 _json = partial(web.json_response, dumps=partial(json.dumps, separators=(",", ":")))
 
 
@@ -358,14 +369,25 @@ def _error(status: int, kind: str, message: str) -> web.Response:
     return _json({"error": error}, status=status)
 
 
-async def _stream(request: web.Request, events: AsyncGenerator[bytes, None]) -> web.StreamResponse:
-    """Send events when they are ready; the headers go with the first one."""
+async def _stream(
+    request: web.Request,
+    events: AsyncGenerator[bytes, None],
+    failed: Callable[[Json], bytes] = answers.error_event,
+) -> web.StreamResponse:
+    """Send events when they are ready; the headers go with the first one. An error before it is a
+    response of its own, a later one the last event."""
     response = web.StreamResponse(headers={"content-type": "text/event-stream"})
     async with aclosing(events) as parts:
-        async for part in parts:
+        try:
+            async for part in parts:
+                if not response.prepared:
+                    await response.prepare(request)
+                await response.write(part)
+        except ContextExceededError as error:
             if not response.prepared:
-                await response.prepare(request)
-            await response.write(part)
+                raise
+            body = {"code": error.status, "message": str(error), "type": error.kind}
+            await response.write(failed(body))
     return response
 
 

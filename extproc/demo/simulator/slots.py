@@ -6,6 +6,10 @@ As in llama.cpp:
   each token is one.
 - A free slot whose cache has the beginning of the prompt is preferred, and processes only the
   rest; otherwise the slot that has been idle for longest.
+- In a shared context the tokens in all slots together are limited. Idle slots are cleared when a
+  task starts; their prompts are kept outside, as with `--cache-ram`. If the tokens in the busy
+  slots exceed the context, all of these end with an error, and deferred tasks start
+  (docs/decisions/0214-what-an-overflow-does.md).
 """
 
 import asyncio
@@ -23,14 +27,16 @@ MIN_SIMILARITY = 0.1
 class Task:
     """One generation: its prompt, the number of its tokens, and its duration.
 
-    `tokens` may be 0 (an embedding): then `answer_s` passes once. The slots set the other
-    attributes; times are in seconds of the event loop's clock.
+    `tokens` may be 0 (an embedding): then `answer_s` passes once. `parent` is the first task of the
+    same request, whose prompt it shares in a shared context. The slots set the other attributes;
+    times are in seconds of the event loop's clock.
     """
 
     prompt: bytes
     tokens: int
     answer_s: float
     params: dict[str, object]
+    parent: "Task | None" = None
     id: int = -1
     slot_id: int = -1
     cached_tokens: int = 0
@@ -39,6 +45,7 @@ class Task:
     prefilled_at: float = 0.0
     ended_at: float = 0.0
     is_cancelled: bool = False
+    is_killed: bool = False
     is_ended: bool = False
     _read: asyncio.Event = field(default_factory=asyncio.Event)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -87,20 +94,33 @@ class Task:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Slot:
-    """One slot; `last` is its current task or, if it is idle, its last one."""
+    """One slot; `last` is its current task or, if it is idle, its last one. `kept_tokens` are what
+    it holds while it is idle."""
 
     id: int
     last: Task | None = None
     is_processing: bool = False
     cached: bytes = b""
+    kept_tokens: int = 0
     freed_at: float = 0.0
+
+    @property
+    def held_tokens(self) -> int:
+        """The tokens in it now: of its task if it is busy, otherwise what is left."""
+        if not self.is_processing or self.last is None:
+            return self.kept_tokens
+        return self.last.prompt_tokens + self.last.decoded
 
 
 class Slots:
     """A fixed number of slots and the queued tasks. Belongs to one event loop."""
 
-    def __init__(self, count: int, *, prompt_tokens_per_second: float) -> None:
+    def __init__(
+        self, count: int, *, prompt_tokens_per_second: float, pool_tokens: int | None = None
+    ) -> None:
+        """`pool_tokens` is the context that all slots share, None if each has its own."""
         self.all = tuple(Slot(id=number) for number in range(count))
+        self._pool_tokens = pool_tokens
         self._pace = prompt_tokens_per_second
         self._deferred: dict[Task, None] = {}
         self._running: set[asyncio.Task[None]] = set()
@@ -142,6 +162,9 @@ class Slots:
         task.slot_id = slot.id
         slot.last = task
         slot.is_processing = True
+        if self._pool_tokens is not None:
+            for idle in self.all:
+                idle.kept_tokens = 0
         runner = asyncio.create_task(self._run(slot, task))
         self._running.add(runner)
         runner.add_done_callback(self._running.discard)
@@ -164,23 +187,51 @@ class Slots:
                 task.began_at + (task.prompt_tokens - task.cached_tokens) / self._pace
             )
             await asyncio.sleep(task.prefilled_at - loop.time())
+            if not task.is_killed:
+                self._check_pool(0)
             task.end_prefill()
             for step in range(1, max(1, task.tokens) + 1):
-                if task.is_cancelled:
+                if task.is_cancelled or task.is_killed:
                     break
                 due = task.prefilled_at + step * task.answer_s / max(1, task.tokens)
                 await asyncio.sleep(max(0.0, due - loop.time()))
-                if task.tokens:
+                if task.tokens and not task.is_killed:
+                    self._check_pool(1)
+                if task.tokens and not task.is_killed:
                     task.add_token()
         finally:
-            slot.freed_at = loop.time()
-            slot.is_processing = False
-            slot.cached = task.prompt[:MAX_CACHED_BYTES]
-            task.end(slot.freed_at)
-        if self._deferred:
+            if not task.is_killed:
+                slot.kept_tokens = slot.held_tokens
+                slot.cached = task.prompt[:MAX_CACHED_BYTES]
+                self._free(slot, task)
+        self._start_deferred()
+
+    def _free(self, slot: Slot, task: Task) -> None:
+        slot.freed_at = asyncio.get_running_loop().time()
+        slot.is_processing = False
+        task.end(slot.freed_at)
+
+    def _start_deferred(self) -> None:
+        while self._deferred and any(not slot.is_processing for slot in self.all):
             following = next(iter(self._deferred))
             del self._deferred[following]
             self._start(following)
+
+    def _check_pool(self, more: int) -> None:
+        """End all tasks that run, if the shared context has no room for `more` tokens."""
+        if self._pool_tokens is None:
+            return
+        busy = [slot for slot in self.all if slot.is_processing]
+        tasks = [slot.last for slot in busy if slot.last is not None]
+        prompts = {task.parent or task: task.prompt_tokens for task in tasks}
+        held = sum(prompts.values()) + sum(task.decoded for task in tasks)
+        if held + more <= self._pool_tokens:
+            return
+        for slot, task in zip(busy, tasks, strict=True):
+            task.is_killed = True
+            slot.kept_tokens, slot.cached = 0, b""
+            self._free(slot, task)
+        self._start_deferred()
 
 
 def _common_beginning(one: bytes, other: bytes) -> int:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from extproc.demo.process import Children
 REAL = pytest.param("llama-server", marks=pytest.mark.llama)
 PATIENCE_S = 60.0
 CONTEXT_TOKENS = 32_768
+SHARED_TOKENS = 512
+RECORDED = Path(__file__).parents[2] / "data" / "llamacpp"
 ENDLESS: dict[str, Any] = {"n_predict": 30_000, "ignore_eos": True}
 """Seconds of work for the real server, minutes for the simulator: nobody waits for its end."""
 
@@ -39,13 +42,14 @@ async def kind(request: pytest.FixtureRequest) -> str:
 
 
 async def run(
-    kind: str, folder: Path, stack: AsyncExitStack, *extra: str
+    kind: str, folder: Path, stack: AsyncExitStack, *extra: str, shared_tokens: int = 0
 ) -> tuple[EmbeddedServer, httpx.AsyncClient]:
-    """Start one server with two slots, and a client for it."""
+    """Start one server with two slots, and a client for it; with `shared_tokens` plainly: four
+    slots share that context."""
     children = await stack.enter_async_context(Children(folder))
     client = await stack.enter_async_context(httpx.AsyncClient(timeout=PATIENCE_S))
-    [planned] = plan_fleet([2])
-    server = EmbeddedServer(port=planned.port, slots=2, context_tokens=CONTEXT_TOKENS)
+    [planned] = plan_fleet([None if shared_tokens else 2])
+    server = replace(planned, context_tokens=shared_tokens or CONTEXT_TOKENS)
     if kind == "simulator":
         command = [*simulator_command(server, service_time_s=None), *extra]
     else:
@@ -66,6 +70,13 @@ async def run(
 async def client(kind: str, tmp_path: Path) -> AsyncGenerator[httpx.AsyncClient, None]:
     async with AsyncExitStack() as stack:
         yield (await run(kind, tmp_path, stack))[1]
+
+
+@pytest.fixture
+async def plain(kind: str, tmp_path: Path) -> AsyncGenerator[httpx.AsyncClient, None]:
+    early = ("--early-headers",) if kind == "simulator" else ()
+    async with AsyncExitStack() as stack:
+        yield (await run(kind, tmp_path, stack, *early, shared_tokens=SHARED_TOKENS))[1]
 
 
 async def slots(client: httpx.AsyncClient) -> list[dict[str, Any]]:
@@ -392,3 +403,73 @@ class TestWithOptionsLikeLlamaServer:
             assert one == pytest.approx(three, abs=1e-3) != two
             assert sum(value * value for value in one) == pytest.approx(1.0, abs=1e-3)
             assert told["usage"]["prompt_tokens"] > 0
+
+
+def long_answer(number: int, *, streams: bool) -> dict[str, Any]:
+    """A request that fits alone and, with three others, not at all; unlike the others. The most
+    likely token is never the last: Anthropic's API has no `ignore_eos`."""
+    return {
+        "temperature": 0,
+        "messages": [{"role": "user", "content": f"{number} " + "row " * 15}],
+        "max_tokens": 300,
+        "ignore_eos": True,
+        "stream": streams,
+    }
+
+
+class TestSharedContextLikeLlamaServer:
+    """As in docs/decisions/0214-what-an-overflow-does.md."""
+
+    async def test_each_slot_shows_the_whole_context(self, plain: httpx.AsyncClient) -> None:
+        assert [slot["n_ctx"] for slot in await slots(plain)] == [SHARED_TOKENS] * 4
+        props = (await plain.get("/props")).json()
+        assert props["total_slots"] == 4
+        assert props["default_generation_settings"]["n_ctx"] == SHARED_TOKENS
+
+    async def test_an_overflow_ends_all_that_runs_and_nothing_else(
+        self, plain: httpx.AsyncClient
+    ) -> None:
+        paths = (*["/v1/chat/completions"] * 3, "/v1/messages")
+        body = {"messages": [{"role": "user", "content": "row"}], "max_tokens": 3}
+        whole, other, streamed, message, short = await asyncio.gather(
+            *(
+                plain.post(path, json=long_answer(number, streams=number > 1))
+                for number, path in enumerate(paths)
+            ),
+            plain.post("/v1/chat/completions", json=body),
+        )
+        assert short.status_code == 200
+        recorded = json.loads((RECORDED / "overflow_500.json").read_text())
+        for answer in (whole, other):
+            assert (answer.status_code, answer.json()) == (500, recorded)
+        assert (streamed.status_code, events(streamed.text)[-1]) == (200, recorded)
+        recorded_end = (RECORDED / "overflow_stream_messages.txt").read_text().split("\n\n")[-2]
+        assert (message.status_code, message.text.split("\n\n")[-2]) == (200, recorded_end)
+        assert [slot["is_processing"] for slot in await slots(plain)] == [False] * 4
+
+    async def test_one_alone_ends_at_its_context(self, plain: httpx.AsyncClient) -> None:
+        body = {"prompt": "row " * 20, "n_predict": 2_000, "ignore_eos": True}
+        answer = await plain.post("/completion", json=body)
+        assert answer.status_code == 200
+        told = answer.json()
+        assert told["stop_type"] == "limit"
+        assert told["tokens_evaluated"] + told["tokens_predicted"] <= SHARED_TOKENS
+
+    async def test_what_idle_slots_hold_is_given_up_first(self, plain: httpx.AsyncClient) -> None:
+        for number in range(4):
+            body = {"prompt": f"{number} " + "row " * 50, "n_predict": 5, "ignore_eos": True}
+            assert (await plain.post("/completion", json=body)).status_code == 200
+        assert sum(slot.get("n_prompt_tokens", 0) for slot in await slots(plain)) <= SHARED_TOKENS
+        body = {"prompt": "pull " * 40, "n_predict": 150, "ignore_eos": True}
+        assert (await plain.post("/completion", json=body)).status_code == 200
+
+    async def test_answers_to_one_request_share_its_prompt(self, plain: httpx.AsyncClient) -> None:
+        body = {
+            "messages": [{"role": "user", "content": "row " * 50}],
+            "max_tokens": 20,
+            "ignore_eos": True,
+            "n": 4,
+        }
+        answer = await plain.post("/v1/chat/completions", json=body)
+        assert answer.status_code == 200
+        assert len(answer.json()["choices"]) == 4

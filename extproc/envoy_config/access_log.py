@@ -1,5 +1,6 @@
 """The access logs: a line on standard output, and reports to the picker."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from envoy_data_plane.envoy.config.accesslog.v3 import (
@@ -8,6 +9,7 @@ from envoy_data_plane.envoy.config.accesslog.v3 import (
     AndFilter,
     ComparisonFilter,
     ComparisonFilterOp,
+    ExtensionFilter,
     LogTypeFilter,
     MetadataFilter,
     OrFilter,
@@ -20,6 +22,7 @@ from envoy_data_plane.envoy.config.core.v3 import (
     SubstitutionFormatString,
 )
 from envoy_data_plane.envoy.data.accesslog.v3 import AccessLogType
+from envoy_data_plane.envoy.extensions.access_loggers.filters.cel.v3 import ExpressionFilter
 from envoy_data_plane.envoy.extensions.access_loggers.grpc.v3 import (
     CommonGrpcAccessLogConfig,
     HttpGrpcAccessLogConfig,
@@ -83,7 +86,9 @@ def access_lines(options: EnvoyOptions) -> list[AccessLog]:
     ]
 
 
-def access_log_stream(options: EnvoyOptions) -> list[AccessLog]:
+def access_log_stream(
+    options: EnvoyOptions, route_names: Sequence[str] | None = None
+) -> list[AccessLog]:
     """One message to the picker for each exchange that ended badly or bypassed it, and for each
     response whose length its headers did not say, such as an event stream; none for the others.
 
@@ -91,6 +96,7 @@ def access_log_stream(options: EnvoyOptions) -> list[AccessLog]:
     server that died. This report distinguishes them. It is sent, unbuffered and on the connection
     of that stream, just before the stream ends. No flag is no proof of a good end: Envoy sets none
     if a client resets its stream without an error. So the good end is reported as well.
+    With `route_names`, only those of these routes.
     """
     if not options.access_log_stream:
         return []
@@ -101,7 +107,8 @@ def access_log_stream(options: EnvoyOptions) -> list[AccessLog]:
     if options.has_discovery:
         reported.append(_has_bypassed())
     any_of = AccessLogFilter(or_filter=OrFilter(filters=reported))
-    return [_to_picker("coxswain-ends", _all_of(_is_over(), any_of))]
+    ours = [] if route_names is None else [matches(f"xds.route_name in {list(route_names)}")]
+    return [_to_picker("coxswain-ends", _all_of(_is_over(), *ours, any_of))]
 
 
 def _has_bypassed() -> AccessLogFilter:
@@ -182,6 +189,15 @@ def _has_metadata(key: str, *, is_present: bool = True) -> AccessLogFilter:
     return AccessLogFilter(
         metadata_filter=MetadataFilter(matcher=matcher, match_if_key_not_found=not is_present)
     )
+
+
+def matches(expression: str) -> AccessLogFilter:
+    """Whether an expression of CEL holds."""
+    matcher = ExtensionFilter(
+        name="envoy.access_loggers.extension_filters.cel",
+        typed_config=typed(ExpressionFilter(expression=expression)),
+    )
+    return AccessLogFilter(extension_filter=matcher)
 
 
 def _all_of(*filters: AccessLogFilter) -> AccessLogFilter:

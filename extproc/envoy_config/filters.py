@@ -3,7 +3,10 @@
 from envoy_data_plane.envoy.config.common.mutation_rules.v3 import (
     HeaderMutation as HeaderMutationStep,
 )
-from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutationRules
+from envoy_data_plane.envoy.config.common.mutation_rules.v3 import (
+    HeaderMutationRemoveOnMatch,
+    HeaderMutationRules,
+)
 from envoy_data_plane.envoy.config.core.v3 import BackoffStrategy, GrpcService, RetryPolicy
 from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
     ExternalProcessor,
@@ -42,6 +45,14 @@ RESPONSE_ATTRIBUTES = [
 """
 ARRIVAL = "%START_TIME(%s.%6f)%"
 """Envoy's own time of a request's arrival, in the form that the picker reads."""
+
+OWN_HEADERS = (
+    header_names.DESTINATION,
+    header_names.SERVED,
+    header_names.SUBSET,
+    header_names.CLIENT,
+)
+"""Headers that control routing or identify the client; clients must not set them."""
 
 REOPENINGS = 5
 """How often a stream is opened again, over about half a second: a front is replaced in less, and
@@ -165,6 +176,27 @@ def first_filters(options: EnvoyOptions) -> list[HttpFilter]:
     is_kept = options.keeps_authorization and not options.checks_clients
     found = [memory_of_authorization()] if is_kept else []
     return [*found, _arrival()] if options.has_fronts else found
+
+
+def removed_headers() -> list[HeaderMutationStep]:
+    """Removes control headers that a client has sent."""
+    envoys_own = HeaderMutationRemoveOnMatch(key_matcher=StringMatcher(prefix="x-envoy-"))
+    return [
+        *(HeaderMutationStep(remove=name) for name in OWN_HEADERS),
+        HeaderMutationStep(remove_on_match=envoys_own),
+    ]
+
+
+def removals() -> HttpFilter:
+    """Remove control headers, on the route to the servers alone: for a listener with other routes.
+    Envoy reads its own headers only in the router."""
+    return HttpFilter(
+        name=names.REMOVALS_FILTER,
+        disabled=True,
+        typed_config=typed(
+            HeaderMutation(mutations=Mutations(request_mutations=removed_headers()))
+        ),
+    )
 
 
 def _arrival() -> HttpFilter:

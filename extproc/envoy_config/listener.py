@@ -1,11 +1,5 @@
 """The HTTP listener for clients, which does not trust their headers, paths or speed."""
 
-from dataclasses import replace
-
-from envoy_data_plane.envoy.config.common.mutation_rules.v3 import (
-    HeaderMutation,
-    HeaderMutationRemoveOnMatch,
-)
 from envoy_data_plane.envoy.config.core.v3 import (
     Http2ProtocolOptions,
     HttpProtocolOptions,
@@ -21,9 +15,7 @@ from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v
 from envoy_data_plane.envoy.extensions.http.early_header_mutation.header_mutation.v3 import (
     HeaderMutation as EarlyHeaderMutation,
 )
-from envoy_data_plane.envoy.type.matcher.v3 import StringMatcher
 
-from extproc import header_names
 from extproc.envoy_config import names
 from extproc.envoy_config.access_log import (
     access_lines,
@@ -31,21 +23,13 @@ from extproc.envoy_config.access_log import (
     report_interval,
     upload_watchdog_log,
 )
-from extproc.envoy_config.filters import ext_proc, first_filters, router
+from extproc.envoy_config.filters import ext_proc, first_filters, removed_headers, router
 from extproc.envoy_config.local_replies import local_replies, local_replies_on
 from extproc.envoy_config.messages import NEVER, address, extension, seconds, typed
 from extproc.envoy_config.options import MIB, EnvoyOptions
 from extproc.envoy_config.routes import route_configuration, routes
 from extproc.envoy_config.tracing import tracing, untouched_request_ids
 from extproc.envoy_config.usage import usage_filters
-
-OWN_HEADERS = (
-    header_names.DESTINATION,
-    header_names.SERVED,
-    header_names.SUBSET,
-    header_names.CLIENT,
-)
-"""Headers that control routing or identify the client; clients must not set them."""
 
 
 def listener(options: EnvoyOptions) -> Listener:
@@ -61,8 +45,24 @@ def listener(options: EnvoyOptions) -> Listener:
 
 
 def steered_manager(options: EnvoyOptions) -> HttpConnectionManager:
-    """The fields that any connection manager needs in front of Coxswain."""
+    """The fields that a connection manager needs that has other routes, too: nearly all of them
+    concern only the routes to Coxswain."""
+    names_of_routes = [route.name for route in routes(options, is_shared=True)]
     return HttpConnectionManager(
+        access_log=[
+            *access_log_stream(options, names_of_routes),
+            *upload_watchdog_log(options),
+        ],
+        access_log_options=report_interval(options),
+        local_reply_config=local_replies_on(names_of_routes, options),
+    )
+
+
+def connection_manager(options: EnvoyOptions) -> HttpConnectionManager:
+    """How a client's connection is read. It rejects upgrades (WebSockets): none is listed."""
+    return HttpConnectionManager(
+        stat_prefix=names.STAT_PREFIX,
+        codec_type=HttpConnectionManagerCodecType.AUTO,
         # A queued request is silent, so silence must not end it.
         stream_idle_timeout=NEVER,
         # The path is normalised before any route matches it.
@@ -75,18 +75,6 @@ def steered_manager(options: EnvoyOptions) -> HttpConnectionManager:
         # A client may name its request, and ask by that name where it stands.
         preserve_external_request_id=True,
         request_id_extension=untouched_request_ids(),
-        access_log=[*access_log_stream(options), *upload_watchdog_log(options)],
-        access_log_options=report_interval(options),
-        local_reply_config=local_replies_on([route.name for route in routes(options)], options),
-    )
-
-
-def connection_manager(options: EnvoyOptions) -> HttpConnectionManager:
-    """How a client's connection is read. It rejects upgrades (WebSockets): none is listed."""
-    return replace(
-        steered_manager(options),
-        stat_prefix=names.STAT_PREFIX,
-        codec_type=HttpConnectionManagerCodecType.AUTO,
         # A client that sends its request slower than this is no client.
         request_headers_timeout=seconds(options.request_headers_timeout_s),
         request_timeout=seconds(options.max_message_timeout_s + options.request_body_timeout_s),
@@ -113,6 +101,7 @@ def connection_manager(options: EnvoyOptions) -> HttpConnectionManager:
             *access_log_stream(options),
             *upload_watchdog_log(options),
         ],
+        access_log_options=report_interval(options),
         tracing=tracing(options),
         local_reply_config=local_replies(options),
         route_config=route_configuration(options),
@@ -127,13 +116,7 @@ def connection_manager(options: EnvoyOptions) -> HttpConnectionManager:
 
 def _early_removals() -> TypedExtensionConfig:
     """Remove control headers before any filter reads them."""
-    envoys_own = HeaderMutationRemoveOnMatch(key_matcher=StringMatcher(prefix="x-envoy-"))
     return extension(
         "envoy.http.early_header_mutation.header_mutation",
-        EarlyHeaderMutation(
-            mutations=[
-                *(HeaderMutation(remove=name) for name in OWN_HEADERS),
-                HeaderMutation(remove_on_match=envoys_own),
-            ]
-        ),
+        EarlyHeaderMutation(mutations=removed_headers()),
     )

@@ -9,7 +9,6 @@ from envoy_data_plane.envoy.config.accesslog.v3 import (
     AndFilter,
     ComparisonFilter,
     ComparisonFilterOp,
-    ExtensionFilter,
     ResponseFlagFilter,
     StatusCodeFilter,
 )
@@ -19,7 +18,6 @@ from envoy_data_plane.envoy.config.core.v3 import (
     RuntimeUInt32,
     SubstitutionFormatString,
 )
-from envoy_data_plane.envoy.extensions.access_loggers.filters.cel.v3 import ExpressionFilter
 from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import (
     LocalReplyConfig,
     ResponseMapper,
@@ -28,8 +26,8 @@ from envoy_data_plane.google.protobuf import Struct
 
 from extproc import header_names
 from extproc.envoy_config import names
+from extproc.envoy_config.access_log import matches
 from extproc.envoy_config.broken_framing import IS_MALFORMED
-from extproc.envoy_config.messages import typed
 from extproc.envoy_config.options import EnvoyOptions
 
 _INVALID = "invalid_request_error"
@@ -102,7 +100,7 @@ def local_replies(options: EnvoyOptions) -> LocalReplyConfig:
 
 def local_replies_on(route_names: Sequence[str], options: EnvoyOptions) -> LocalReplyConfig:
     """The same only for these routes, except for requests that are rejected before routing."""
-    names_them = _matches(f"xds.route_name in {list(route_names)}")
+    names_them = matches(f"xds.route_name in {list(route_names)}")
     mappers = [
         replace(
             mapper,
@@ -118,21 +116,21 @@ def _before_routes() -> list[ResponseMapper]:
     return [
         _mapper(_has_status(TOO_LARGE), CROWDED),
         # Marked for the filter that must let it by.
-        _mapper(_matches(IS_MALFORMED), MALFORMED),
+        _mapper(matches(IS_MALFORMED), MALFORMED),
     ]
 
 
 def _on_routes(options: EnvoyOptions) -> list[ResponseMapper]:
     mappers = [
-        _mapper(_matches(NO_PATH), UNSUPPORTED),
-        _mapper(_matches(DIED), SERVER_LOST, status=BAD_GATEWAY),
+        _mapper(matches(NO_PATH), UNSUPPORTED),
+        _mapper(matches(DIED), SERVER_LOST, status=BAD_GATEWAY),
         _mapper(_has_flag(*NOT_SENT), ENVOYS_OWN, may_return=True),
         _mapper(_has_flag(), ENVOYS_OWN),
-        _mapper(_matches(TOO_MANY_HEADERS), CROWDED, status=TOO_LARGE),
-        _mapper(_matches(LOST), PICKER_LOST, status=503, may_return=True),
+        _mapper(matches(TOO_MANY_HEADERS), CROWDED, status=TOO_LARGE),
+        _mapper(matches(LOST), PICKER_LOST, status=503, may_return=True),
     ]
     if options.checks_clients:
-        mappers.append(_mapper(_matches(LATE), PICKER_LOST, status=503, may_return=True))
+        mappers.append(_mapper(matches(LATE), PICKER_LOST, status=503, may_return=True))
     return mappers
 
 
@@ -158,14 +156,6 @@ def _mapper(
             for key, value in headers.items()
         ],
     )
-
-
-def _matches(expression: str) -> AccessLogFilter:
-    matcher = ExtensionFilter(
-        name="envoy.access_loggers.extension_filters.cel",
-        typed_config=typed(ExpressionFilter(expression=expression)),
-    )
-    return AccessLogFilter(extension_filter=matcher)
 
 
 def _has_flag(*flags: str) -> AccessLogFilter:

@@ -15,6 +15,7 @@ SERVER_LOST: Final = "server-lost"
 TOO_MANY_HEADERS: Final = "too-many-headers"
 UNSUPPORTED_HTTP: Final = "unsupported-http"
 
+REMOVALS_FILTER: Final = "coxswain.removals"
 ARRIVAL_FILTER: Final = "coxswain.arrival"
 USAGE_FILTER: Final = "coxswain.usage"
 EXT_PROC_FILTER: Final = "envoy.filters.http.ext_proc"

@@ -33,7 +33,7 @@ from extproc.envoy_config.messages import NEVER, seconds, set_header, typed
 from extproc.envoy_config.options import EnvoyOptions
 from extproc.envoy_config.path_patterns import blocked_patterns, open_patterns
 from extproc.security.api_paths import CLOSED, OPEN_PATHS
-from extproc.security.path_rule import HIDDEN_CHARACTER, PathRule
+from extproc.security.path_rule import DETOUR, HIDDEN_CHARACTER, PathRule
 
 FORBIDDEN = 403
 LOADING = 503
@@ -55,14 +55,19 @@ def route_configuration(options: EnvoyOptions) -> RouteConfiguration:
     )
 
 
-def routes(options: EnvoyOptions) -> list[Route]:
-    """What is blocked, the queue, for each method what is not open, then the way to the servers."""
+def routes(options: EnvoyOptions, *, is_shared: bool = False) -> list[Route]:
+    """What is blocked, the queue, for each method what is not open, then the way to the servers.
+
+    On a listener that `is_shared` with other routes, paths are not normalised before they are
+    matched: those that would be are rejected.
+    """
     queue = [_queue_route(options)] if options.status is not None else []
     return [
+        *([_rejection("blocked-detour", _match(DETOUR))] if is_shared else ()),
         *_blocked_routes(options.blocked_paths),
         *queue,
         *_closed_routes((*OPEN_PATHS, *options.open_paths), options.path_prefix),
-        _server_route(options),
+        _server_route(options, is_shared=is_shared),
     ]
 
 
@@ -158,7 +163,7 @@ def _rejection_body() -> str:
     return json.dumps({"error": error}, separators=(",", ":"))
 
 
-def _server_route(options: EnvoyOptions) -> Route:
+def _server_route(options: EnvoyOptions, *, is_shared: bool) -> Route:
     return Route(
         name="llama",
         match=RouteMatch(prefix="/"),
@@ -174,13 +179,17 @@ def _server_route(options: EnvoyOptions) -> Route:
         # Only here is the picker asked; the filter itself is off by default.
         typed_per_filter_config={
             name: typed(FilterConfig(config=typed(nothing)))
-            for name, nothing in _filters_of_servers(options)
+            for name, nothing in _filters_of_servers(options, is_shared=is_shared)
         },
     )
 
 
-def _filters_of_servers(options: EnvoyOptions) -> Iterator[tuple[str, betterproto2.Message]]:
+def _filters_of_servers(
+    options: EnvoyOptions, *, is_shared: bool
+) -> Iterator[tuple[str, betterproto2.Message]]:
     """The filters that are on for this route alone, with what it sets in them: nothing."""
+    if is_shared:
+        yield names.REMOVALS_FILTER, HeaderMutationPerRoute()
     yield names.EXT_PROC_FILTER, ExtProcPerRoute(overrides=ExtProcOverrides())
     if options.has_usage_filter:
         yield names.USAGE_FILTER, ExtProcPerRoute(overrides=ExtProcOverrides())

@@ -6,7 +6,7 @@ from typing import Any
 from extproc.envoy_config.access_log import report_interval
 from extproc.envoy_config.bootstrap import served_cluster
 from extproc.envoy_config.clusters import clusters, own_clusters
-from extproc.envoy_config.filters import ext_proc, first_filters
+from extproc.envoy_config.filters import ext_proc, first_filters, removals
 from extproc.envoy_config.listener import steered_manager
 from extproc.envoy_config.options import EnvoyOptions, OptionsError
 from extproc.envoy_config.routes import routes
@@ -17,32 +17,45 @@ _OPENING = """
 Parts to add to the configuration of an existing Envoy. They are not a configuration by
 themselves: the comment above each key says where it belongs.
 Printed by `coxswain config envoy --snippet`; change your settings, not this file.
+
+A listener of its own is the better choice for Coxswain: copy the one that `coxswain config envoy`
+prints without --snippet, and add the clusters below. Then nothing here concerns your routes. On a
+listener that has other routes, this holds for all of them:
+- Requests that Envoy rejects before they have a route (too many headers, malformed HTTP/1) get
+  errors in the format of the first two mappers.
+- Access logs are also written in between, if part 1 says so.
+- In the virtual host, requests that had no route until now get 403 `blocked-path`, or go to the
+  servers. Give the routes below a virtual host with a domain of its own if they should not.
+And this is not as on a listener of its own: paths with `//`, dot segments, backslashes or escaped
+slashes are rejected and not normalised, because Envoy would do that to all routes. And if your
+listener has `use_remote_address: true`, Envoy gives each request an id of its own, unless you add
+`preserve_external_request_id: true` for all routes: clients that name their request in
+x-request-id, to ask for its place at /queue/, need it.
+"""
+
+_PERIODIC = """
+   access_log_flush_interval holds for all access logs of the listener: each of yours also writes a
+   line about every running request at this interval. Add
+   `filter: {log_type_filter: {types: [DownstreamPeriodic], exclude: true}}` to yours, in an
+   and_filter if they already have a filter.
 """
 
 _MANAGER = """
 1. http_connection_manager: the fields to set in the HttpConnectionManager of your listener.
-   They keep Envoy from ending queued requests, normalise paths before the routes match them,
-   remove the headers that only the picker may set, report cut-off responses to the picker (add
-   these access logs to yours), and add a reason to Envoy's rejections (put these mappers before
-   yours: except for the first two, they apply only to the routes below, by their names).
-"""
-
-_PERIODIC = """
-   access_log_flush_interval applies to all access logs: each logs every running request at this
-   interval. Add `filter: {log_type_filter: {types: [DownstreamPeriodic], exclude: true}}` to
-   yours, in an and_filter if they already have a filter.
+   They report cut-off responses to the picker (add these access logs to yours), and add a reason
+   to Envoy's rejections (put these mappers before yours).
 """
 
 _FILTERS = """
-2. http_filters: put this before your router, and after any filter that authenticates clients.
+2. http_filters: put these before your router, and after any filter that authenticates clients.
    The routes below enable the `disabled` filters with their typed_per_filter_config: your other
-   routes are not affected.
+   routes are not affected. The first removes the headers that only the picker may set.
 """
 
 _ROUTES = """
 3. routes: add them to your virtual host, in this order, after all routes of your own: those
-   named `closed...` match every path that is not open on the servers. The last one leads to the
-   servers, and you can restrict its match.
+   named `closed...` and `blocked...` match every path that is not open on the servers. The last
+   one leads to the servers, and you can restrict its match.
    Its timeouts of 0 are intended: a response may take hours, and so may the queue. If you replace
    this route by your own, keep all of its fields: the name, both timeouts, retry_policy,
    request_body_buffer_limit and typed_per_filter_config. Without the last, Envoy neither asks the
@@ -101,13 +114,14 @@ def snippet(options: EnvoyOptions, *, serves_cluster: bool = False) -> str:
             [
                 tree(each)
                 for each in (
+                    removals(),
                     *first_filters(options),
                     *usage_filters(options),
                     ext_proc(options),
                 )
             ],
         ),
-        (_ROUTES, "routes", [tree(route) for route in routes(options)]),
+        (_ROUTES, "routes", [tree(route) for route in routes(options, is_shared=True)]),
         (
             last,
             "clusters",

@@ -28,6 +28,9 @@ An honest path has none after normalization. A path that still has one could be 
 for llama-server, which decodes `%XX` and even `%uXXXX`, than for our rules.
 """
 
+DETOUR: Final = r".*(?://|\\|/\.\.?/|%(?:2[fF]|5[cC])).*|.*/\.\.?"
+"""A path that Envoy would normalise: empty or dot segments, backslashes, escaped slashes."""
+
 
 class PathRuleError(ValueError):
     """A text that is no rule; `str(error)` shows a valid one."""

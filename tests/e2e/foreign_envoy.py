@@ -12,6 +12,20 @@ ROUTER = "envoy.extensions.filters.http.router.v3.Router"
 
 OWN_PATH = "/theirs"
 """What it answers by itself: 401 `theirs`."""
+APP = "/app"
+"""Its application: 200, and which headers reached it."""
+SEEN = ("x-envoy-upstream-rq-timeout-ms", "x-gateway-destination-endpoint", "x-request-id")
+
+
+def as_before(options: EnvoyOptions) -> str:
+    """Its configuration before it got any part."""
+    nothing: dict[str, Any] = {
+        "http_connection_manager": {},
+        "http_filters": [],
+        "routes": [],
+        "clusters": [],
+    }
+    return dropped_in(quick_yaml.dump(nothing), options)
 
 
 def dropped_in(text: str, options: EnvoyOptions) -> str:
@@ -21,14 +35,23 @@ def dropped_in(text: str, options: EnvoyOptions) -> str:
     served = parts.get("dynamic_resources")
     closed = {"status": 401, "body": {"inline_string": "theirs"}}
     own = {"name": "theirs", "match": {"prefix": OWN_PATH}, "direct_response": closed}
+    app = {
+        "name": "app",
+        "match": {"path": APP},
+        "direct_response": {"status": 200, "body": {"inline_string": "app"}},
+        "response_headers_to_add": [
+            {"header": {"key": f"seen-{name}", "value": f"%REQ({name})%"}} for name in SEEN
+        ],
+    }
     routes: dict[str, Any] = {
-        "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [own, *parts["routes"]]}]
+        "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [own, app, *parts["routes"]]}]
     }
     if served is not None:
         routes["validate_clusters"] = False
     manager = {
         "@type": f"type.googleapis.com/{MANAGER}",
         "stat_prefix": "theirs",
+        "use_remote_address": True,
         **parts["http_connection_manager"],
         "http_filters": [*parts["http_filters"], router],
         "route_config": routes,

@@ -13,9 +13,11 @@ import httpx
 import pytest
 
 from extproc import header_names
-from extproc.demo.port import LOOPBACK, free_port
+from extproc.demo.port import LOOPBACK, free_port, free_ports
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
+from extproc.envoy_config.snippet import snippet
 from extproc.security.path_rule import PathRule
+from tests.e2e.foreign_envoy import APP, as_before, dropped_in
 from tests.fakes.echo_server import EchoServer, echo_server
 from tests.fakes.envoy import RunningEnvoy, running_envoy
 from tests.fakes.fixed_picker import FixedPicker, fixed_picker
@@ -53,7 +55,10 @@ class Rig:
 
 
 @asynccontextmanager
-async def rig(folder: Path, options: EnvoyOptions = PATIENT) -> AsyncIterator[Rig]:
+async def rig(
+    folder: Path, options: EnvoyOptions = PATIENT, *, is_shared: bool = False
+) -> AsyncIterator[Rig]:
+    """With `is_shared`, its listener was there before, with other routes."""
     async with echo_server() as first, echo_server() as second:
         dead = f"{LOOPBACK}:{free_port()}"
         fixed = FixedPicker(
@@ -63,8 +68,12 @@ async def rig(folder: Path, options: EnvoyOptions = PATIENT) -> AsyncIterator[Ri
         )
         async with fixed_picker(fixed) as picker:
             chosen = replace(options, picker=HostPort(LOOPBACK, picker.port))
+            text = None
+            if is_shared:
+                chosen = at_free_ports(chosen)
+                text = dropped_in(snippet(chosen), chosen)
             async with (
-                running_envoy(chosen, folder) as envoy,
+                running_envoy(chosen, folder, text) as envoy,
                 httpx.AsyncClient(base_url=envoy.url, timeout=PATIENCE_S) as client,
             ):
                 yield Rig(
@@ -75,6 +84,11 @@ async def rig(folder: Path, options: EnvoyOptions = PATIENT) -> AsyncIterator[Ri
                     dead=dead,
                     client=client,
                 )
+
+
+def at_free_ports(options: EnvoyOptions) -> EnvoyOptions:
+    listener, admin = (HostPort(LOOPBACK, port) for port in free_ports(2))
+    return replace(options, listener=listener, admin=admin)
 
 
 TRICKS = [
@@ -115,6 +129,20 @@ TRICKS = [
     "/v1/streams/lookup",
 ]
 
+DETOURS = [
+    "/_app/../slots",
+    "/_app//slots",
+    "/_app/..",
+    "/_app/%2e%2e/slots",
+    "/_app\\..\\slots",
+    "/queue/../metrics",
+    "/queue/%2e%2e/metrics",
+    "/queue/..%2fmetrics",
+    "/queue//metrics",
+    "//v1/models",
+]
+"""Below paths that are open with all that is below them, and an open path that is not normal."""
+
 ONE_METHOD = [
     ("GET", "/index.html"),
     ("POST", "/props"),
@@ -125,15 +153,19 @@ ONE_METHOD += [("GET", COMPLETION), ("POST", "/prefix/v1/completions"), ("POST",
 ONE_METHOD += [("DELETE", "/models"), ("POST", "/lora%2Dadapters"), ("POST", "/x/../props/")]
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize(
+    ("mode", "is_shared"), [*((mode, False) for mode in Mode), (Mode.DISCOVERY, True)]
+)
 async def test_closed_paths_are_rejected_by_the_routes_in_every_disguise(
-    tmp_path: Path, mode: Mode
+    tmp_path: Path, mode: Mode, is_shared: bool
 ) -> None:
-    """With the picker dead, so nobody else can have refused them; no server sees any."""
+    """With the picker dead, so nobody else can have refused them; no server sees any. Also on a
+    listener that normalises no path."""
     options = replace(PATIENT, mode=mode, blocked_paths=(PathRule.parse("GET /index.html"),))
-    async with rig(tmp_path, options) as it:
+    async with rig(tmp_path, options, is_shared=is_shared) as it:
         await it.picker.kill()
-        tries = [(method, path) for path in TRICKS for method in ("GET", "POST", "OPTIONS", "HEAD")]
+        tricks = [*TRICKS, *(DETOURS if is_shared else ())]
+        tries = [(method, path) for path in tricks for method in ("GET", "POST", "OPTIONS", "HEAD")]
         for method, path in tries + ONE_METHOD:
             answer = await ask(it.envoy.port, method, path)
             assert answer.status == 403, (method, path)
@@ -143,6 +175,59 @@ async def test_closed_paths_are_rejected_by_the_routes_in_every_disguise(
                 error = httpx.Response(403, content=answer.body).json()["error"]
                 assert set(error) == {"message", "type", "code"}
         assert it.first.reached == it.second.reached == []
+
+
+NEIGHBOURS = [APP, "//app", "/%2fapp", "/x/../app", "/%61pp", "\\app", "/app/", "/nowhere"]
+NAMED = {
+    "x-request-id": "3f0f5a2e-1111-4222-8333-444455556666",
+    "x-envoy-upstream-rq-timeout-ms": "7",
+    "x-gateway-destination-endpoint": "10.0.0.1:80",
+}
+
+
+async def test_the_routes_of_a_neighbour_are_as_they_were(tmp_path: Path) -> None:
+    """With the printed parts on its listener: what was 200 is 200, with the same headers at the
+    application, and no path is its application's that was not."""
+    options = at_free_ports(PATIENT)
+    async with running_envoy(options, tmp_path, as_before(options)) as envoy:
+        before = await _seen_by_neighbour(envoy.port)
+    async with rig(tmp_path, is_shared=True) as it:
+        after = await _seen_by_neighbour(it.envoy.port)
+    for path in NEIGHBOURS:
+        if before[path][0] == 200:
+            assert after[path] == before[path], path
+        else:
+            assert after[path][0] in {403, 400}, path
+    assert before[APP][0] == 200 and before["//app"][0] == before["/%2fapp"][0] == 404
+
+
+async def _seen_by_neighbour(port: int) -> dict[str, tuple[int, dict[str, str]]]:
+    found = {}
+    for path in NEIGHBOURS:
+        answer = await ask(port, "GET", path, headers=NAMED)
+        seen = {name: value for name, value in answer.headers.items() if name.startswith("seen-")}
+        seen.pop("seen-x-request-id", None)
+        found[path] = (answer.status, seen)
+    return found
+
+
+async def test_a_client_cannot_steer_on_a_shared_listener(tmp_path: Path) -> None:
+    """Its control headers are removed before the picker and the router read them, also with no
+    picker to ask, and a request that takes long is not ended by the listener's idle timeout."""
+    async with rig(tmp_path, PATIENT, is_shared=True) as it:
+        forged = dict.fromkeys((header_names.DESTINATION, header_names.SUBSET), it.second.address)
+        forged |= {header_names.CLIENT: "boss", "x-envoy-upstream-rq-timeout-ms": "1"}
+        for _ in range(5):
+            answer = await it.client.post(COMPLETION, json={}, headers=forged)
+            assert answer.status_code == 200
+        assert len(it.first.reached) == 5 and not it.second.reached
+        await it.picker.kill()
+        it.forget()
+        forged[header_names.DESTINATION] = it.dead
+        for _ in range(10):
+            assert (await it.client.post(COMPLETION, json={}, headers=forged)).status_code == 200
+        seen = [request.headers for server in it.servers for request in server.reached]
+        assert not any({header_names.DESTINATION, header_names.CLIENT} & set(each) for each in seen)
 
 
 BROKEN_PATHS = ["/slots#a", "/slots%00", "slots", "\\slots"]

@@ -12,7 +12,8 @@ from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
 from extproc.envoy_config.snippet import snippet
 from extproc.security.path_rule import MAX_RULE_CHARS, PathRule
-from tests.e2e.foreign_envoy import dropped_in
+from tests.e2e.foreign_envoy import as_before, dropped_in
+from tests.fakes import quick_yaml
 
 pytestmark = pytest.mark.e2e
 
@@ -86,6 +87,18 @@ async def test_the_snippet_fits_into_an_envoy_that_was_there_before(
     else:
         text = snippet(EnvoyOptions(mode=mode))
     await _validate(dropped_in(text, EnvoyOptions()), tmp_path)
+
+
+async def test_an_envoy_that_was_there_before_may_get_a_listener_of_our_own(
+    tmp_path: Path,
+) -> None:
+    """As docs/envoy.md advises: the listener of the whole configuration, the parts' clusters."""
+    options, theirs = EnvoyOptions(), EnvoyOptions(listener=HostPort("127.0.0.1", 8000))
+    config = quick_yaml.load(as_before(theirs))
+    resources = config["static_resources"]
+    resources["listeners"] += quick_yaml.load(bootstrap(options))["static_resources"]["listeners"]
+    resources["clusters"] += quick_yaml.load(snippet(options))["clusters"]
+    await _validate(quick_yaml.dump(config), tmp_path)
 
 
 async def test_so_does_the_one_that_leaves_the_servers_cluster_to_the_picker(

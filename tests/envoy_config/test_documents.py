@@ -112,17 +112,25 @@ def test_the_snippet_has_the_same_filter_routes_and_clusters_as_the_whole() -> N
     options = EnvoyOptions(serves_cluster=False)
     parts, whole = read(snippet(options)), manager_in(document(options))
     assert list(parts) == ["http_connection_manager", "http_filters", "routes", "clusters"]
-    assert parts["http_filters"] == whole["http_filters"][:1]
-    assert parts["routes"] == whole["route_config"]["virtual_hosts"][0]["routes"]
+    assert parts["http_filters"][1:] == whole["http_filters"][:1]
+    detour, *routes = parts["routes"]
+    enabled = routes[-1]["typed_per_filter_config"]
+    assert detour["name"] == "blocked-detour" and enabled.pop("coxswain.removals")
+    assert routes == whole["route_config"]["virtual_hosts"][0]["routes"]
     assert parts["clusters"] == document(options)["static_resources"]["clusters"]
-    manager, lists = parts["http_connection_manager"], {"access_log", "local_reply_config"}
-    assert {key: whole[key] for key in manager if key not in lists}.items() <= manager.items()
+    manager = parts["http_connection_manager"]
+    assert list(manager) == ["access_log", "access_log_options", "local_reply_config"]
+    assert manager["access_log_options"] == whole["access_log_options"]
+    [ends, uploads] = manager["access_log"]
+    assert uploads == whole["access_log"][-1]
+    is_ours = ends["filter"]["and_filter"]["filters"].pop(1)
+    assert "xds.route_name in" in str(is_ours) and ends == whole["access_log"][-2]
     mappers, all_mappers = (each["local_reply_config"]["mappers"] for each in (manager, whole))
     assert mappers[:2] == all_mappers[:2], "before there is a route"
     for mapper, same in zip(mappers[2:], all_mappers[2:], strict=True):
         on_routes, filter_ = mapper["filter"]["and_filter"]["filters"]
         expression = on_routes["extension_filter"]["typed_config"]["expression"]
-        assert all(repr(route["name"]) in expression for route in parts["routes"])
+        assert all(repr(route["name"]) in expression for route in (detour, *routes))
         assert {**mapper, "filter": filter_} == same
 
 
@@ -134,7 +142,9 @@ def test_the_snippet_may_leave_the_servers_cluster_to_the_picker() -> None:
     assert parts["clusters"] == whole["static_resources"]["clusters"]
     assert parts["dynamic_resources"] == whole["dynamic_resources"]
     steps = manager_in(document(options))["http_filters"]
-    assert parts["http_filters"] == [step for step in steps if "router" not in step["name"]]
+    removals, *others = parts["http_filters"]
+    assert removals["name"] == "coxswain.removals"
+    assert others == [step for step in steps if "router" not in step["name"]]
     with pytest.raises(OptionsError, match="discovery"):
         snippet(EnvoyOptions(mode=Mode.ORIGINAL_DST), serves_cluster=True)
 

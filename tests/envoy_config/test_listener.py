@@ -77,6 +77,4 @@ def test_filters_stand_in_their_order() -> None:
 def test_anothers_manager_keeps_what_is_its_own() -> None:
     """The printed parts say nothing of its routes, filters, tracer, timeouts or who it is."""
     part = plain(steered_manager(EnvoyOptions(tracing=HostPort("10.0.0.9", 4317))))
-    for own in ("route_config", "http_filters", "tracing", "request_timeout", "server_name"):
-        assert own not in part
-    assert part["stream_idle_timeout"] == "0s"
+    assert set(part) == {"access_log", "access_log_options", "local_reply_config"}

@@ -38,6 +38,8 @@ class DnsSettings(Section):
     """`a` takes the A and AAAA records, `srv` the hosts and ports of SRV records."""
     slots: SlotCount | None = None
     """The number of slots of each server, for servers that do not report it."""
+    context: Literal["auto", "shared", "per_slot"] = "auto"
+    """Whether the slots of each server share one context, as at an endpoint."""
     may_sleep: bool | None = None
     """Whether the servers were started with --sleep-idle-seconds."""
     api_key_env: str | None = Field(default=None, min_length=1)

@@ -1,7 +1,7 @@
 """One llama-server: its address, its API key and its certificate."""
 
 from collections.abc import Iterable
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -29,6 +29,10 @@ class EndpointSettings(Section):
     slots: SlotCount | None = None
     """The number of its slots, for a server that does not report it (started with --no-slots and
     without /props)."""
+    context: Literal["auto", "shared", "per_slot"] = "auto"
+    """Whether its slots share one context: `shared` for a llama-server that was started without
+    -np, or with --kv-unified; `per_slot` for one with -np and without --kv-unified; `auto` finds
+    out."""
     may_sleep: bool | None = None
     """Whether it was started with --sleep-idle-seconds. If not set, Coxswain detects it, and a
     server whose idle time is longer than 15 minutes stays awake."""

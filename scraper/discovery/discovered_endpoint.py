@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from extproc.core.address import Address, AddressError
-from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec
 from extproc.security.secret_file import authorization_of, is_sendable_key
 from extproc.security.trust import Trust
 from scraper.target import EndpointTarget, TargetError
@@ -26,6 +26,7 @@ class EndpointEntry:
     port: int
     name: str = ""
     slots: int | None = None
+    context: ContextSharing = ContextSharing.AUTO
     may_sleep: bool | None = None
     api_key: str | None = field(default=None, repr=False)
     is_injected: bool = False
@@ -86,6 +87,7 @@ def discover(entry: EndpointEntry, ip: str) -> DiscoveredEndpoint:
             name=entry.name,
             hostname=hostname,
             slots=entry.slots,
+            context=entry.context,
             tls_profile=entry.trust.profile if entry.trust is not None else "",
             server_name=server_name if entry.is_tls else "",
             authorization=authorization_of(entry.api_key)

@@ -7,7 +7,7 @@ from typing import Any
 
 from extproc.core.address import Address
 from extproc.core.fleet.aliases import ModelMatch
-from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Objective, Objectives
 from extproc.core.observation import AdapterReading, ModelReading, Observation, ScrapeStatus
@@ -33,8 +33,10 @@ class SteeredFleet:
         splits: dict[str, dict[str, float]] | None = None,
         by_model: dict[str, str] | None = None,
         order: QueueOrder = ARRIVAL_ORDER,
+        context: ContextSharing = ContextSharing.AUTO,
     ) -> None:
         self.now = 100.0
+        self.context = context
         self.listener = RecordingListener()
         by_name = {objective.name: objective for objective in objectives}
         resolver = ResolverOptions(
@@ -55,7 +57,7 @@ class SteeredFleet:
         """One more endpoint that nobody has looked at yet."""
         address = Address("10.0.0.1", 8000 + len(self.addresses))
         self.addresses.append(address)
-        specs = [EndpointSpec(address=one) for one in self.addresses]
+        specs = [EndpointSpec(address=one, context=self.context) for one in self.addresses]
         self.dispatcher.set_members("test", specs, self.now)
         return address
 
@@ -104,6 +106,11 @@ class SteeredFleet:
         outcome = self.submit(**asked)
         assert isinstance(outcome, Rejected), outcome
         return outcome.reason.value
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, and then what is due happen."""
+        self.now += seconds
+        self.dispatcher.advance(self.now)
 
     def finish(self, lease: Lease) -> None:
         """Its answer is whole; one without headers so far came all at once."""

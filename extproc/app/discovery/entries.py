@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from extproc.app.security.ca_bundles import path_of, read_ca_bundles, trust_of
+from extproc.core.fleet.endpoint import ContextSharing
 from extproc.settings import (
     Access,
     DnsSettings,
@@ -83,6 +84,7 @@ def _entry(
             port=access.port or 0,
             name=(access.name or "") if isinstance(access, EndpointSettings) else "",
             slots=access.slots,
+            context=ContextSharing(access.context),
             may_sleep=access.may_sleep,
             api_key=api_key,
             is_injected=access.inject_key,

@@ -14,6 +14,14 @@ from extproc.core.fleet.health import SERVING, Health
 from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
 
 
+class ContextSharing(Enum):
+    """Whether the slots of a server share one context, as the operator says."""
+
+    AUTO = "auto"  # it is found out
+    SHARED = "shared"
+    PER_SLOT = "per_slot"  # each slot has its own
+
+
 class Intent(Enum):
     ACTIVE = "active"
     DRAINING = "draining"
@@ -41,6 +49,7 @@ class EndpointSpec:
     """An agent reports it; other sources for the same address take precedence."""
     kept_models: int = 0
     """The number of models on its machine, if that has a keeper."""
+    context: ContextSharing = ContextSharing.AUTO
 
     @property
     def requires_pick(self) -> bool:
@@ -120,6 +129,16 @@ class Endpoint:
     def offer(self) -> tuple[frozenset[str], frozenset[str], int | None]:
         """What eligibility depends on: the names of its models and adapters, and its context."""
         return frozenset(self.models_by_name), frozenset(self.adapter_ids), self.context_tokens
+
+    @property
+    def shares_context(self) -> bool:
+        """Whether its slots are taken to share one context."""
+        return self.spec.context is ContextSharing.SHARED
+
+    @property
+    def shared_tokens(self) -> int | None:
+        """The tokens that its slots share; None if they share none or that is not known."""
+        return self.context_tokens if self.shares_context else None
 
     @property
     def is_serving(self) -> bool:

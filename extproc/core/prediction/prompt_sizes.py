@@ -1,15 +1,19 @@
 """How many tokens prompts really have, for each token that their length suggests, by model.
 
 Texts differ: English has about four characters to a token, Chinese one, indented code many. So
-there are two numbers: the mean, to choose an endpoint, and a lower bound, to reject a request. The
-bound is half of the least ratio that was seen lately.
+there are three numbers: the mean, to choose an endpoint; a lower bound, to reject a request; and an
+upper bound, to keep room in a context that several slots share. The lower bound is half of the
+least ratio that was seen lately. The upper one is a little more than nearly all of them, of
+requests of the same kind: tools and images are in no text.
 """
 
 from collections import OrderedDict
+from math import ceil, exp, inf, log
 from typing import Final
 
-from extproc.core.prediction.statistics import DecayingMean, is_usable
+from extproc.core.prediction.statistics import DecayingHistogram, DecayingMean, is_usable
 from extproc.core.recent import remember
+from extproc.core.request import Request
 
 MAX_MODELS: Final = 256
 UNKNOWN_LEAST: Final = 0.25
@@ -22,6 +26,18 @@ LEAST_SAMPLE_TOKENS: Final = 100
 PRIOR_WEIGHT: Final = 2.0
 ALL: Final = ""
 """Of requests that name no model."""
+UNKNOWN_MOST: Final = 4.0
+"""One character to a token, before a prompt of the kind was seen."""
+TEMPLATE_TOKENS: Final = 64
+"""Added to each estimate: what the chat template adds counts little in long prompts."""
+MOST_SHARE: Final = 0.99
+"""The share of the ratios that the upper bound is above."""
+MOST_STEP: Final = 0.02
+"""The width of their buckets, in natural logarithms."""
+MOST_DOUBT: Final = 5.0
+"""The upper bound is increased by a share of `1 / (1 + prompts / MOST_DOUBT)`: it was seen to hold
+for that many prompts only."""
+LEAST_DOUBT: Final = 0.05
 
 
 class _Ratio:
@@ -39,11 +55,28 @@ class _Ratio:
         self.least = min(least, ratio)
 
 
+class _Most:
+    """The largest ratios of real tokens to estimated ones, of one kind of request."""
+
+    __slots__ = ("_ratios", "bound")
+
+    def __init__(self) -> None:
+        self._ratios = DecayingHistogram(decay=0.998, limit=1000)
+        self.bound = 0.0
+
+    def add(self, ratio: float) -> None:
+        self._ratios.add(ceil(log(ratio) / MOST_STEP))
+        largest = self._ratios.quantile(MOST_SHARE)
+        doubt = max(LEAST_DOUBT, 1.0 / (1.0 + self._ratios.weight / MOST_DOUBT))
+        self.bound = exp(MOST_STEP * (largest or 0)) * (1.0 + doubt)
+
+
 class PromptSizes:
-    """Every call is O(1)."""
+    """Every call is O(1), but for `record_most`, which is O(ratios that differ)."""
 
     def __init__(self) -> None:
         self._ratios: OrderedDict[str, _Ratio] = OrderedDict()
+        self._most: OrderedDict[tuple[str, str], _Most] = OrderedDict()
 
     def record(self, model: str, real_tokens: int, estimated_tokens: int) -> None:
         """The real length of a prompt became known."""
@@ -65,3 +98,18 @@ class PromptSizes:
         ratio = self._ratios.get(model) or self._ratios.get(ALL)
         least = UNKNOWN_LEAST if ratio is None or ratio.least is None else MARGIN * ratio.least
         return estimated_tokens * least
+
+    def record_most(self, model: str, request: Request, real_tokens: int) -> None:
+        """The real length of a request's prompt became known, whatever is in it: at least 1."""
+        kind = remember(self._most, (model, request.traits), _Most, MAX_MODELS)
+        kind.add(real_tokens / ((request.prompt_tokens or 0) + TEMPLATE_TOKENS))
+
+    def at_most(self, model: str, request: Request) -> float:
+        """The tokens that a request's prompt has at the most; infinity if that is not known."""
+        estimated = request.prompt_tokens
+        kind = self._most.get((model, request.traits))
+        if kind is not None:
+            return kind.bound * ((estimated or 0) + TEMPLATE_TOKENS)
+        if estimated is None or not request.prompt_chars:
+            return inf  # there may be more in it than its text
+        return UNKNOWN_MOST * estimated + TEMPLATE_TOKENS

@@ -9,8 +9,9 @@ Among the constraint queues that the endpoint can serve, the ticket with the sma
   Reservation: a multi-slot ticket that is next but finds too few free slots gets a reservation:
     the endpoint holds its free slots for the ticket. A reservation blocks no other endpoint, each
     pool has at most one, and only a request of higher criticality may use reserved slots.
-  Both: a multi-slot ticket that is next by age gets an exclusive reservation, which preempts a
-    younger ticket's. Not even a request of higher criticality may use its slots, because it would
+    So does a ticket that finds too little room in a context that the slots share.
+  Both: such a ticket that is next by age gets an exclusive reservation, which preempts a younger
+    ticket's. Not even a request of higher criticality may use its slots, because it would
     never be served otherwise, and aging selects no other ticket there. If foreign requests hold
     the slots that it needs, its reservation is not exclusive.
 """
@@ -32,6 +33,7 @@ from extproc.core.slots.endpoint_slots import EndpointSlots, can_fit
 from extproc.core.slots.ledger import Ledger
 from extproc.core.slots.model_loading import ModelLoadTracker
 from extproc.core.slots.model_pools import available_pool
+from extproc.core.slots.token_demand import TokenDemand, TokenDemands
 
 
 class NextTicket(NamedTuple):
@@ -57,6 +59,7 @@ class QueueDiscipline:
         slo_attainment: SloAttainment,
         loads: ModelLoadTracker,
         aging: Aging,
+        demands: TokenDemands,
     ) -> None:
         self._queue = queue
         self._fleet = fleet
@@ -64,6 +67,7 @@ class QueueDiscipline:
         self._slo_attainment = slo_attainment
         self._loads = loads
         self._aging = aging
+        self._demands = demands
         self.preempted: list[Ticket] = []
 
     def next_ticket(
@@ -77,7 +81,8 @@ class QueueDiscipline:
             if found is None:
                 return self._next_by_reservation(endpoint, endpoint_slots)
             ticket, pool, has_aged = found
-            if can_fit(ticket.request.weight_slots, pool.free_slots, pool.slots):
+            demand = self._demand(ticket)
+            if pool.fits(ticket.request.weight_slots, demand):
                 return ticket
             reservation = pool.reservation
             if reservation is not None and reservation is not ticket.reservation:
@@ -86,7 +91,7 @@ class QueueDiscipline:
                 self.preempted.append(preempted)
                 reservation = None
             if reservation is None:
-                reservation = self._queue.reserve(ticket, pool, endpoint.address)
+                reservation = self._queue.reserve(ticket, pool, endpoint.address, demand)
             reservation.is_exclusive = has_aged
 
     def _best(
@@ -111,7 +116,7 @@ class QueueDiscipline:
                 continue
             reservation = pool.reservation
             if reservation is None or reservation.may_be_bypassed(
-                ticket.criticality, ticket.request.weight_slots
+                ticket.criticality, ticket.request.weight_slots, self._demand(ticket)
             ):
                 best = (key, ticket, pool)
         return None if best is None else NextTicket(best[1], best[2], has_aged=False)
@@ -131,7 +136,7 @@ class QueueDiscipline:
                 if reservation.is_exclusive and reservation.can_be_met():
                     continue
                 ticket = min(ticket, self._queue.holder(reservation))
-            fits = pool.can_ever_fit(ticket.request.weight_slots)
+            fits = pool.can_ever_fit(ticket.request.weight_slots, self._demand(ticket))
             if fits and (first is None or ticket < first.ticket):
                 first = NextTicket(ticket, pool, has_aged=True)
         if first is None or now - first.ticket.entered_at < self._aging.after_s:
@@ -157,9 +162,15 @@ class QueueDiscipline:
             pool = available_pool(endpoint, endpoint_slots, ticket.constraints.model, self._loads)
             if pool is None or pool.reservation not in (None, ticket.reservation):
                 continue
-            if can_fit(ticket.request.weight_slots, pool.free_slots, pool.slots):
+            if pool.fits(ticket.request.weight_slots, self._demand(ticket)):
                 return ticket
         return None
+
+    def _demand(self, ticket: Ticket) -> TokenDemand | None:
+        """What it takes of a shared context, None if there is none."""
+        if not self._ledger.shares_contexts:
+            return None
+        return self._demands.of(ticket.resolved, ticket.request)
 
     def find_bypass(
         self, resolved: ResolvedRequest, request: Request, now: float
@@ -191,6 +202,7 @@ class QueueDiscipline:
             pool = available_pool(endpoint, endpoint_slots, resolved.constraints.model, self._loads)
             if pool is None or reservation is None or pool.reservation is not reservation:
                 continue
-            if reservation.may_be_bypassed(criticality, request.weight_slots):
+            demand = self._demands.of(resolved, request) if self._ledger.shares_contexts else None
+            if reservation.may_be_bypassed(criticality, request.weight_slots, demand):
                 return endpoint.address
         return None

@@ -21,6 +21,7 @@ from extproc.core.queue.ticket import UNKNOWN_SIZE, ExpectedSize, Ticket, Ticket
 from extproc.core.request import UNCONSTRAINED_REQUEST, Request, ResolvedRequest
 from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.reservation import Reservation
+from extproc.core.slots.token_demand import TokenDemand
 
 FEW_QUEUES = 8
 """Up to this number, checking every constraint queue is faster than using the index."""
@@ -288,7 +289,11 @@ class RequestQueue:
         return min(self._reserved_weights, default=1)
 
     def reserve(
-        self, ticket: Ticket, endpoint_slots: EndpointSlots, address: Address
+        self,
+        ticket: Ticket,
+        endpoint_slots: EndpointSlots,
+        address: Address,
+        demand: TokenDemand | None = None,
     ) -> Reservation:
         """Reserve free slots for a ticket, and remove it from its constraint queue."""
         self._take_out(ticket)
@@ -296,7 +301,8 @@ class RequestQueue:
         self._reserved_weights[ticket.request.weight_slots] += 1
         ticket.reserved_at = address
         reservation = Reservation(
-            endpoint_slots, ticket.id, ticket.criticality, ticket.request.weight_slots
+            *(endpoint_slots, ticket.id, ticket.criticality, ticket.request.weight_slots),
+            demand,
         )
         ticket.reservation = endpoint_slots.reservation = reservation
         return reservation

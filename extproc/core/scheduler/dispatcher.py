@@ -33,6 +33,7 @@ from extproc.core.scheduler.options import DispatcherOptions
 from extproc.core.scheduler.sizing import learn_size
 from extproc.core.scheduler.slo import evaluate_end, evaluate_headers
 from extproc.core.scheduler.takeover import Arrival, HeldLease, Place
+from extproc.core.scheduler.token_claims import learn_length
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.model_pools import slot_pool
 
@@ -193,6 +194,8 @@ class Dispatcher(Introspection):
             on_completion(self.state, lease, run, now, bounds)
         if self.state.sizes is not None:
             learn_size(self.state, self.state.sizes, lease, run, end, now)
+        if self.ledger.shares_contexts:
+            learn_length(self.state, lease, run, end, now)
         return first_token_at
 
     def served_by(self, lease: Lease, address: Address, now: float) -> None:

@@ -31,6 +31,7 @@ from extproc.core.request import Kind
 from extproc.core.scheduler.in_flight import InFlightRequest
 from extproc.core.scheduler.slo import evaluate_observation
 from extproc.core.scheduler.state import State
+from extproc.core.scheduler.token_claims import observe_tokens
 from extproc.core.scheduler.ttft import NARROW, TtftBounds, at_end, expected_at, so_far
 from extproc.core.slots.lease import Lease
 
@@ -120,10 +121,13 @@ def on_observation(state: State, endpoint: Endpoint, observation: Observation) -
     latency = state.latency.endpoint(address)
     began_at, answered_at = observation.began_at, observation.answered_at
     tasks = latency.observe_slots(readings, len(readings), began_at, answered_at)
-    if not readings:
+    shares_context = state.ledger.shares_contexts
+    if not readings and not shares_context:
         return
     estimate = state.latency.estimate(address, answered_at)
     runs = _runs_of(state, endpoint, observation)
+    if shares_context:
+        observe_tokens(state, state.ledger.endpoint_slots(address), observation, runs)
     for reading in readings:
         progress = tasks.get(task_of(reading))
         lease, run = runs.get(task_of(reading), (None, None))
@@ -154,6 +158,8 @@ def _runs_of(
         pool = endpoint_slots.pool(model)
         if pool.foreign_slots or len(readings) != len(pool.leases):
             continue
+        if not pool.was_constant(observation):
+            continue  # one of them may be the task of a lease that has ended
         # All of them are ours: a process numbers its tasks in the order in which it begins them.
         leases = sorted(pool.leases.values(), key=lambda lease: (lease.opened_at, lease.id))
         for lease, reading in zip(leases, sorted(readings, key=task_of), strict=True):

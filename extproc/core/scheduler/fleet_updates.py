@@ -28,6 +28,7 @@ from extproc.core.scheduler.options import DispatcherOptions
 from extproc.core.scheduler.scale_advisor import ScaleAdvisor
 from extproc.core.scheduler.slot_allocator import SlotAllocator
 from extproc.core.scheduler.state import State
+from extproc.core.scheduler.token_claims import share_contexts
 
 CONNECT_FAILED = Issue(
     code="connect-failed",
@@ -126,6 +127,7 @@ class FleetUpdates:
         endpoint.observe(observation, self.options.failures_to_down)
         self.state.contexts.report(endpoint.address, endpoint.context_tokens)
         self.ledger.observe(observation, now)
+        share_contexts(self.state, endpoint)
         if endpoint_slots.next_recheck is not None or endpoint_slots.has_draining:
             self._wake()
         if has_answered:

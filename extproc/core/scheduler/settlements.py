@@ -53,7 +53,8 @@ class Settlements:
         fallbacks = tuple(other for other in others if other != address)[:most_fallbacks]
         adapter_id = None if adapter is None else endpoint.adapter_ids.get(adapter)
         is_cold = pool is not None and not is_loaded
-        lease = state.ledger.open(address, request.weight_slots, now, pool, model)
+        demand = state.demands.of(resolved, request) if state.ledger.shares_contexts else None
+        lease = state.ledger.open(address, request.weight_slots, now, pool, model, demand)
         lease.is_uploading = request.is_uploading
         if request.is_partial:
             state.uploads.began(lease)

@@ -31,7 +31,7 @@ class SlotAllocator(Settlements):
         """No slot is assigned to a queued request meanwhile: see `takeover`."""
         self._discipline = QueueDiscipline(
             *(state.queue, state.fleet, state.ledger, state.slo_attainment),
-            *(state.model_loads, state.options.aging),
+            *(state.model_loads, state.options.aging, state.demands),
         )
 
     # Assignment
@@ -65,7 +65,8 @@ class SlotAllocator(Settlements):
         else:
             until = min(now + request.timeout_s, arrival.given_up_at - HOLD_MARGIN_S / 2)
             ticket = state.queue.place(None, request, arrival.at, resolved, size, until)
-        return self._queued(ticket, target, now, may_fit=request.weight_slots > 1)
+        may_fit = request.weight_slots > 1 or state.ledger.shares_contexts
+        return self._queued(ticket, target, now, may_fit=may_fit)
 
     def place(
         self,
@@ -187,7 +188,7 @@ class SlotAllocator(Settlements):
     def find_capacity(self, ticket: Ticket, now: float) -> None:
         """Find slots for a ticket that may use other endpoints than before.
 
-        A multi-slot ticket that finds too few slots gets a reservation, if it is next.
+        One that finds too few slots or too few tokens gets a reservation, if it is next.
         """
         if ticket.reserved_at is not None:
             # Slots that were reserved there may be free for others again.
@@ -196,6 +197,9 @@ class SlotAllocator(Settlements):
             return
         ranking = self._state.rankings.at(ticket.constraints)
         address = ranking.best_for(ticket.request.weight_slots)
+        if address is not None and self._state.ledger.shares_contexts:
+            found = self._state.endpoint_picker.choose(ticket.resolved, ticket.request, now)
+            address = address if found is None else found.address
         if address is None and ticket.reservation is None:
             address = ranking.best_for(1)
         if address is not None:

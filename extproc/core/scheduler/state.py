@@ -11,6 +11,7 @@ from extproc.core.objective import Criticality
 from extproc.core.outliers.outlier_detection import OutlierDetection
 from extproc.core.outliers.poison_requests import PoisonGuard
 from extproc.core.placement.model_load import ModelLoad
+from extproc.core.prediction.answer_lengths import AnswerLengths
 from extproc.core.prediction.latency import LatencyModel
 from extproc.core.prediction.prefix_cache import PrefixIndex
 from extproc.core.prediction.prompt_sizes import PromptSizes
@@ -30,6 +31,7 @@ from extproc.core.selection.ranking_cache import RankingCache
 from extproc.core.selection.usage_share import UsageShare
 from extproc.core.slots.ledger import Ledger
 from extproc.core.slots.model_loading import ModelLoadTracker
+from extproc.core.slots.token_demand import TokenDemands
 from extproc.core.slots.uploads import Uploads
 
 
@@ -63,6 +65,8 @@ class State:
         self.traffic = Traffic()
         self.contexts = ContextSizes()
         self.prompt_sizes = PromptSizes()
+        self.answer_lengths = AnswerLengths()
+        self.demands = TokenDemands(self.answer_lengths, self.prompt_sizes)
         self.subset_hints = SubsetHints(self.fleet)
         self.loads: Mapping[str, ModelLoad] = {}
         """What requests wait for, by all names of the models that keepers could load."""
@@ -83,4 +87,5 @@ class State:
             self.sessions,
             self.usage_share,
             self.affinity_waits.waiting_at,
+            self.demands,
         )

@@ -21,6 +21,7 @@ from extproc.core.selection.usage_share import UsageShare
 from extproc.core.slots.endpoint_slots import EndpointSlots, can_fit
 from extproc.core.slots.ledger import Ledger
 from extproc.core.slots.model_pools import SlotPool, slot_pool
+from extproc.core.slots.token_demand import TokenDemand, TokenDemands
 
 LEAST_LOADED = 4
 HOLDERS = 4
@@ -88,6 +89,7 @@ class EndpointPicker:
         sessions: Sessions,
         usage_share: UsageShare,
         pinned_at: Callable[[Address], int],
+        demands: TokenDemands,
     ) -> None:
         """`pinned_at` returns how many requests wait for one endpoint alone."""
         self._fleet = fleet
@@ -99,6 +101,7 @@ class EndpointPicker:
         self._sessions = sessions
         self._usage_share = usage_share
         self._pinned_at = pinned_at
+        self._demands = demands
         self._fair_share: dict[Ranking, tuple[float, float]] = {}
         self._known_for: tuple[Request, float] | None = None
         self._known: list[Address] = []
@@ -109,6 +112,12 @@ class EndpointPicker:
         best = ranking.best_for(request.weight_slots)
         if best is None:
             return None
+        demand: TokenDemand | None = None
+        if self._ledger.shares_contexts:
+            demand = self._demands.of(resolved, request)
+            best = self._with_room(best, ranking, resolved, request, demand)
+            if best is None:
+                return None
         if len(ranking) == 1 or not has_preferences(resolved, request):
             return Selection(best)
         candidates = dict.fromkeys(ranking.free(LEAST_LOADED, request.weight_slots))
@@ -124,6 +133,8 @@ class EndpointPicker:
                 continue
             if has_it_loaded is not is_loaded:
                 continue  # no cache is worth loading a model for
+            if demand is not None and not pool.fits(request.weight_slots, demand):
+                continue
             cost = self._cost(address, pool, request, ranking, now)
             is_late = ttft_s is not None and cost.first_token_s > ttft_s
             is_late = is_late or self._cuts_answer(request, address)
@@ -131,6 +142,24 @@ class EndpointPicker:
         if not scored:
             return Selection(best)
         return self._session_selection(scored, request) or _least_loaded_of_the_cheapest(scored)
+
+    def _with_room(
+        self,
+        best: Address,
+        ranking: Ranking,
+        resolved: ResolvedRequest,
+        request: Request,
+        demand: TokenDemand,
+    ) -> Address | None:
+        """The best endpoint whose context also has room for it: mostly the best one, as it has the
+        most free slots. O(endpoints with free slots) if none has."""
+        weight_slots = request.weight_slots
+        if self._pool(best, resolved)[0].fits(weight_slots, demand):
+            return best
+        for address in ranking.free(len(ranking), weight_slots):
+            if self._pool(address, resolved)[0].fits(weight_slots, demand):
+                return address
+        return None
 
     def _cuts_answer(self, request: Request, address: Address) -> bool:
         """Whether the answer may be cut off there because the context ends: a worse endpoint, like
@@ -185,7 +214,9 @@ class EndpointPicker:
             if address == offered or address not in ranking:
                 continue
             pool, _, is_loaded = self._pool(address, resolved)
-            if pool.open_slots or not pool.slots or not is_loaded:
+            if not pool.slots or not is_loaded:
+                continue
+            if pool.open_slots and (pool.tokens is None or self._admits(pool, resolved, request)):
                 continue
             if here is None:
                 used, _, _ = self._pool(offered, resolved)
@@ -200,6 +231,9 @@ class EndpointPicker:
                 best_s = wait_s - max_wait_s
                 best = AffinityTarget(address, max_wait_s)
         return best
+
+    def _admits(self, pool: EndpointSlots, resolved: ResolvedRequest, request: Request) -> bool:
+        return pool.fits(request.weight_slots, self._demands.of(resolved, request))
 
     def _wait_s(self, address: Address, slots: int, now: float) -> float:
         """Seconds until a slot there is free for one more: slots are freed one after another."""

@@ -5,6 +5,8 @@
                   busy slots whose tasks an earlier scrape showed than any lease can own)
     free    = max(0, slots - leased - foreign)
 
+Where the slots share one context, a request also needs room there: `tokens` (see `token_pool`).
+
 A new lease is subtracted whether or not the server had started its request, so it is never counted
 twice. A lease that closed while the server was answering is subtracted too, so a freed slot never
 looks busy until the next scrape. `draining_evidence` decides when a draining lease ends.
@@ -19,6 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from extproc.core.observation import Observation
 from extproc.core.slots.draining_evidence import DrainingEvidence
 from extproc.core.slots.lease import Lease
+from extproc.core.slots.token_demand import UNKNOWN, TokenDemand
+from extproc.core.slots.token_pool import TokenPool
 
 if TYPE_CHECKING:
     from extproc.core.slots.reservation import Reservation
@@ -48,6 +52,8 @@ class EndpointSlots:
         """By model, if each has its own slots: see `extproc.core.slots.model_pools`."""
         self.reservation: Reservation | None = None
         """For a request that needs more slots than are free."""
+        self.tokens: TokenPool | None = None
+        """Those of the context that the slots share; None if each has its own."""
         self.served_from_queue = 0
         self._closed: deque[_Closed] = deque()
         self.known_at = opened_at  # an older scrape may have seen leases from before a restart
@@ -71,9 +77,29 @@ class EndpointSlots:
         """Slots that an arrival may take: none while they are reserved."""
         return 0 if self.reservation is not None else self.free_slots
 
-    def can_ever_fit(self, weight_slots: int) -> bool:
-        """Whether there will be enough slots once our own leases have ended."""
-        return can_fit(weight_slots, self.slots - self.foreign_slots, self.slots)
+    def fits(self, weight_slots: int, demand: TokenDemand | None) -> bool:
+        """Whether enough slots are free, reserved or not, and room for its tokens if they share a
+        context. `demand` is None only where none do."""
+        if not can_fit(weight_slots, self.free_slots, self.slots):
+            return False
+        return self.tokens is None or demand is None or self.tokens.admits(demand)
+
+    def can_ever_fit(self, weight_slots: int, demand: TokenDemand | None = None) -> bool:
+        """Whether there will be enough of both once our own leases have ended."""
+        if not can_fit(weight_slots, self.slots - self.foreign_slots, self.slots):
+            return False
+        return self.tokens is None or demand is None or self.tokens.could_admit(demand)
+
+    def share_context(self, capacity_tokens: int | None) -> None:
+        """Its slots share a context of that many tokens, or None."""
+        if capacity_tokens is None:
+            self.tokens = None
+        elif self.tokens is not None:
+            self.tokens.resize(capacity_tokens, self.slots)
+        else:
+            self.tokens = TokenPool(capacity_tokens, self.slots)
+            for lease in self.leases.values():
+                self.tokens.add(lease.id, lease.demand or UNKNOWN)
 
     def reservations(self) -> Iterator[tuple[EndpointSlots, Reservation]]:
         """Those of the endpoint and of its model pools, each with the pool that has it."""
@@ -101,6 +127,8 @@ class EndpointSlots:
         self.last_opened_at = lease.opened_at
         self.leased_slots += lease.weight_slots
         self._evidence.opened(lease, is_running=is_running)
+        if self.tokens is not None:
+            self.tokens.add(lease.id, lease.demand or UNKNOWN)
         if lease.model_pool in self.model_pools:
             self.model_pools[lease.model_pool].add(lease, is_running=is_running)
 
@@ -109,6 +137,8 @@ class EndpointSlots:
         del self.leases[lease.id]
         self.leased_slots -= lease.weight_slots
         shown_from = self._evidence.closed(lease)
+        if self.tokens is not None:
+            self.tokens.remove(lease.id)
         is_in_pool = lease.model_pool in self.model_pools
         self._closed.append(
             _Closed(now, lease.opened_at, lease.asked_slots, is_in_pool, shown_from)
@@ -126,6 +156,8 @@ class EndpointSlots:
             leased_slots = sum(lease.weight_slots for lease in pool.leases.values())
             if leased_slots != pool.leased_slots:
                 found.append(f"{name or 'all'}: {leased_slots} leased, {pool.leased_slots} counted")
+            if pool.tokens is not None and not pool.tokens.is_of(pool.leases.keys()):
+                found.append(f"{name or 'all'}: other leases hold tokens than slots")
         in_pools = sum(len(pool.leases) for _, pool in pools[1:])
         named = sum(lease.model_pool in self.model_pools for lease in self.leases.values())
         if in_pools != named:
@@ -138,6 +170,8 @@ class EndpointSlots:
             pool.leases = {}
             pool.leased_slots = 0
             pool.reservation = None
+            if pool.tokens is not None:
+                pool.tokens.clear()
             pool._evidence = DrainingEvidence()  # noqa: SLF001 - pools have the same type
 
     def is_newer(self, observation: Observation) -> bool:
@@ -167,6 +201,8 @@ class EndpointSlots:
             self._unexplained = self.foreign_slots = 0
             self.reports_busy_slots = False
             self._evidence.restarted()
+            if self.tokens is not None:
+                self.tokens.restarted()
         if observation.busy_slots is not None:
             self.reports_busy_slots = True
             return self._count_busy(observation, observation.busy_slots)
@@ -174,6 +210,11 @@ class EndpointSlots:
         return [
             lease for lease in self.leases.values() if is_replaced and lease.left_at is not None
         ]
+
+    def was_constant(self, observation: Observation) -> bool:
+        """Whether no lease has ended since the scrape began, so that its tasks are those of the
+        leases that are here."""
+        return not any(entry.opened_at <= observation.answered_at for entry in self._closed)
 
     def _is_replaced(self, instance: str | None) -> bool:
         """Whether a different process answered; unknown without an instance name."""

@@ -11,6 +11,7 @@ slot, so the slot counts as busy until it is seen free.
 from enum import Enum
 
 from extproc.core.address import Address
+from extproc.core.slots.token_demand import TokenDemand
 
 
 class LeaseState(Enum):
@@ -38,6 +39,7 @@ class Lease:
         "address",
         "answered_at",
         "asked_slots",
+        "demand",
         "id",
         "is_uploading",
         "left_at",
@@ -65,6 +67,8 @@ class Lease:
         self.asked_slots = weight_slots if asked_slots is None else asked_slots
         self.model = model
         """The model that its request needs, by its name in the fleet."""
+        self.demand: TokenDemand | None = None
+        """What its request takes of a shared context; None if nobody asked."""
         self.opened_at = opened_at
         self.answered_at: float | None = None
         """When its server's response began, if that was seen."""

@@ -21,6 +21,7 @@ from extproc.core.slots.draining_evidence import RELEASE_S
 from extproc.core.slots.endpoint_slots import EndpointSlots, can_fit
 from extproc.core.slots.lease import Lease, LeaseEnd, LeaseState
 from extproc.core.slots.model_pools import observe_model_pools
+from extproc.core.slots.token_demand import TokenDemand
 
 HANDOVER_S = 0.25
 """The longest time from our response until a gateway's request reaches the server. Scrapes that
@@ -50,6 +51,8 @@ class Ledger:
         self._ids = count(1)
         self._caps_due: list[tuple[float, int, Lease]] = []
         self._rechecks_due: OrderedDict[Address, float] = OrderedDict()
+        self.shares_contexts = False
+        """Whether the slots of any pool share a context, so that requests need room in it."""
         self.unproved: list[Address] = []
         """Endpoints for which the last `expire` found no proof: another scrape may have it."""
 
@@ -78,9 +81,11 @@ class Ledger:
         now: float,
         pool: str | None = None,
         model: str | None = None,
+        demand: TokenDemand | None = None,
     ) -> Lease:
-        """Lease slots, in a model pool if one is named; `model` is the requested one. Raises
-        `ValueError` if they are not free: a bug of the caller."""
+        """Lease slots, in a model pool if one is named; `model` is the requested one, `demand` what
+        it takes of a shared context. Raises `ValueError` if they are not free: a bug of the
+        caller."""
         endpoint_slots = self._by_endpoint[address]
         target = endpoint_slots.pool(pool)
         if not can_fit(weight_slots, target.free_slots, target.slots):
@@ -93,6 +98,7 @@ class Ledger:
             asked_slots=weight_slots,
             model=model,
         )
+        lease.demand = demand
         if pool is not None and target is not endpoint_slots:
             lease.model_pool = pool
         try:

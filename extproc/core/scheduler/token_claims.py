@@ -1,0 +1,158 @@
+"""Shared contexts: which pools have one, what scrapes show of it, and what is learned from it.
+
+A request of ours is recognised by its task (see `feedback`); the other busy slots are foreign.
+If it is not certain which are, those with the most tokens are: what a request of ours holds counts
+by its demand already.
+"""
+
+from collections.abc import Mapping
+from math import inf
+from typing import Final
+
+from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.observation import Observation, SlotReading
+from extproc.core.prediction.latency import Task, task_of
+from extproc.core.prediction.size_features import features_of
+from extproc.core.request import Kind
+from extproc.core.scheduler.in_flight import InFlightRequest
+from extproc.core.scheduler.state import State
+from extproc.core.slots.draining_evidence import ARRIVAL_S
+from extproc.core.slots.endpoint_slots import EndpointSlots
+from extproc.core.slots.lease import Lease, LeaseEnd
+from extproc.core.slots.token_demand import TokenClaim
+from extproc.core.slots.token_pool import TokenPool
+
+Runs = Mapping[Task, tuple[Lease, InFlightRequest]]
+"""The requests whose tasks are known."""
+Pair = tuple[Lease, InFlightRequest, SlotReading]
+ONE_SLOT: Final = 1
+
+
+def share_contexts(state: State, endpoint: Endpoint) -> None:
+    """Give each pool of an endpoint the tokens that its slots share, if they do."""
+    endpoint_slots = state.ledger.endpoint_slots(endpoint.address)
+    if not endpoint.shares_context and not state.ledger.shares_contexts:
+        return
+    pools = endpoint_slots.model_pools
+    for pool in pools.values() if pools else (endpoint_slots,):
+        capacity = endpoint.shared_tokens if pool.slots > ONE_SLOT else None
+        if capacity is not None and pool.tokens is None:
+            state.ledger.shares_contexts = True
+            for lease in pool.leases.values():
+                run = state.in_flight.get(lease)
+                if run is not None:
+                    lease.demand = state.demands.of_model(
+                        lease.model, run.objective.name, run.request
+                    )
+        pool.share_context(capacity)
+    if pools:
+        endpoint_slots.share_context(None)
+
+
+def observe_tokens(
+    state: State, endpoint_slots: EndpointSlots, observation: Observation, runs: Runs
+) -> None:
+    """A scrape shows what the busy slots hold."""
+    by_model: dict[str, list[SlotReading]] = {}
+    for reading in observation.slot_readings:
+        by_model.setdefault(reading.model, []).append(reading)
+    pools = endpoint_slots.model_pools
+    for model, pool in pools.items() if pools else (("", endpoint_slots),):
+        if pool.tokens is not None:
+            _observe_pool(
+                state, model, pool, pool.tokens, by_model.get(model, []), runs, observation
+            )
+
+
+def _observe_pool(
+    state: State,
+    model: str,
+    pool: EndpointSlots,
+    tokens: TokenPool,
+    readings: list[SlotReading],
+    runs: Runs,
+    observation: Observation,
+) -> None:
+    others, ours = [], []
+    for reading in readings:
+        found = runs.get(task_of(reading))
+        if found is None:
+            others.append(reading)
+        else:
+            ours.append((*found, reading))
+    for together in _begun_together(ours):
+        for lease, run, reading in together:
+            whole, claim = reading.whole_prompt_tokens, tokens.claims[lease.id]
+            if not whole or not reading.decoded_tokens:
+                continue
+            if not claim.decoded_tokens and len(together) == 1:
+                state.prompt_sizes.record_most(lease.model or "", run.request, whole)
+            claim.seen(whole, reading.decoded_tokens, tokens.capacity_tokens)
+    others.sort(key=_held, reverse=True)
+    foreign = tuple(_foreign(state, model, one, tokens) for one in others[: pool.foreign_slots])
+    tokens.saw_foreign(foreign, observation.answered_at)
+
+
+def _begun_together(ours: list[Pair]) -> list[list[Pair]]:
+    """Our requests by the time at which they began. Of those that were sent within the time of a
+    transit, one may have overtaken another: then the longer task is that of the longer request."""
+    groups: list[list[Pair]] = []
+    sent_at = -inf
+    for pair in sorted(ours, key=_opened_at):
+        if pair[0].opened_at - sent_at > ARRIVAL_S:
+            groups.append([])
+        groups[-1].append(pair)
+        sent_at = pair[0].opened_at
+    for group in groups:
+        if len(group) > 1:
+            requests = sorted(group, key=_likely_tokens)
+            tasks = sorted((pair[2] for pair in group), key=_held)
+            group[:] = [(*pair[:2], task) for pair, task in zip(requests, tasks, strict=True)]
+    return groups
+
+
+def _opened_at(pair: Pair) -> float:
+    return pair[0].opened_at
+
+
+def _likely_tokens(pair: Pair) -> int:
+    return pair[1].request.likely_tokens
+
+
+def _foreign(state: State, model: str, reading: SlotReading, tokens: TokenPool) -> TokenClaim:
+    held, decoded = _held(reading), reading.decoded_tokens or 0
+    prompt = max(0, held - decoded)
+    left = reading.remaining_tokens
+    most = None if left is None else float(decoded + left)
+    demand = state.demands.of_foreign(model, prompt, most)
+    return TokenClaim(demand, tokens.capacity_tokens, decoded)
+
+
+def _held(reading: SlotReading) -> int:
+    return max(reading.prompt_tokens or 0, reading.whole_prompt_tokens or 0)
+
+
+def learn_length(
+    state: State, lease: Lease, run: InFlightRequest, end: LeaseEnd, now: float
+) -> None:
+    """A request ended: its answer was about as long as its server's speed allows, or as the last
+    scrape showed and the speed since then. If its client left it would have become longer."""
+    if run.answered_at is None or run.is_error or run.is_cold or end is LeaseEnd.HANDED_OVER:
+        return
+    if run.request.kind is not Kind.GENERATION or lease.weight_slots > 1:
+        return
+    pool = state.ledger.endpoint_slots(lease.address)
+    estimate = state.latency.estimate(lease.address, now)
+    token_s = max(1e-6, estimate.token_s(max(1, pool.slots - pool.free_slots)))
+    progress = run.progress
+    if progress is not None and progress.has_token:
+        seen_at, decoded = progress.last_token
+        answer_tokens = decoded + max(0.0, now - seen_at) / token_s
+    else:
+        first_s = estimate.first_token_s(run.uncached_tokens)
+        answer_tokens = max(0.0, now - lease.opened_at - first_s) / token_s
+    if run.request.max_tokens is not None:
+        answer_tokens = min(answer_tokens, run.request.max_tokens)
+    features = features_of(run.request, lease.model, run.objective.name)
+    is_complete = end is LeaseEnd.SERVED
+    state.answer_lengths.add(features, answer_tokens, is_complete=is_complete)

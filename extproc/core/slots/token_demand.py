@@ -1,0 +1,110 @@
+"""What one request takes of a context that several slots share, in tokens.
+
+It holds its prompt from its start, and one token more for each that it generates, until it ends.
+How many those will be is a distribution, or unknown; then it may be all that is allowed.
+"""
+
+from math import inf
+from typing import Final
+
+from extproc.core.prediction.answer_lengths import AnswerLengths, LengthDistribution
+from extproc.core.prediction.prompt_sizes import PromptSizes
+from extproc.core.prediction.size_features import features_of
+from extproc.core.request import Kind, Request, ResolvedRequest
+
+
+class TokenDemand:
+    """`prompt_tokens` at most, and at most `answer_tokens` for each of `answers` answers at once,
+    of whose lengths `lengths` is the distribution (None: not known)."""
+
+    __slots__ = ("answer_tokens", "answers", "lengths", "prompt_tokens")
+
+    def __init__(
+        self,
+        prompt_tokens: float,
+        answer_tokens: float,
+        lengths: LengthDistribution | None = None,
+        answers: int = 1,
+    ) -> None:
+        self.prompt_tokens = prompt_tokens
+        self.answer_tokens = answer_tokens
+        self.lengths = lengths
+        self.answers = answers
+
+
+UNKNOWN: Final = TokenDemand(inf, inf)
+"""That of a request of which nothing is known: the whole context."""
+
+
+class TokenDemands:
+    """What requests are expected to take, by what was learned. Every call is O(1)."""
+
+    def __init__(self, lengths: AnswerLengths, prompts: PromptSizes) -> None:
+        self._lengths = lengths
+        self._prompts = prompts
+
+    def of(self, resolved: ResolvedRequest, request: Request) -> TokenDemand:
+        """The demand of a request that is to begin."""
+        return self.of_model(resolved.constraints.model, resolved.objective.name, request)
+
+    def of_model(self, model: str | None, objective: str, request: Request) -> TokenDemand:
+        """The same for a request for that model, of that objective."""
+        prompt_tokens = self._prompts.at_most(model or "", request)
+        if request.kind is not Kind.GENERATION:
+            return TokenDemand(prompt_tokens, 0.0)
+        most = inf if request.max_tokens is None else float(request.max_tokens)
+        lengths = self._lengths.of(features_of(request, model, objective))
+        return TokenDemand(prompt_tokens, most, lengths, request.weight_slots)
+
+    def of_foreign(self, model: str, held_tokens: float, left_tokens: float | None) -> TokenDemand:
+        """The demand of a request of others that holds this much, and may generate as many more."""
+        most = inf if left_tokens is None else left_tokens
+        return TokenDemand(held_tokens, most, self._lengths.of_model(model))
+
+
+class TokenClaim:
+    """One request that runs in a context of `capacity_tokens`: its demand, and how far scrapes have
+    seen it come."""
+
+    __slots__ = ("answer_tokens", "decoded_tokens", "demand", "prompt_tokens")
+
+    def __init__(
+        self, demand: TokenDemand, capacity_tokens: float, decoded_tokens: float = 0.0
+    ) -> None:
+        self.demand = demand
+        self.prompt_tokens = self.answer_tokens = self.decoded_tokens = 0.0
+        self.seen(demand.prompt_tokens, decoded_tokens, capacity_tokens)
+
+    def seen(self, prompt_tokens: float, decoded_tokens: float, capacity_tokens: float) -> None:
+        """It has a prompt of that length, and has generated as many tokens for each answer."""
+        self.prompt_tokens = min(prompt_tokens, capacity_tokens)
+        self.decoded_tokens = decoded_tokens
+        self.answer_tokens = min(self.demand.answer_tokens, capacity_tokens - self.prompt_tokens)
+        """At most, for each answer: the context ends too."""
+
+    @property
+    def held_tokens(self) -> float:
+        """What it holds now, as far as that was seen."""
+        return self.prompt_tokens + self.demand.answers * self.decoded_tokens
+
+    @property
+    def left_tokens(self) -> float:
+        """How many more each of its answers may get at most."""
+        return max(0.0, self.answer_tokens - self.decoded_tokens)
+
+    @property
+    def most_tokens(self) -> float:
+        """What it holds at most before it ends."""
+        return self.held_tokens + self.demand.answers * self.left_tokens
+
+    def chance_beyond(self, tokens: float) -> float:
+        """The chance that it still runs after this many more tokens."""
+        if tokens > self.left_tokens:
+            return 0.0
+        lengths = self.demand.lengths
+        if lengths is None:
+            return 1.0
+        so_far = self.decoded_tokens
+        chance = min(1.0, lengths.survival(so_far + tokens) / lengths.survival(so_far))
+        answers = self.demand.answers
+        return chance if answers == 1 else float(1.0 - (1.0 - chance) ** answers)

@@ -1,0 +1,88 @@
+"""Claims about extproc/core/prediction/answer_lengths.py."""
+
+from __future__ import annotations
+
+from math import log
+from random import Random
+
+import pytest
+
+from extproc.core.prediction.answer_lengths import (
+    DECAY,
+    LARGEST_WEIGHT,
+    LEAST_OF_FLOW,
+    LEAST_OF_MODEL,
+    AnswerLengths,
+    LengthDistribution,
+)
+from extproc.core.prediction.size_features import features_of
+from extproc.core.request import Request
+
+
+def learned(lengths: list[float]) -> LengthDistribution:
+    distribution = LengthDistribution()
+    for tokens in lengths:
+        distribution.add(tokens, is_complete=True)
+    return distribution
+
+
+def test_survival_is_the_share_of_longer_answers() -> None:
+    """Of 2,000 answers of 1 to 1,000 tokens, nearly as many exceed each length as did."""
+    random = Random(1)
+    lengths = [random.uniform(1, 1000) for _ in range(2000)]
+    distribution = learned(lengths)
+    for tokens in (50, 200, 500, 800):
+        really = sum(each > tokens for each in lengths) / len(lengths)
+        assert distribution.survival(tokens) == pytest.approx(really, abs=0.06)
+    assert distribution.survival(0) == 1.0
+
+
+def test_it_falls_and_is_never_nothing() -> None:
+    """An answer may always be longer than all before it, with a chance that falls with its length
+    and with the number of shorter ones."""
+    few, many = learned([100.0] * 30), learned([100.0] * 900)
+    table = [many.survival(tokens) for tokens in range(0, 5_000_000, 9_999)]
+    assert table == sorted(table, reverse=True) and table[-1] > 0.0
+    assert 1e-4 < many.survival(200) < few.survival(200) < 0.05
+    assert many.survival(2000) < many.survival(200) / 100
+
+
+def test_a_client_that_left_shows_only_that_the_answer_was_longer() -> None:
+    """Half of all clients leave after 100 tokens of answers that have 1,000: they make none of them
+    look shorter."""
+    distribution = LengthDistribution()
+    for _ in range(300):
+        distribution.add(100.0, is_complete=False)
+        distribution.add(1000.0, is_complete=True)
+    assert distribution.survival(700) > 0.9
+    naive = learned([100.0, 1000.0] * 300)
+    assert naive.survival(700) < 0.6
+
+
+def test_it_follows_the_workload() -> None:
+    """After a thousand long answers few expect short ones, also when weights were scaled back."""
+    until_scaled_back = int(log(LARGEST_WEIGHT) / -log(DECAY)) + 1
+    distribution = learned([5.0] * until_scaled_back + [20.0] * 3000)
+    assert distribution.survival(500) < 0.01
+    for _ in range(3000):
+        distribution.add(1000.0, is_complete=True)
+    assert distribution.survival(500) > 0.9
+
+
+def test_a_flow_has_its_own_once_enough_of_it_is_known() -> None:
+    """Before that it is taken for one of its model, and a model with few answers is unknown."""
+    lengths = AnswerLengths()
+    usual = features_of(Request(id="r", timeout_s=1.0, tenant="a"), "m", "")
+    other = features_of(Request(id="r", timeout_s=1.0, tenant="b"), "m", "")
+    for _ in range(LEAST_OF_MODEL - 1):
+        lengths.add(usual, 100.0, is_complete=True)
+    assert lengths.of(usual) is None
+    lengths.add(usual, 100.0, is_complete=True)
+    assert lengths.of(usual) is lengths.of(other) is lengths.of_model("m") is not None
+    for _ in range(LEAST_OF_FLOW):
+        lengths.add(other, 900.0, is_complete=True)
+    of_other = lengths.of(other)
+    assert of_other is not None and of_other is not lengths.of_model("m")
+    assert of_other.survival(500) > 0.9
+    assert lengths.of(usual) is lengths.of_model("m")
+    assert lengths.of_model("unknown") is None

@@ -1,0 +1,353 @@
+"""Claims about extproc/core/scheduler/token_claims.py: which pools share a context, and what
+scrapes and ends of requests teach about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extproc.core.address import Address
+from extproc.core.fleet.endpoint import ContextSharing
+from extproc.core.objective import Criticality, Objective
+from extproc.core.observation import ModelReading, SlotReading
+from extproc.core.prediction.answer_lengths import LEAST_OF_MODEL, LengthDistribution
+from extproc.core.prediction.prompt_sizes import TEMPLATE_TOKENS
+from extproc.core.request import Kind, Request
+from extproc.core.scheduler.decision import Queued
+from extproc.core.slots.lease import Lease, LeaseEnd
+from extproc.core.slots.token_demand import TokenDemand
+from extproc.core.slots.token_pool import TokenPool
+from tests.fakes.steered_fleet import SteeredFleet
+
+CONTEXT = 1024
+GOLD = Objective(name="gold", criticality=Criticality.CRITICAL)
+
+
+def fleet_of(*objectives: Objective) -> SteeredFleet:
+    return SteeredFleet(*objectives, context=ContextSharing.SHARED)
+
+
+def asked(prompt: int, answer: int | None = None, **more: Any) -> dict[str, Any]:
+    """A request of that length, whose prompt is all text."""
+    return {
+        "prompt_tokens": prompt,
+        "prompt_chars": 4 * prompt,
+        "max_tokens": answer,
+        "traits": "/v1",
+        **more,
+    }
+
+
+def sized(fleet: SteeredFleet, model: str = "") -> SteeredFleet:
+    """Prompts are known to be as long as estimated."""
+    request = Request(id="r", timeout_s=1.0, **asked(10_000))
+    for _ in range(200):
+        fleet.dispatcher.state.prompt_sizes.record_most(model, request, 10_000)
+    return fleet
+
+
+def tokens_of(fleet: SteeredFleet, address: Address, model: str = "") -> TokenPool:
+    endpoint_slots = fleet.dispatcher.ledger.endpoint_slots(address)
+    pool = endpoint_slots.pool(model) if model else endpoint_slots
+    assert pool.tokens is not None
+    return pool.tokens
+
+
+def reading(task: int, prompt: int, decoded: int, left: int | None = None, **more: Any) -> Any:
+    return SlotReading(
+        task_id=task,
+        prompt_tokens=prompt + decoded,
+        cached_tokens=0,
+        processed_tokens=prompt,
+        decoded_tokens=decoded,
+        remaining_tokens=left,
+        **more,
+    )
+
+
+def test_a_request_waits_for_tokens_beside_free_slots() -> None:
+    """It gets them as soon as enough is free, by the end of another request."""
+    fleet = sized(fleet_of())
+    fleet.add(4, context_tokens=CONTEXT)
+    lease = fleet.pick(**asked(400, 200))
+    ticket = fleet.queue(**asked(400, 200))
+    small = fleet.queue(**asked(10, 10))
+    assert fleet.is_waiting(ticket) and fleet.is_waiting(small)
+    fleet.finish(lease)
+    assert fleet.served(ticket) and fleet.served(small)
+
+
+def test_a_scrape_shows_that_there_is_room() -> None:
+    """A request near its end makes room for one that outlives it."""
+    fleet = sized(fleet_of())
+    address = fleet.add(4, context_tokens=CONTEXT)
+    fleet.pick(**asked(400, 300))
+    fleet.now += 1
+    ticket = fleet.queue(**asked(200, 250))
+    fleet.scrape(address, slots=4, busy_slots=1, slot_readings=(reading(0, 400, 290, 10),))
+    assert fleet.served(ticket)
+    claim = tokens_of(fleet, address).claims[1]
+    assert (claim.prompt_tokens, claim.decoded_tokens) == (400, 290)
+
+
+def test_a_request_for_another_server_does_not_wait() -> None:
+    """The server with room is chosen although another has as many free slots, or a cache."""
+    fleet = sized(fleet_of())
+    first = fleet.add(4, context_tokens=CONTEXT)
+    second = fleet.add(4, context_tokens=CONTEXT)
+    long = fleet.pick(**asked(600, 300, session_id="s"))
+    fleet.dispatcher.answered(long, fleet.now)
+    other = second if long.address == first else first
+    assert fleet.pick(**asked(300, 300, session_id="s")).address == other
+    assert fleet.queue(**asked(300, 600))
+
+
+def test_a_critical_request_uses_what_is_reserved_only_if_it_fits() -> None:
+    """The reserved room of a standard request is open to a critical one that fits beside what
+    runs, and closed to one that does not, and to others of its own criticality."""
+    fleet = sized(fleet_of(GOLD))
+    fleet.add(4, context_tokens=CONTEXT)
+    fleet.pick(**asked(300, 200))
+    waiting = fleet.queue(**asked(500, 300))
+    fleet.queue(**asked(10, 10))
+    assert fleet.pick(**asked(100, 100, objective="gold"))
+    assert fleet.queue(**asked(500, 300, objective="gold"))
+    assert fleet.is_waiting(waiting)
+
+
+def test_a_router_has_a_context_for_each_model() -> None:
+    """A full context of one model keeps nobody from another, and one that is not loaded has a
+    single slot, which shares nothing."""
+    fleet = sized(sized(fleet_of(), "a"), "b")
+    models = (
+        ModelReading(name="a", slots=4, busy_slots=0),
+        ModelReading(name="b", slots=4, busy_slots=0),
+        ModelReading(name="c", is_loaded=False),
+    )
+    address = fleet.add(8, models=models, context_tokens=CONTEXT)
+    endpoint_slots = fleet.dispatcher.ledger.endpoint_slots(address)
+    assert endpoint_slots.tokens is None and endpoint_slots.pool("c").tokens is None
+    fleet.pick(**asked(500, 400, model="a"))
+    assert fleet.queue(**asked(500, 400, model="a"))
+    assert fleet.pick(**asked(500, 400, model="b"))
+    fleet.now += 1
+    fleet.scrape(
+        address,
+        slots=8,
+        busy_slots=2,
+        models=(
+            ModelReading(name="a", slots=4, busy_slots=2),
+            ModelReading(name="b", slots=4, busy_slots=0),
+        ),
+        slot_readings=(reading(0, 500, 10, model="a"), reading(1, 200, 10, model="a")),
+    )
+    assert tokens_of(fleet, address, "a").foreign_tokens == 510  # the larger one, to be sure
+    assert tokens_of(fleet, address, "b").foreign_tokens == 0
+    assert fleet.dispatcher.faults(fleet.now) == []
+
+
+def test_foreign_requests_count_by_what_they_hold_and_may_still_get() -> None:
+    """Of a request with a limit that is all; without one it may go on as long as others do."""
+    fleet = sized(fleet_of())
+    address = fleet.add(4, context_tokens=CONTEXT)
+    fleet.now += 1
+    fleet.scrape(address, slots=4, busy_slots=1, slot_readings=(reading(0, 300, 50, 100),))
+    tokens = tokens_of(fleet, address)
+    assert (tokens.foreign_tokens, tokens.reserved_tokens) == (350, 450)
+    fleet.now += 1
+    fleet.scrape(address, slots=4, busy_slots=1, slot_readings=(reading(0, 300, 90),))
+    assert (tokens.foreign_tokens, tokens.reserved_tokens) == (390, CONTEXT)
+    fleet.now += 1
+    fleet.scrape(address, slots=4, busy_slots=0)
+    assert tokens.foreign_tokens == 0
+
+
+def test_prompts_that_began_together_are_told_apart_by_their_length() -> None:
+    """Of two requests that are in transit at once one may overtake the other."""
+    fleet = fleet_of()
+    address = fleet.add(4, context_tokens=10 * CONTEXT)
+    short, long = fleet.pick(**asked(50, 100)), fleet.pick(**asked(500, 100))
+    fleet.now += 1
+    readings = (reading(0, 510, 5), reading(1, 55, 7))
+    fleet.scrape(address, slots=4, busy_slots=2, slot_readings=readings)
+    tokens = tokens_of(fleet, address)
+    claims = [tokens.claims[lease.id] for lease in (short, long)]
+    assert [(one.prompt_tokens, one.decoded_tokens) for one in claims] == [(55, 7), (510, 5)]
+    prompts = fleet.dispatcher.state.prompt_sizes
+    request = Request(id="r", timeout_s=1.0, **asked(100))
+    assert prompts.at_most("", request) == 400 + TEMPLATE_TOKENS  # too uncertain to learn from
+    fleet.now += 1
+    later = fleet.pick(**asked(100, 100))
+    fleet.now += 1
+    three = (*readings, reading(2, 164, 4))
+    fleet.scrape(address, slots=4, busy_slots=3, slot_readings=three)
+    assert tokens.claims[later.id].prompt_tokens == 164
+    assert 164 < prompts.at_most("", request) < 164 * 2
+
+
+def test_a_context_that_turns_out_to_be_shared_has_the_leases_that_run() -> None:
+    """They hold what their requests are expected to take; what runs from before a restart of the
+    picker, and whose request is not known, may hold anything."""
+    fleet = SteeredFleet(context=ContextSharing.PER_SLOT)
+    address = fleet.add(4, context_tokens=CONTEXT)
+    sized(fleet)
+    fleet.pick(**asked(300, 100))
+    gone = fleet.pick(**asked(300, 100))
+    fleet.dispatcher.release(gone, LeaseEnd.ABANDONED, fleet.now)
+    fleet.context = ContextSharing.SHARED
+    fleet.join()
+    fleet.now += 1
+    fleet.scrape(address, slots=4)
+    assert tokens_of(fleet, address).held_tokens > CONTEXT
+    fleet.pass_time(20)
+    tokens = tokens_of(fleet, address)
+    assert 300 <= tokens.held_tokens < 400 and fleet.dispatcher.faults(fleet.now) == []
+    fleet.dispatcher.rebuild(fleet.now)
+    assert 300 <= tokens_of(fleet, address).held_tokens < 400
+    fleet.context = ContextSharing.PER_SLOT
+    fleet.join()
+    fleet.now += 1
+    fleet.scrape(address, slots=4)
+    assert fleet.dispatcher.ledger.endpoint_slots(address).tokens is None
+
+
+# Learning
+
+
+def answered(fleet: SteeredFleet, lease: Lease, seconds: float, **more: Any) -> None:
+    fleet.dispatcher.answered(lease, fleet.now, **more)
+    fleet.now += seconds
+    fleet.dispatcher.release(lease, LeaseEnd.SERVED, fleet.now)
+
+
+def learned(fleet: SteeredFleet) -> LengthDistribution | None:
+    return fleet.dispatcher.state.answer_lengths.of_model("")
+
+
+def test_lengths_are_learned_from_the_time_of_requests() -> None:
+    """After enough of them short answers run side by side; before, each is alone."""
+    fleet = sized(fleet_of())
+    address = fleet.add(4, context_tokens=CONTEXT)
+    first = fleet.pick(**asked(50))
+    fleet.dispatcher.cancel(fleet.queue(**asked(50)), fleet.now)
+    answered(fleet, first, 0.5)
+    for _ in range(10 * LEAST_OF_MODEL):
+        answered(fleet, fleet.pick(**asked(50)), 0.5)
+    leases = [fleet.pick(**asked(50)) for _ in range(4)]
+    assert {lease.address for lease in leases} == {address}
+
+
+def test_a_scrape_says_how_far_an_answer_had_come() -> None:
+    """It was seen with 400 tokens a moment ago, whatever its server's speed is thought to be; and
+    no answer is longer than its client allowed."""
+    for most, longest in ((None, 600), (401, 500)):
+        fleet = sized(fleet_of())
+        address = fleet.add(4, context_tokens=CONTEXT)
+        for task in range(LEAST_OF_MODEL):
+            lease = fleet.pick(**asked(50, most))
+            fleet.dispatcher.answered(lease, fleet.now)
+            fleet.now += 2
+            fleet.scrape(address, slots=4, busy_slots=1, slot_readings=(reading(task, 50, 400),))
+            fleet.now += 0.1
+            fleet.dispatcher.release(lease, LeaseEnd.SERVED, fleet.now)
+        known = learned(fleet)
+        assert known is not None
+        assert known.survival(350) > 0.7 and known.survival(longest) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("request_", "end", "is_error"),
+    [
+        (asked(50), LeaseEnd.SERVED, True),
+        (asked(50), LeaseEnd.HANDED_OVER, False),
+        (asked(50, kind=Kind.EMBEDDING), LeaseEnd.SERVED, False),
+        (asked(50, weight_slots=2), LeaseEnd.SERVED, False),
+    ],
+)
+def test_what_shows_no_length_teaches_none(
+    request_: dict[str, Any], end: LeaseEnd, is_error: bool
+) -> None:
+    """Errors, requests whose end was not seen, embeddings, and several answers at once."""
+    fleet = sized(fleet_of())
+    fleet.add(4, context_tokens=CONTEXT)
+    for _ in range(LEAST_OF_MODEL):
+        lease = fleet.pick(**request_)
+        fleet.dispatcher.answered(lease, fleet.now, is_error=is_error)
+        fleet.pass_time(20)
+        fleet.dispatcher.release(lease, end, fleet.now)
+        fleet.pass_time(20)
+    assert learned(fleet) is None
+
+
+def test_a_prompt_before_any_was_seen() -> None:
+    """It may have a token for each character."""
+    fleet = fleet_of()
+    address = fleet.add(4, context_tokens=CONTEXT)
+    fleet.pick(**asked(100, 10))
+    assert tokens_of(fleet, address).held_tokens == 400 + TEMPLATE_TOKENS
+
+
+def test_a_full_context_is_worth_waiting_for_like_full_slots() -> None:
+    """The server with the prompt in its cache has free slots and no room; it is waited for, as
+    long as that saves more than it costs. Once it has room nobody waits."""
+    fleet = sized(fleet_of())
+    blocks = tuple(range(1, 40))
+    first = fleet.add(4, context_tokens=4 * CONTEXT)
+    request = asked(2500, 10, prompt_blocks=blocks)
+    leases = [fleet.pick(**request)]
+    answered(fleet, leases[0], 60.0)
+    second = fleet.add(4, context_tokens=4 * CONTEXT)
+    busy = fleet.pick(**asked(2500, 1400, prompt_blocks=blocks))
+    assert busy.address == first
+    ticket = fleet.queue(**request)
+    assert fleet.dispatcher.state.affinity_waits.first_pinned_to(first) is ticket
+    fleet.finish(busy)
+    assert fleet.served(ticket).address == first
+    assert fleet.pick(**asked(1, 1)).address == second
+
+
+def test_age_gives_a_large_request_its_turn_among_critical_ones() -> None:
+    """Critical requests keep coming and pass it wherever they fit. Once it has waited long enough
+    its reservation is exclusive, and it is served."""
+    fleet = sized(fleet_of(GOLD))
+    fleet.add(4, context_tokens=CONTEXT)
+    critical = asked(150, 100, objective="gold")
+    running = [fleet.pick(**critical) for _ in range(3)]
+    large = fleet.queue(**asked(700, 200))
+    waiting = [fleet.queue(**critical) for _ in range(2)]
+    for _ in range(40):
+        fleet.pass_time(1)
+        outcome = fleet.submit(**critical)
+        if isinstance(outcome, Queued):
+            waiting.append(outcome.ticket)
+        fleet.finish(running.pop(0) if running else fleet.served(waiting.pop(0)))
+        if not fleet.is_waiting(large):
+            break
+    assert fleet.served(large)
+
+
+def test_a_request_waits_for_ever_only_for_others() -> None:
+    """What foreign requests hold may never become free."""
+    fleet = sized(fleet_of())
+    address = fleet.add(4, context_tokens=CONTEXT)
+    pool = fleet.dispatcher.ledger.endpoint_slots(address)
+    fleet.pick(**asked(900, 100))
+    demand = TokenDemand(300, 10)
+    assert pool.can_ever_fit(1, demand) and not pool.fits(1, demand)
+    fleet.now += 1
+    readings = (reading(0, 900, 0), reading(1, 900, 0))
+    fleet.scrape(address, slots=4, busy_slots=2, slot_readings=readings)
+    assert not pool.can_ever_fit(1, demand)
+
+
+def test_other_leases_than_those_of_the_slots_are_a_fault() -> None:
+    fleet = sized(fleet_of())
+    address = fleet.add(4, context_tokens=CONTEXT)
+    fleet.pick(**asked(100, 100))
+    tokens_of(fleet, address).clear()
+    assert fleet.dispatcher.faults(fleet.now) == [
+        f"{address}: all: other leases hold tokens than slots"
+    ]
+    fleet.dispatcher.rebuild(fleet.now)
+    assert fleet.dispatcher.faults(fleet.now) == []

@@ -44,16 +44,18 @@ def startup_problems(settings: Settings) -> tuple[Problem, ...]:
         lambda: exposure.keda_credentials(settings),
         lambda: exposure.check_exposure(settings),
         lambda: _check_ports(_own_ports(settings)),
-        lambda: _check_scale_command(settings),
         lambda: _check_client_keys(settings),
-        lambda: _check_usage(settings),
     )
 
 
 def followed_problems(settings: Settings) -> tuple[Problem, ...]:
-    """Each mistake in the endpoints file, with which `serve` would start and wait for a better
-    one; none where it is not there yet."""
-    return _found(lambda: _check_followed(settings))
+    """Each mistake in what a picker can do without, with which `serve` would start and wait for
+    something better: the endpoints file, if it is there, the file of usage, `scale.command`."""
+    return _found(
+        lambda: _check_followed(settings),
+        lambda: _check_scale_command(settings),
+        lambda: _check_usage(settings),
+    )
 
 
 def envoy_problems(settings: Settings) -> tuple[Problem, ...]:

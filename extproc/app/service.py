@@ -65,6 +65,8 @@ from scraper.loop import Scraper
 from scraper.schedule import ScrapePriority
 
 STOP_GRACE_S: Final = 0.5
+RETRY_S: Final = 2.0
+"""The pause before a port that was taken is tried again."""
 
 log = logging.getLogger("coxswain.service")
 
@@ -268,6 +270,8 @@ class Service:
         )
         self._secrets: exposure.Secrets | None = None
         self._server: DataPlaneServer | None = None
+        self._keda_opening: asyncio.Task[None] | None = None
+        self._keda_problem = ""
         self.grpc_port = 0
         self.admin_port = 0
         self.keda_port = 0
@@ -302,10 +306,8 @@ class Service:
                 secrets.admin_credentials,
                 (Guard(secrets.operators_token, secrets.agents_token),),
             )
-            if settings.keda.listen is not None:
-                self.keda_port = await self._keda_port.start(
-                    settings.keda.listen, "keda.listen", secrets.keda_credentials
-                )
+            if settings.keda.listen is not None and not await self._open_keda(secrets):
+                self._keda_opening = asyncio.create_task(self._retry_keda(secrets))
             self.http_port = await self._pages.start(listen.http)
             if self._usage is not None:
                 self._usage.start()
@@ -387,7 +389,31 @@ class Service:
         await self.telemetry.aclose()
         log.info("stopped")
 
+    async def _open_keda(self, secrets: exposure.Secrets) -> bool:
+        """Open KEDA's port. Requests do not need it: whether it could be opened."""
+        address = self.settings.present.keda.listen
+        assert address is not None
+        try:
+            self.keda_port = await self._keda_port.start(
+                address, "keda.listen", secrets.keda_credentials
+            )
+        except ListenError as error:
+            if not self._keda_problem:
+                log.error("%s; KEDA is not answered until it can", error)
+            self._keda_problem = str(error)
+            return False
+        self._keda_problem = ""
+        return True
+
+    async def _retry_keda(self, secrets: exposure.Secrets) -> None:
+        while not await self._open_keda(secrets):  # noqa: ASYNC110 - a port of the system
+            await asyncio.sleep(RETRY_S)
+        log.info("KEDA is served on %s", self.settings.present.keda.listen)
+
     async def _stop_grpc_ports(self) -> None:
+        if self._keda_opening is not None:
+            self._keda_opening.cancel()
+            await asyncio.wait({self._keda_opening})
         await self._keda_port.stop()
         self.fleet_sources.agents.close()
         self._keepers.close()
@@ -471,6 +497,8 @@ class Service:
             *self._scraper.problems,
             *self.fleet_sources.problems,
             *self.client_keys.problems(),
+            *(self._usage.file_problems() if self._usage is not None else ()),
+            *((self._keda_problem,) if self._keda_problem else ()),
         )
 
     def _problems(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from extproc.core.address import Address
 from extproc.core.client_limits import ClientLimits
@@ -14,22 +14,32 @@ from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.observation import Observation
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry, ExchangeState
-from extproc.settings import Problem, SettingsError
 from extproc.telemetry.endpoint_counts import model_of
 from extproc.transport.call import ServeCall
 from extproc.usage.answer_tail import AnswerTail, TokenUsage
 from extproc.usage.counts import Tally, UsageCounts, UsageKey
 from extproc.usage.meter import ReadResponse, UsageMeter
 from extproc.usage.response_stream import with_responses
-from extproc.usage.store import UsageError, UsageRow, UsageStore
+from extproc.usage.store import (
+    DamagedError,
+    UsageError,
+    UsageRow,
+    UsageStore,
+    rows_of,
+    set_aside,
+)
 
 STEP_S: Final = 0.5
 """How often requests whose clients left are settled, and counts saved."""
 PRUNE_S: Final = 3600.0
+RETRY_S: Final = 5.0
+"""The pause before a file that could not be opened is tried again."""
 DAY_S: Final = 86_400
 UNREAD: Final = 10
 """This number of served requests without a response is no accident."""
 HAVE_SLOT: Final = frozenset({ExchangeState.RUNNING, ExchangeState.RESPONDING})
+
+ResultT = TypeVar("ResultT")
 
 log = logging.getLogger("coxswain.usage")
 
@@ -104,14 +114,14 @@ class Usage:
         self._saving = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._problem = ""
+        self._notice = ""
+        self._is_damaged = False
+        self._retry_at = 0.0
 
     def start(self) -> None:
-        """Open the file, which may block for a moment; raises `SettingsError` if it cannot be."""
-        try:
-            self._store = UsageStore(self._path)
-        except UsageError as error:
-            problem = Problem(where="settings", key="usage.path", message=str(error))
-            raise SettingsError([problem]) from None
+        """Open the file, which may block for a moment, and count. One that cannot be used is a
+        problem, and tried again."""
+        self._open()
         self._task = asyncio.create_task(self._run(), name="count usage")
 
     async def aclose(self) -> None:
@@ -120,13 +130,19 @@ class Usage:
         if task is not None:
             task.cancel()
             await asyncio.wait({task})
-        store = self._store
-        if store is not None:
             self.meter.advance(is_last=True)
+            self._retry_at = 0.0
             await self._save()
-            self._store = None
-            await asyncio.get_running_loop().run_in_executor(self._thread, store.close)
+            if unsaved := sum(counts.requests for counts in self._tally.unsaved().values()):
+                log.error("the usage of %d requests was not saved", unsaved)
+        if self._store is not None:
+            await self._close(self._store)
         self._thread.shutdown(wait=False)
+
+    def _in_thread(
+        self, work: Callable[..., ResultT], *arguments: object
+    ) -> asyncio.Future[ResultT]:
+        return asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
     def serve(self, serve: ServeCall) -> ServeCall:
         """Serve the streams of responses beside those of `serve`."""
@@ -170,15 +186,17 @@ class Usage:
         `UsageError`."""
         await self._save()
         store = self._store
-        if store is None:
-            raise UsageError("the picker is stopping")
-        return await asyncio.get_running_loop().run_in_executor(
-            self._thread, store.read, since, by, limit
-        )
+        if store is None:  # what is in memory is all there is
+            return rows_of(self._tally.unsaved(), since, by, limit)
+        return await self._in_thread(store.read, since, by, limit)
+
+    def file_problems(self) -> tuple[str, ...]:
+        """What is or was wrong with the file, as text for operators; empty without a problem."""
+        return tuple(each for each in (self._problem, self._notice) if each)
 
     def problems(self) -> tuple[str, ...]:
-        """What is wrong, as text for operators; empty without a problem."""
-        found = [self._problem] if self._problem else []
+        """What else is wrong, as text for operators; empty without a problem."""
+        found = []
         if self.meter.unread >= UNREAD:
             found.append(
                 f"{self.meter.unread} responses did not come to the picker, so their tokens were "
@@ -204,13 +222,47 @@ class Usage:
             except Exception:
                 log.exception("counting usage failed; it goes on")
 
+    def _open(self) -> None:
+        """Open what stands at the path; blocks on the disk. A damaged file is set aside."""
+        try:
+            try:
+                if self._is_damaged:
+                    raise DamagedError(f"{self._path} is damaged")
+                self._store = UsageStore(self._path)
+            except DamagedError as error:
+                aside = set_aside(self._path)
+                self._is_damaged = False
+                self._note(f"{error}: it is now {aside}")
+                self._store = UsageStore(self._path)
+        except UsageError as error:
+            self._retry_at = time.monotonic() + RETRY_S
+            self._set_problem(str(error))
+        else:
+            self._set_problem("")
+
+    async def _opened(self) -> UsageStore | None:
+        """The file that stands at the path; None while it cannot be used. One that is damaged or
+        was moved away is followed by a new one."""
+        store = self._store
+        if store is not None and not await self._in_thread(store.is_in_place):
+            self._note(f"{self._path} was moved away or removed while it was in use")
+            await self._close(store)
+        if self._store is None and time.monotonic() >= self._retry_at:
+            await self._in_thread(self._open)
+        return self._store
+
+    async def _close(self, store: UsageStore) -> None:
+        self._store = None
+        await self._in_thread(store.close)
+
     async def _save(self) -> None:
         async with self._saving:
-            taken, store = self._tally.take(), self._store
+            store = await self._opened()
+            taken = self._tally.take()
             if not taken or store is None:
                 self._tally.put_back(taken)
                 return
-            saving = asyncio.get_running_loop().run_in_executor(self._thread, store.add, taken)
+            saving = self._in_thread(store.add, taken)
             try:
                 await asyncio.shield(saving)
             except asyncio.CancelledError:
@@ -221,15 +273,24 @@ class Usage:
             except UsageError as error:
                 self._tally.put_back(taken)
                 self._set_problem(str(error))
+                if isinstance(error, DamagedError):  # the next time it is set aside
+                    self._is_damaged = True
+                    await self._close(store)
             else:
                 self._set_problem("")
 
     async def _prune(self) -> None:
         store = self._store
         if store is not None:
-            await asyncio.get_running_loop().run_in_executor(
-                self._thread, store.forget_before, time.time() - self._keep_s
-            )
+            try:
+                await self._in_thread(store.forget_before, time.time() - self._keep_s)
+            except UsageError as error:
+                log.warning("%s", error)
+
+    def _note(self, notice: str) -> None:
+        """Say what has happened, for as long as this process runs: older counts are elsewhere."""
+        self._notice = f"{notice}; counting goes on in a new file"
+        log.error("%s", self._notice)
 
     def _set_problem(self, problem: str) -> None:
         if problem and problem != self._problem:

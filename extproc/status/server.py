@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Final
@@ -37,6 +37,7 @@ MAX_KEPT: Final = 100
 class StatusSources:
     """Where the pages get their contents.
 
+    `problems` are what an operator should fix, though requests are served.
     `health` are the slots of the whole fleet. `status` gives a tree of plain values for JSON;
     `obstacles` the reasons why the picker is not ready, none when it is; `activity` a tree of what
     passes, for the address of one endpoint or for "" of all; `metrics` the Prometheus text, which
@@ -47,6 +48,7 @@ class StatusSources:
     status: Callable[[], dict[str, Any]]
     activity: Callable[[str], dict[str, Any]]
     obstacles: Callable[[], tuple[str, ...]]
+    problems: Callable[[], Sequence[str]]
     metrics: Callable[[], Awaitable[bytes]]
 
 
@@ -128,9 +130,12 @@ class StatusServer:
 
     async def _ready(self, _: web.Request) -> web.Response:
         obstacles = self._sources.obstacles()
-        if not obstacles:
-            return web.Response(text="ready\n")
-        return web.Response(status=503, text="".join(f"{line}\n" for line in obstacles))
+        lines = [
+            *(obstacles or ("ready",)),
+            *(f"problem: {each}" for each in self._sources.problems()),
+        ]
+        status = 503 if obstacles else 200
+        return web.Response(status=status, text="".join(f"{line}\n" for line in lines))
 
     async def _status(self, request: web.Request) -> web.Response:
         return self._json(request, self._sources.status)

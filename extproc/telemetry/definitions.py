@@ -197,8 +197,8 @@ MODEL_CHANGES: Final = _counter(
 PROBLEMS: Final = _gauge(
     "coxswain_problems",
     "Sources in the settings that cannot be read now: an endpoints file, DNS names, "
-    "servers' keys; and limits of the process that keep it from scraping. `/status` describes "
-    "each.",
+    "servers' keys; and parts that do not work while requests are served: the file of usage, "
+    "KEDA's port, scrapes for which the process has no descriptors. `/status` describes each.",
 )
 DROPPED: Final = _counter(
     "coxswain_telemetry_dropped_total",

@@ -77,6 +77,10 @@ class Tally:
         taken, self._unsaved = self._unsaved, {}
         return taken
 
+    def unsaved(self) -> Hourly:
+        """What was counted since the last call of `take`; the caller does not change it."""
+        return self._unsaved
+
     def put_back(self, taken: Hourly) -> None:
         """What was taken could not be saved: keep it for the next time."""
         for (hour, key), counts in taken.items():

@@ -5,9 +5,12 @@ Every call blocks on the disk: call it in a thread of its own, and from one thre
 
 import os
 import sqlite3
+import time
 from collections.abc import Collection, Iterable
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
+from urllib.parse import quote
 
 from extproc.usage.counts import COUNTED, Hourly, UsageCounts, UsageKey
 
@@ -15,6 +18,8 @@ VERSION: Final = 1
 """Of the tables; in the file's `user_version`."""
 BUSY_TIMEOUT_S: Final = 5.0
 KEYS: Final = UsageKey._fields
+_MAGIC: Final = b"SQLite format 3\0"
+_SUFFIXES: Final = frozenset({".db", ".sqlite", ".sqlite3"})
 _COLUMNS: Final = ", ".join(("hour", *KEYS, *COUNTED))
 _TABLE: Final = f"""
 CREATE TABLE usage (
@@ -35,6 +40,10 @@ class UsageError(Exception):
     """The file cannot be read or written; `str(error)` says why and what to do."""
 
 
+class DamagedError(UsageError):
+    """The file's content is damaged: `set_aside` makes room for another one."""
+
+
 class UsageRow(NamedTuple):
     """The usage of one group. What it is not grouped by is empty."""
 
@@ -51,6 +60,28 @@ def check_writable(path: Path) -> None:
         can_write = file.is_file() and os.access(file, os.R_OK | os.W_OK)
     if not can_write:
         raise _unusable(path, "it cannot be written")
+    if file.exists() and file.stat().st_size:
+        _check_content(path, file)
+
+
+def _check_content(path: Path, file: Path) -> None:
+    # Without a log beside it nobody is writing, and reading it must not leave one.
+    how = "mode=ro" if file.with_name(f"{file.name}-wal").exists() else "immutable=1"
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(file))}?{how}", uri=True)) as opened:
+            _check_version(path, opened)
+            result = opened.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except sqlite3.Error as error:
+        raise _unusable(path, str(error)) from None
+    if result != "ok":
+        raise _unusable(path, "it is damaged")
+
+
+def _check_version(path: Path, file: sqlite3.Connection) -> int:
+    version = int(file.execute("PRAGMA user_version").fetchone()[0])
+    if version > VERSION:
+        raise UsageError(f"{path} was written by a newer Coxswain; name another file in usage.path")
+    return version
 
 
 def _unusable(path: Path, reason: str) -> UsageError:
@@ -58,6 +89,36 @@ def _unusable(path: Path, reason: str) -> UsageError:
         f"{path}: {reason}. Name a file in usage.path that Coxswain can write, in a folder that is "
         "there"
     )
+
+
+def _failed(error: sqlite3.Error | OverflowError, text: str) -> UsageError:
+    """`text` with its reason, as the error of a damaged file if it is that."""
+    return _kind(error)(f"{text}: {error}")
+
+
+def _kind(error: sqlite3.Error | OverflowError) -> type[UsageError]:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # else its extended form
+    return DamagedError if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) else UsageError
+
+
+def set_aside(path: Path) -> Path:
+    """Give a damaged file, which nobody has open, another name beside it, and return that. Raises
+    `UsageError`, also for a file that was never ours to move: one without the first bytes of
+    SQLite and without the name of a database."""
+    file = Path(os.path.realpath(path))
+    try:
+        with open(file, "rb") as stream:
+            is_ours = stream.read(len(_MAGIC)) == _MAGIC or file.suffix in _SUFFIXES
+        if not is_ours:
+            raise _unusable(path, "it is a file of something else")
+        aside = file.with_name(f"{file.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
+        file.rename(aside)
+        for end in ("-wal", "-shm"):  # SQLite looks for them by the name
+            with suppress(FileNotFoundError):
+                file.with_name(file.name + end).rename(aside.with_name(aside.name + end))
+    except OSError as error:
+        raise _unusable(path, f"it is damaged, and cannot be set aside: {error.strerror}") from None
+    return aside
 
 
 class UsageStore:
@@ -72,15 +133,20 @@ class UsageStore:
                 path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
             )
             self._prepare()
+            self._identity = _identity(path)
         except sqlite3.Error as error:
-            raise _unusable(path, str(error)) from None
+            self._close()
+            raise _kind(error)(str(_unusable(path, str(error)))) from None
+        except UsageError:
+            self._close()
+            raise
+
+    def is_in_place(self) -> bool:
+        """Whether the file is still what stands at its path."""
+        return _identity(self._path) == self._identity
 
     def _prepare(self) -> None:
-        version = self._file.execute("PRAGMA user_version").fetchone()[0]
-        if version > VERSION:
-            raise UsageError(
-                f"{self._path} was written by a newer Coxswain; name another file in usage.path"
-            )
+        version = _check_version(self._path, self._file)
         self._file.execute("PRAGMA journal_mode = WAL")
         self._file.execute("PRAGMA synchronous = NORMAL")  # with WAL, a crash cannot damage it
         if version == 0:
@@ -101,14 +167,14 @@ class UsageStore:
                 self._file.execute("BEGIN IMMEDIATE")
                 self._file.executemany(_ADD, rows)
         except (sqlite3.Error, OverflowError) as error:  # a count of more than 63 bits
-            raise UsageError(f"usage cannot be saved in {self._path}: {error}") from None
+            raise _failed(error, f"usage cannot be saved in {self._path}") from None
 
     def forget_before(self, unix_s: float) -> None:
         """Remove the hours that began before; raises `UsageError`."""
         try:
             self._file.execute("DELETE FROM usage WHERE hour < ?", (int(unix_s),))
         except sqlite3.Error as error:
-            raise UsageError(f"usage cannot be saved in {self._path}: {error}") from None
+            raise _failed(error, f"usage cannot be saved in {self._path}") from None
 
     def read(self, since: float, by: Collection[str], limit: int) -> list[UsageRow]:
         """The sums of the hours that began at `since` or later, grouped by these fields of the
@@ -126,11 +192,25 @@ class UsageStore:
             found: Iterable[tuple[object, ...]] = self._file.execute(query, (int(since), limit))
             return [_row(each) for each in found]
         except sqlite3.Error as error:
-            raise UsageError(f"usage cannot be read from {self._path}: {error}") from None
+            raise _failed(error, f"usage cannot be read from {self._path}") from None
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the file. Never raises."""
+        with suppress(sqlite3.Error):  # SQLite itself leaves the log of a file that was moved
+            self._file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._close()
+
+    def _close(self) -> None:
+        with suppress(sqlite3.Error, AttributeError):  # it may not have been opened
+            self._file.close()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _row(values: tuple[object, ...]) -> UsageRow:
@@ -140,3 +220,19 @@ def _row(values: tuple[object, ...]) -> UsageRow:
         assert isinstance(value, float)
         setattr(counts, name, value if name == "slot_s" else round(value))
     return UsageRow(UsageKey(*map(str, names)), counts)
+
+
+def rows_of(hourly: Hourly, since: float, by: Collection[str], limit: int) -> list[UsageRow]:
+    """The same as `UsageStore.read`, of counts that are not in any file."""
+    sums: dict[UsageKey, UsageCounts] = {}
+    for (hour, key), counts in hourly.items():
+        if hour >= int(since):
+            shown = UsageKey(
+                *(value if name in by else "" for name, value in zip(KEYS, key, strict=True))
+            )
+            sums.setdefault(shown, UsageCounts()).add(counts)
+    if not by:
+        sums.setdefault(UsageKey(), UsageCounts())
+    rows = [UsageRow(key, counts) for key, counts in sums.items()]
+    rows.sort(key=lambda row: (-row.counts.prompt_tokens - row.counts.generated_tokens, row.key))
+    return rows[:limit]

@@ -8,15 +8,17 @@ from contextlib import suppress
 from pathlib import Path
 
 import grpc
+import httpx
 import pytest
 
 from extproc.app import grpc_port
-from extproc.app.ports import ListenError
+from extproc.app import service as app_service
 from extproc.app.service import Service
 from extproc.pb import externalscaler_pb2 as pb
 from extproc.pb.externalscaler_pb2_grpc import ExternalScalerStub
 from extproc.settings import Settings
 from tests.fakes.authority import Authority
+from tests.fakes.picker import until
 
 ANYWHERE = dict.fromkeys(("grpc", "admin", "http"), "127.0.0.1:0")
 SCALED = {"models": {"qwen": {"min_servers": 2}}}
@@ -93,8 +95,28 @@ async def test_with_a_ca_it_takes_only_clients_with_a_certificate(tmp_path: Path
     await service.stop()
 
 
-async def test_a_port_that_is_taken_is_named() -> None:
+async def test_requests_do_not_wait_for_a_port_that_is_taken(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is a problem until it is free: in the log once, and on the page about readiness."""
+    monkeypatch.setattr(app_service, "RETRY_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        service = Service(settings(listen=f"127.0.0.1:{port}"))
+        await service.start()
+        async with httpx.AsyncClient(trust_env=False) as client:
+            ready = await client.get(f"http://127.0.0.1:{service.http_port}/readyz")
+        assert "problem: cannot listen on" in ready.text and "keda.listen" in ready.text
+        assert service.keda_port == 0
+    await until(lambda: service.keda_port == port)
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        assert (await ExternalScalerStub(channel).IsActive(QWEN)).result
+    await service.stop()
+    assert caplog.text.count("keda.listen") == 1
+
+
+async def test_a_port_that_stays_taken_is_no_obstacle_to_the_end() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         service = Service(settings(listen=f"127.0.0.1:{other.getsockname()[1]}"))
-        with pytest.raises(ListenError, match=r"keda\.listen"):
-            await service.start()
+        await service.start()
+        await service.stop()

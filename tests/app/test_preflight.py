@@ -51,7 +51,6 @@ def test_each_reason_is_reported_once() -> None:
         ("", "admin_tls"),
         ("", "listen.grpc"),
         (GONE, "clients.keys_file"),
-        ("", "usage.path"),
     ]
     assert startup_problems(Settings()) == ()
 
@@ -108,3 +107,16 @@ def test_an_endpoints_file_may_come_later(tmp_path: Path) -> None:
     awaited = settings(discovery={"file": str(tmp_path / "fleet.yaml")})
     assert startup_problems(awaited) == followed_problems(awaited) == envoy_problems(awaited) == ()
     assert awaits_file(awaited) and not awaits_file(Settings())
+
+
+def test_what_a_picker_can_do_without_is_a_mistake_and_no_obstacle(tmp_path: Path) -> None:
+    """`serve` starts and says so; `config check` reports it."""
+    damaged = tmp_path / "usage.db"
+    damaged.write_bytes(b"SQLite format 3\0" + b"\xa5" * 8_000)
+    for values, key in (
+        ({"usage": {"path": GONE}}, "usage.path"),
+        ({"usage": {"path": str(damaged)}}, "usage.path"),
+        ({"scale": {"command": [GONE], "models": {"qwen": {}}}}, "scale.command"),
+    ):
+        assert startup_problems(settings(**values)) == ()
+        assert [problem.key for problem in followed_problems(settings(**values))] == [key]

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import sqlite3
+import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from extproc.app import usage as app_usage
+from extproc.app.service import Service
 from extproc.app.usage import UNREAD, OpenLeases, Usage
 from extproc.core.client_limits import ClientLimit, ClientLimits, Limited
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
 from extproc.core.scheduler.exchange_registry import ExchangeRegistry
-from extproc.settings import SettingsError
-from extproc.usage.counts import UsageKey
+from extproc.settings import Settings
+from extproc.usage.counts import UsageCounts, UsageKey
 from extproc.usage.meter import UsageMeter
+from extproc.usage.store import UsageError, UsageStore, check_writable
 from tests.fakes.patience import PATIENCE_S
 from tests.fakes.small_fleet import SmallFleet
 from tests.telemetry.records import record
@@ -85,11 +93,174 @@ async def test_usage_is_saved_while_the_picker_runs(tmp_path: Path) -> None:
     await usage.aclose()
 
 
-async def test_a_file_that_cannot_be_opened_ends_the_start(tmp_path: Path) -> None:
-    usage = usage_in(tmp_path / "missing" / "usage.db")
-    with pytest.raises(SettingsError, match=r"usage\.path"):
-        usage.start()
+async def requests_of(usage: Usage) -> int:
+    return sum(row.counts.requests for row in await usage.read(0.0, ALL, 10))
+
+
+def saved_in(path: Path) -> int:
+    """The same as `saved_requests`; 0 for what is no file of usage."""
+    try:
+        return saved_requests(path) if path.exists() else 0
+    except sqlite3.Error:
+        return 0
+
+
+async def test_without_a_file_it_counts_in_memory_until_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where the folder is not mounted yet: the picker serves, and shows what it has counted."""
+    monkeypatch.setattr(app_usage, "RETRY_S", 0.05)
+    path = tmp_path / "missing" / "usage.db"
+    usage = usage_in(path)
+    usage.start()
+    ended(usage)
+    await until(lambda: bool(usage.file_problems()))
+    assert "usage.path" in usage.file_problems()[0]
+    (row,) = await usage.read(0.0, ["client"], 10)
+    assert (row.key.client, row.key.model, row.counts.requests) == ("web", "", 1)
+    assert (await usage.read(time.time() + 7200, ["client"], 10)) == []
+    (total,) = await usage.read(time.time() + 7200, [], 10)
+    assert total.counts.requests == 0
+    path.parent.mkdir()
+    await until(lambda: not usage.file_problems())
+    assert await requests_of(usage) == 1 and saved_requests(path) == 1
     await usage.aclose()
+    assert caplog.text.count("kept in memory") == 1
+
+
+async def test_what_could_never_be_saved_is_logged_at_the_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    usage = usage_in(tmp_path / "missing" / "usage.db")
+    usage.start()
+    ended(usage)
+    await usage.aclose()
+    assert "the usage of 1 requests was not saved" in caplog.text
+
+
+def damage(path: Path, part: str) -> None:
+    """Make a file of usage with a thousand hours, and overwrite a part."""
+    store = UsageStore(path)
+    hours = range(0, 3600_000, 3600)
+    store.add({(hour, UsageKey()): UsageCounts(requests=1) for hour in hours})
+    store.close()
+    content = bytearray(path.read_bytes())
+    first, last = {"head": (0, 100), "all": (0, len(content)), "rows": (4_096, 16_384)}[part]
+    content[first:last] = b"\xa5" * (last - first)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("part", ["head", "all", "rows"])
+async def test_a_damaged_file_is_set_aside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, part: str
+) -> None:
+    """Whether that shows at the start or with the first counts: nothing of it is lost, a new file
+    is begun, and it is said for as long as the picker runs."""
+    path = tmp_path / "usage.db"
+    damage(path, part)
+    before = path.read_bytes()
+    with pytest.raises(UsageError):
+        check_writable(path)
+    usage = usage_in(path)
+    usage.start()
+    ended(usage)
+    await until(lambda: bool(usage.file_problems()) and saved_in(path) == 1)
+    await usage.aclose()
+    found = [name for name in os.listdir(tmp_path) if re.fullmatch(r"usage\.db\.damaged-\w+", name)]
+    (aside,) = (tmp_path / name for name in found)
+    assert len(aside.read_bytes()) >= len(before)
+    (problem,) = usage.file_problems()
+    assert str(aside) in problem and "new file" in problem and str(aside) in caplog.text
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_a_picker_serves_and_says_so_everywhere(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_there: bool
+) -> None:
+    """With a damaged file, or one that cannot be made: readiness, `/status`, metric and log."""
+    path = tmp_path / ("." if is_there else "missing") / "usage.db"
+    if is_there:
+        damage(path, "all")
+    anywhere = dict.fromkeys(("grpc", "admin", "http"), "127.0.0.1:0")
+    made_of = {"listen": anywhere, "usage": {"path": str(path)}, "drain_timeout_s": 0.0}
+    service = Service(Settings.model_validate(made_of))
+    await service.start()
+    try:
+        url = f"http://127.0.0.1:{service.http_port}"
+        async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+            ready = (await client.get("/readyz")).text
+            (problem,) = (await client.get("/status")).json()["problems"]
+            metrics = (await client.get("/metrics")).text
+    finally:
+        await service.stop()
+    assert str(path) in problem and f"problem: {problem}\n" in ready
+    assert "\ncoxswain_problems 1\n" in metrics
+    assert problem.partition(";")[0] in caplog.text
+
+
+async def test_a_file_of_something_else_stays(tmp_path: Path) -> None:
+    """A path that was mistyped costs nobody a file; counts are in memory."""
+    path = tmp_path / "notes.txt"
+    path.write_text("notes " * 1_000)
+    usage = usage_in(path)
+    usage.start()
+    ended(usage)
+    await until(lambda: bool(usage.file_problems()))
+    assert "something else" in usage.file_problems()[0]
+    assert await requests_of(usage) == 1
+    await usage.aclose()
+    assert path.read_text() == "notes " * 1_000 and os.listdir(tmp_path) == ["notes.txt"]
+
+
+@pytest.mark.parametrize("is_moved", [True, False])
+async def test_a_file_that_is_moved_away_is_noticed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_moved: bool
+) -> None:
+    """Or removed: counts go into a new one, and what was moved has all that came before."""
+    path = tmp_path / "usage.db"
+    usage = usage_in(path)
+    usage.start()
+    ended(usage)
+    await until(lambda: saved_in(path) == 1)
+    if is_moved:
+        path.rename(tmp_path / "old.db")
+    else:
+        path.unlink()
+    await until(lambda: bool(usage.file_problems()))
+    assert "moved away or removed" in usage.file_problems()[0]
+    ended(usage)
+    await until(lambda: saved_in(path) == 1)
+    await usage.aclose()
+    assert not is_moved or saved_in(tmp_path / "old.db") == 1
+    assert caplog.text.count("moved away or removed") == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system, which takes root")
+async def test_a_disk_that_is_full_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counts are in memory until there is room."""
+    monkeypatch.setattr(app_usage, "RETRY_S", 0.05)
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
+    if subprocess.run(mount, check=False).returncode:  # noqa: ASYNC221 - at once
+        pytest.skip("no file system can be mounted here")
+    try:
+        with (disk / "other").open("wb", buffering=0) as other, suppress(OSError):
+            while other.write(b"x" * 4_096):
+                pass
+        usage = usage_in(disk / "usage.db")
+        usage.start()
+        ended(usage)
+        await until(lambda: bool(usage.file_problems()))
+        assert "full" in usage.file_problems()[0] and await requests_of(usage) == 1
+        (disk / "other").unlink()
+        await until(lambda: not usage.file_problems())
+        assert await requests_of(usage) == saved_requests(disk / "usage.db") == 1
+        await usage.aclose()
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)  # noqa: ASYNC221 - at once
 
 
 async def test_what_cannot_be_saved_is_kept_and_told(
@@ -102,11 +273,11 @@ async def test_what_cannot_be_saved_is_kept_and_told(
     with sqlite3.connect(path) as file:
         file.execute("ALTER TABLE usage RENAME TO gone")
     ended(usage)
-    await until(lambda: bool(usage.problems()))
-    assert "cannot be saved" in usage.problems()[0]
+    await until(lambda: bool(usage.file_problems()))
+    assert "cannot be saved" in usage.file_problems()[0]
     with sqlite3.connect(path) as file:
         file.execute("ALTER TABLE gone RENAME TO usage")
-    await until(lambda: not usage.problems())
+    await until(lambda: not usage.file_problems())
     assert (await usage.read(0.0, ALL, 10))[0].counts.requests == 1
     assert caplog.text.count("kept in memory") == 1
     await usage.aclose()

@@ -184,6 +184,7 @@ async def served(answer: object) -> AsyncIterator[str]:
             status=report,
             activity=lambda _: activity(),
             obstacles=lambda: (),
+            problems=lambda: (),
             metrics=metrics,
         ),
     )

@@ -24,6 +24,7 @@ class Told:
     """What the pages are told."""
 
     obstacles: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
     health: FleetHealth = NO_SLOTS
     status: dict[str, Any] = field(default_factory=dict)
 
@@ -42,6 +43,7 @@ class Told:
             status=status,
             activity=lambda endpoint: {"endpoint": endpoint, "asked": self.count()},
             obstacles=lambda: self.obstacles,
+            problems=lambda: self.problems,
             metrics=metrics,
         )
 
@@ -75,7 +77,11 @@ async def test_alive_whatever_happens(told: Told, client: httpx.AsyncClient) -> 
 
 async def test_readiness_in_words(told: Told, client: httpx.AsyncClient) -> None:
     """`/readyz` is 200 without obstacles and 503 with them, one a line."""
-    assert (await client.get("/readyz")).status_code == 200
+    assert (await client.get("/readyz")).text == "ready\n"
+    told.problems = ("usage cannot be saved",)
+    served = await client.get("/readyz")
+    assert (served.status_code, served.text) == (200, "ready\nproblem: usage cannot be saved\n")
+    told.problems = ()
     told.obstacles = ("no endpoint is ready", "10.0.0.1:8080 is down")
     answer = await client.get("/readyz")
     assert answer.status_code == 503

@@ -54,6 +54,7 @@ class Pages:
                 status=self._status,
                 activity=activity.as_json,
                 obstacles=self.obstacles,
+                problems=picker.problems,
                 metrics=metrics,
             ),
             [*countdown.routes(), *actions.routes()],

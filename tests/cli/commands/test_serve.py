@@ -28,7 +28,7 @@ def test_it_does_not_start_with_what_a_check_rejects(tmp_path: Path) -> None:
     """Every problem of a start is reported at once, those of a cluster too."""
     file = tmp_path / "coxswain.yaml"
     broken = {
-        "usage": {"path": str(tmp_path / "none" / "usage.json")},
+        "admin": {"token_file": str(tmp_path / "none")},
         "fronts": 1,
         "cluster": {"name": "one", "advertise": "10.0.0.5:9004", "valkey": "redis://10.0.0.6:6379"},
     }
@@ -36,7 +36,7 @@ def test_it_does_not_start_with_what_a_check_rejects(tmp_path: Path) -> None:
     ended = CliRunner().invoke(root, ["serve", "--config", str(file)])
     assert isinstance(ended.exception, SettingsError)
     keys = [problem.key for problem in ended.exception.problems]
-    assert keys == ["usage.path", "cluster.advertise"]
+    assert keys == ["admin.token_file", "cluster.advertise"]
 
 
 def test_what_is_said_is_in_the_settings_it_runs_with(monkeypatch: pytest.MonkeyPatch) -> None:

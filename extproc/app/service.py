@@ -504,6 +504,7 @@ class Service:
     def _problems(self) -> tuple[str, ...]:
         return (
             *self._source_problems(),
+            *self._keepers.problems(),
             *self._bypasses.problems(),
             *self._envoy_counters.problems(),
             *self._lag.problems(),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+
+from extproc.security.foreign_text import escaped, json_text, printable
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
@@ -58,7 +59,7 @@ def console() -> Console:
 
 def print_json(value: object, *, is_line: bool = False) -> None:
     """Print as JSON, over several lines or, for a stream of values, in one."""
-    typer.echo(json.dumps(value, indent=None if is_line else 2, ensure_ascii=False))
+    typer.echo(json_text(value, indent=None if is_line else 2))
 
 
 def print_list(name: str, values: Mapping[str, Any], *, is_line: bool = False) -> None:
@@ -73,7 +74,7 @@ def print_answer(output: Format, answer: Message, sentence: str, *, is_line: boo
     if output is Format.JSON:
         print_json(plain(answer), is_line=is_line)
     else:
-        typer.echo(sentence)
+        typer.echo(escaped(sentence))
 
 
 def print_table(
@@ -134,12 +135,6 @@ def word(enum: str, name: str) -> str:
     """`HEALTH_READY` of the enum `Health` as `ready`."""
     prefix = "".join(f"_{letter}" if letter.isupper() else letter for letter in enum)
     return name.removeprefix(prefix.lstrip("_").upper() + "_").lower().replace("_", "-")
-
-
-def printable(text: str) -> str:
-    """What somebody else wrote, fit for a terminal: nothing in it moves the cursor, hides text
-    or turns its direction."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def counted(many: int, noun: str) -> str:

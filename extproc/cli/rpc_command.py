@@ -22,6 +22,7 @@ from extproc.cli.admin_client import (
 from extproc.cli.durations import METAVAR, positive_duration
 from extproc.cli.interrupt import run_interruptible
 from extproc.core.address import is_loopback
+from extproc.security.foreign_text import escaped
 
 Rest = ParamSpec("Rest")
 
@@ -97,7 +98,7 @@ def talks(
             connection = _connection(**chosen)
             run_interruptible(talk)
         except PickerError as error:
-            print(f"coxswain: {error}", file=sys.stderr)
+            print(escaped(f"coxswain: {error}"), file=sys.stderr)
             raise typer.Exit(error.exit) from None
         except KeyboardInterrupt:
             raise typer.Exit(ExitCode.INTERRUPTED) from None

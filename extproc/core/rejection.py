@@ -23,12 +23,15 @@ class Reason(Enum):
     RATE_LIMITED = "rate-limited"
     CONTEXT_LENGTH_EXCEEDED = "context-length-exceeded"
     INVALID_API_KEY = "invalid-api-key"
+    MODEL_FAILED = "model-failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """A rejection; `retry_after_s` is when a retry may succeed, as far as is known."""
+    """A rejection; `retry_after_s` is when a retry may succeed, as far as is known. `detail` is for
+    the client, where the reason alone does not say it."""
 
     reason: Reason
     waited_s: float
     retry_after_s: float
+    detail: str = ""

@@ -6,6 +6,7 @@ import time
 from typing import IO
 
 from extproc.demo.process import ChildError
+from extproc.security.foreign_text import escaped
 
 NAME_WIDTH = 34
 LOST_LINES = 3
@@ -47,7 +48,7 @@ class Report:
         if error.tail:
             lines.append("Its last lines:")
             lines += [f"  {line}" for line in error.tail.splitlines()]
-        print("\n".join(lines), file=self._errors, flush=True)
+        print(escaped("\n".join(lines)), file=self._errors, flush=True)
 
     def rejected(self, error: Exception) -> None:
         """It cannot even be started."""

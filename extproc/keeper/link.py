@@ -128,6 +128,9 @@ class KeeperLink:
                 self._logs.clear()
             for outcome in outcomes:
                 if isinstance(outcome, grpc.aio.AioRpcError):
+                    if outcome.code() is grpc.StatusCode.ALREADY_EXISTS:
+                        # Another keeper assigns this machine's memory.
+                        self._machine.want(())
                     text = " ".join((outcome.details() or outcome.code().name).split())[:300]
                     raise LinkError(text, is_rejection=outcome.code() in REJECTIONS)
             for outcome in outcomes:

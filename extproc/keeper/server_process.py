@@ -4,11 +4,13 @@ import asyncio
 import os
 import signal
 import sys
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Self
 
 from extproc.keeper import guard
+from extproc.keeper.leftovers import MARK, kill_leftovers
 from extproc.keeper.log_ring import LogRing
 from extproc.keeper.output_pipe import OutputPipe
 
@@ -21,9 +23,10 @@ class ServerProcess:
     """A running server; made by `start`. Belongs to one event loop."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, output: OutputPipe, log: LogRing
+        self, process: asyncio.subprocess.Process, mark: str, output: OutputPipe, log: LogRing
     ) -> None:
         self._process = process
+        self._mark = mark
         self._output = output
         self._log = log
 
@@ -39,6 +42,7 @@ class ServerProcess:
         """Start it. A command that cannot be run shows as a server that ended at once.
         `is_private`: nobody else can read the files that it writes."""
         output = OutputPipe(log.feed, log.end)
+        mark = uuid.uuid4().hex
         try:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", guard.__file__, str(os.getpid())),
@@ -46,7 +50,7 @@ class ServerProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output.sink,
                 stderr=output.sink,
-                env={**_inherited(), **environment},
+                env={**_inherited(), **environment, MARK: mark},
                 start_new_session=True,
                 umask=0o077 if is_private else -1,
             )
@@ -55,7 +59,7 @@ class ServerProcess:
             raise
         finally:
             output.close_sink()
-        return cls(process, output, log)
+        return cls(process, mark, output, log)
 
     @property
     def pid(self) -> int:
@@ -67,8 +71,10 @@ class ServerProcess:
         return self._process.returncode is None
 
     async def wait(self) -> None:
-        """Wait until it has ended and its last line is in the log."""
+        """Wait until it has ended with all that it started, and its last line is in the log."""
         await self._process.wait()
+        if left := await asyncio.to_thread(kill_leftovers, self.pid, self._mark):
+            self._log.add(f"[keeper] its guard is gone; {left} of its processes are killed")
         self._output.close()
 
     def how_it_ended(self) -> str:

@@ -32,6 +32,7 @@ const MEANINGS = {
   shed: "sheddable, and no slot was free",
   evicted: "removed from a full queue by a more critical request",
   "model-not-found": "no server has its model",
+  "model-failed": "the servers of its model failed",
   "context-length-exceeded": "its prompt is longer than every context",
   "blocked-path": "its path is blocked",
   "poison-request": "servers died while they processed it",

@@ -1,7 +1,6 @@
 """The HTTP server of the status pages: aiohttp in the event loop that everything else shares."""
 
 import asyncio
-import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from extproc.core.scheduler.fleet_capacity import FleetHealth
+from extproc.security.foreign_text import json_text
 from extproc.status.dashboard import dashboard
 from extproc.status.hosts import Hosts
 from extproc.status.page_connections import PageConnections
@@ -150,7 +150,7 @@ class StatusServer:
         max_age_s = _max_age_s(request)
         at, text = self._kept.get(request.path_qs, (-inf, ""))
         if now - at >= max_age_s:
-            text = json.dumps(read(), ensure_ascii=False)
+            text = json_text(read())
             self._keep(request.path_qs, now, text)
         return web.Response(text=text, content_type="application/json")
 

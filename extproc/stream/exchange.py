@@ -240,7 +240,8 @@ class Exchange:
                 )
             case Rejected(reason=reason, waited_s=waited_s, retry_after_s=retry_after_s):
                 self._waited_s = waited_s
-                self._reject(reason, retry_after_s, self._reader.rejection_text(reason))
+                text = settlement.detail or self._reader.rejection_text(reason)
+                self._reject(reason, retry_after_s, text)
             case _:
                 assert_never(settlement)
         if self._limited is not None:

@@ -75,6 +75,22 @@ def test_json_line_of_a_request(logger: logging.Logger) -> None:
     assert event["logger"] == "coxswain.request" and event["level"] == "info"
 
 
+@pytest.mark.parametrize("formatter", [HumanLines(), JsonLines()], ids=["human", "json"])
+def test_what_a_server_prints_does_nothing_to_a_terminal(
+    logger: logging.Logger, formatter: logging.Formatter
+) -> None:
+    """Nor can it look like a line of ours."""
+    text = "\x1b[2J\x1b]0;title\x07 \x9b1m\u202e\n12:00:00.000 info placement: all is well"
+    lines = written(logger, formatter, lambda: logger.warning("qwen: %s", text))
+    assert all(line.isprintable() for line in lines)
+    own = [line for line in lines if not line.startswith(" ")]
+    assert len(own) == 1
+    if isinstance(formatter, JsonLines):
+        assert json.loads(own[0])["message"] == f"qwen: {text}"
+    else:
+        assert r"\x1b[2J" in own[0] and lines[1:] == ["  12:00:00.000 info placement: all is well"]
+
+
 def test_the_line_of_a_request_names_its_endpoint(logger: logging.Logger) -> None:
     """By its name; the JSON has the address beside it."""
     named = record(endpoint_name="gpu-1")

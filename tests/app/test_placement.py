@@ -16,12 +16,14 @@ from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
+from extproc.core.placement.demand import NO_USE
 from extproc.core.placement.machine import KeptMachine, KeptState
 from extproc.core.placement.swaps import PlacementOptions
-from extproc.core.rejection import Rejected
+from extproc.core.rejection import Reason, Rejected
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked, Queued
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
+from extproc.core.scheduler.events import Settled
 from extproc.core.scheduler.explain import explain
 from extproc.core.scheduler.waits import WaitReason
 from extproc.core.slots.lease import LeaseEnd
@@ -195,6 +197,61 @@ def test_a_machine_is_waited_for_though_another_one_has_the_same_model() -> None
     kit.observe(spec.address, ModelReading(name="a"))
     assert isinstance(kit.submit("c"), Queued)
     assert isinstance(kit.submit("a"), Picked), "what is known is served"
+
+
+def test_requests_for_a_model_that_failed_are_rejected_with_the_reason() -> None:
+    """Those that wait and those that come, under each of its names, until an operator loads it."""
+    kit = Kit()
+    kit.attach()
+    queued, other = kit.submit("chat"), kit.submit("b")
+    assert isinstance(queued, Queued) and isinstance(other, Queued)
+    kit.decide()
+    problem = "ended with exit status 1; 5 failures in a row"
+    set_state(kit.machine, "a", KeptState.FAILED, kit.now, problem=problem)
+    kit.decide()
+    settled = [one for one in kit.dispatcher.take_events() if isinstance(one, Settled)]
+    assert [one.ticket for one in settled] == [queued.ticket] and other.ticket.is_waiting
+    for rejected in (settled[0].settlement, kit.submit("a"), kit.submit("chat")):
+        assert isinstance(rejected, Rejected) and rejected.reason is Reason.MODEL_FAILED
+        assert rejected.detail == f"The model a cannot be loaded at gpu-1: {problem}."
+    explained = explain(kit.dispatcher, Request(id="e", model="a", timeout_s=60.0), kit.now)
+    assert explained.reason is Reason.MODEL_FAILED
+    assert isinstance(kit.submit(None), Queued), "b may be loaded for it"
+    kit.placement.placer.load(kit.machine, "a", {}, lambda *_: NO_USE, kit.now)
+    kit.decide()
+    assert isinstance(kit.submit("a"), Queued), "it is tried again"
+
+
+def test_a_request_that_names_no_model_is_rejected_when_all_failed() -> None:
+    kit = Kit()
+    kit.attach()
+    for name in ("a", "b"):
+        set_state(kit.machine, name, KeptState.FAILED, kit.now)
+    kit.decide()
+    rejected = kit.submit(None)
+    assert isinstance(rejected, Rejected) and rejected.reason is Reason.MODEL_FAILED
+    kit.dispatcher.set_members("static", [EndpointSpec(address=Address("10.0.0.9", 8000))], kit.now)
+    kit.decide()
+    assert isinstance(kit.submit(None), Queued), "that server may serve it"
+    assert isinstance(kit.submit("a"), Queued), "and may have this model"
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_model_that_may_be_served_elsewhere_is_waited_for(is_lost: bool) -> None:
+    """By a machine whose keeper is away, or by a server without one that is down."""
+    kit = Kit()
+    kit.attach()
+    set_state(kit.machine, "a", KeptState.FAILED, kit.now)
+    if is_lost:
+        kit.machine.is_connected = False
+    else:
+        other = EndpointSpec(address=Address("10.0.0.9", 8000))
+        kit.dispatcher.set_members("static", [other], kit.now)
+        kit.observe(other.address, ModelReading(name="a"))
+        for _ in range(5):
+            kit.observe(other.address, status=ScrapeStatus.UNREACHABLE)
+    kit.placement.decide(kit.now)
+    assert isinstance(kit.submit("a"), Queued)
 
 
 def test_the_forecast_and_the_reason_name_the_load() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from extproc.demo.llama_server import find_llama_server
 from tests.demo.test_process import gone
 from tests.e2e.kept import kept
 from tests.e2e.stack import until
@@ -22,23 +24,45 @@ PRELOADED: dict[str, dict[str, Any]] = {
 }
 
 
+def in_shell(model: Path) -> list[str]:
+    """A command with a shell that waits for its llama-server."""
+    server = f"{find_llama_server()} -m {model} --alias large -t 1 --no-webui --parallel 2 -c 16384"
+    return ["sh", "-c", f"{server} --host ${{HOST}} --port ${{PORT}}; exit 3"]
+
+
+def guard_of(pid: int) -> int:
+    """The session of all processes of a server is its guard's."""
+    return os.getsid(pid)
+
+
 async def test_models_are_served_under_their_names_and_come_back(
     llama: None, tmp_path: Path
 ) -> None:
-    async with kept(tmp_path, PRELOADED, 100) as fleet:
-        await fleet.until_picked("small", "medium")
+    missing = tmp_path / "no\x1b[2Jmodel.gguf"
+    models = PRELOADED | {
+        "large": {"preload": True, "cmd": in_shell(tmp_path / "large.gguf")},
+        "huge": {"cmd": [str(find_llama_server()), "-m", str(missing)]},
+    }
+    async with kept(tmp_path, models, 100) as fleet:
+        failing = asyncio.create_task(fleet.ask("huge"))
+        await fleet.until_picked("small", "medium", "large")
         for name in ("small", "medium", "small"):
             fleet.check(name, await fleet.ask(name))
         fleet.check("small", await fleet.ask("tiny"))
         fleet.kill_server("medium")
+        (of_shell,) = fleet.pids("large")
+        guard = guard_of(of_shell)
+        os.kill(guard, signal.SIGKILL)
+        assert await gone(of_shell), "it is no child of its guard, and goes with it"
 
-        async def has_restarted() -> bool:
-            one = (await fleet.models())["medium"]
-            return one.exits == 1 and one.state == "loaded"
+        async def have_restarted() -> bool:
+            found = [(await fleet.models())[name] for name in ("medium", "large")]
+            return all(one.exits == 1 and one.state == "loaded" for one in found)
 
-        await until(has_restarted)
-        await fleet.until_picked("medium")
+        await until(have_restarted)
+        await fleet.until_picked("medium", "large")
         fleet.check("medium", await fleet.ask("medium"))
+        fleet.check("large", await fleet.ask("large"))
         assert fleet.keeper is not None
         logs = await fleet.stack.children.start(
             "logs",
@@ -50,6 +74,14 @@ async def test_models_are_served_under_their_names_and_come_back(
         assert await logs.wait() == 0
         text = logs.log_tail(600)
         assert "was killed by SIGKILL" in text and "model loaded" in text
+        await fleet.until_state(huge="failed")
+        for answer in (await failing, await fleet.ask("huge")):
+            assert answer.status_code == 503, "it does not wait for what will not come"
+            assert answer.headers["x-coxswain-reason"] == "model-failed"
+            message = answer.json()["error"]["message"]
+            assert message.startswith("The model huge cannot be loaded at gpu-1: ended with exit")
+        own_log = fleet.keeper.log.read_bytes()
+        assert b"\\x1b[2Jmodel.gguf" in own_log and b"\x1b" not in own_log
         os.kill(fleet.keeper.pid, signal.SIGTERM)
         assert await fleet.keeper.wait() == 0, fleet.keeper.log_tail(50)
         assert not fleet.pids("small") + fleet.pids("medium")

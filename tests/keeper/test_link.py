@@ -145,6 +145,21 @@ async def test_a_keeper_comes_back_to_its_picker(kit: Kit) -> None:
             assert kit.machine.servers["qwen"].pid == pid
 
 
+async def test_a_refused_keeper_has_nothing_loaded(kit: Kit) -> None:
+    """The memory of its machine is another keeper's to assign."""
+    second = Kit()
+    second.add("qwen", 60)
+    second.machine.want(["qwen"])  # as with `preload`
+    await second.until_loaded("qwen")
+    async with running_picker() as picker, linked(kit, picker):
+        await until(lambda: has_reported(picker))
+        async with linked(second, picker):
+            await second.until_loaded()
+            assert picker.keepers.problems()
+            assert list(picker.keepers.machines["gpu-1"].models) == ["qwen", "coder"]
+    await second.machine.stop(0.0)
+
+
 def has_reported(picker: FakePicker) -> bool:
     machine = picker.keepers.machines.get("gpu-1")
     return machine is not None and machine.has_reported

@@ -69,13 +69,18 @@ async def test_a_server_that_dies_leaves_nothing() -> None:
     assert process.how_it_ended() == "was killed by SIGKILL"
 
 
-async def test_a_killed_guard_takes_the_server_with_it() -> None:
-    process, pids = await family(LogRing())
+async def test_a_killed_guard_leaves_nothing() -> None:
+    """The kernel kills its server; the keeper finds what that has started, also what has left its
+    session. Those of another guard live on."""
+    log = LogRing()
+    process, pids = await family(log)
+    other, others = await family(LogRing())
     os.kill(process.pid, signal.SIGKILL)
     await process.wait()
-    assert await gone(pids[0])
-    for pid in pids[1:]:  # nobody was left to find those
-        os.kill(pid, signal.SIGKILL)
+    assert [await gone(pid) for pid in pids] == [True] * 3
+    assert "its guard is gone" in log.tail(1)[0]
+    assert all(is_alive(pid) for pid in (other.pid, *others))
+    await other.stop()
 
 
 async def test_a_killed_keeper_takes_its_servers_with_it(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Final
 import grpc
 
 from extproc.admin.attached_stream import AttachedStream
+from extproc.admin.auth.peer import peer_host
 from extproc.admin.call_errors import Context, invalid
 from extproc.admin.handlers import handlers_of
 from extproc.admin.keepers.decode import read_hello, read_status
@@ -32,7 +33,11 @@ MAX_LOGS: Final = 32
 """Logs that are read from one machine at once."""
 SIGN_OF_LIFE_S: Final = 2.0
 SILENT_S: Final = 8.0
+QUIET_S: Final = 3.0
+"""Keepers send each second: one that has been quiet for so long may be replaced by another."""
 FORGET_S: Final = 300.0
+REFUSED_S: Final = 30.0
+"""How long a refused keeper is reported: it asks again sooner."""
 
 log = logging.getLogger("coxswain.keepers")
 
@@ -56,7 +61,9 @@ class _Stream(AttachedStream):
     """One keeper's stream."""
 
     heard_at: float
+    peer: str = ""
     machine: KeptMachine | None = None
+    keeper_id: str = ""
     wanted: tuple[str, ...] | None = None
     pinned: tuple[str, ...] = ()
     retried: tuple[str, ...] = ()
@@ -78,6 +85,8 @@ class KeepersService:
         self._streams: dict[str, _Stream] = {}
         self._all: set[_Stream] = set()
         self._forgetting: dict[str, asyncio.TimerHandle] = {}
+        self._refused: dict[str, tuple[float, str]] = {}
+        """When and where a second keeper of a machine asked last."""
         self._log_ids = itertools.count(1)
         self._is_closed = False
 
@@ -85,6 +94,16 @@ class KeepersService:
     def machines(self) -> Mapping[str, KeptMachine]:
         """All known machines by name."""
         return self._machines
+
+    def problems(self) -> tuple[str, ...]:
+        """The machines of which a second keeper asks, as sentences."""
+        now = self._clock()
+        return tuple(
+            f"a second keeper calls itself {name}, at {peer}: it was refused {now - at:.0f} s ago "
+            "and has nothing loaded; stop it, or give it another --name"
+            for name, (at, peer) in self._refused.items()
+            if now - at < REFUSED_S
+        )
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Add the service to this server."""
@@ -166,7 +185,7 @@ class KeepersService:
         self, messages: AsyncIterator[pb.KeeperMessage | None], context: Context
     ) -> None:
         """One keeper's stream; ends when either side leaves."""
-        stream = _Stream(self._clock())
+        stream = _Stream(self._clock(), peer_host(context.peer()))
         self._all.add(stream)
         if self._is_closed:
             stream.close(grpc.StatusCode.UNAVAILABLE, "the picker is shutting down; reconnect")
@@ -212,16 +231,26 @@ class KeepersService:
             return
         before = self._streams.get(machine.name)
         if before is not None:
-            log.warning("two keepers of %s; the one that attached last counts", machine.name)
-            text = f"another keeper of {machine.name} attached later"
-            before.close(grpc.StatusCode.ALREADY_EXISTS, text)
+            is_quiet = self._clock() - before.heard_at > QUIET_S
+            if before.keeper_id != hello.keeper_id and not is_quiet:
+                self._refuse(stream, machine.name)
+                return
+            before.close(grpc.StatusCode.UNAVAILABLE, f"the keeper of {machine.name} is back")
         if (handle := self._forgetting.pop(machine.name, None)) is not None:
             handle.cancel()
-        stream.machine = machine
+        stream.machine, stream.keeper_id = machine, hello.keeper_id
         self._streams[machine.name] = stream
         self._machines[machine.name] = machine
         log.info("the keeper of %s attached, with %d models", machine.name, len(machine.models))
         self._dependencies.changed(machine)
+
+    def _refuse(self, stream: _Stream, name: str) -> None:
+        """Two keepers would assign one machine's memory twice."""
+        text = f"another keeper of {name} is connected; stop one, or give it another --name"
+        if name not in self._refused:
+            log.warning("a second keeper of %s, at %s, is refused", name, stream.peer)
+        self._refused[name] = self._clock(), stream.peer
+        stream.close(grpc.StatusCode.ALREADY_EXISTS, text)
 
     def _detach(self, stream: _Stream) -> None:
         self._all.discard(stream)
@@ -235,6 +264,7 @@ class KeepersService:
         if machine is None or self._streams.get(machine.name) is not stream:
             return
         del self._streams[machine.name]
+        self._refused.pop(machine.name, None)
         machine.is_connected = False
         if self._is_closed:
             return

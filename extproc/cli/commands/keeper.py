@@ -13,10 +13,10 @@ from extproc.cli.output import (
     OutputOption,
     print_document,
     print_json,
-    printable,
 )
 from extproc.cli.reporting import DrainOption, LogFormatOption, connect, set_up_log
 from extproc.cli.rpc_command import talks
+from extproc.security.foreign_text import escaped, printable
 
 group = typer.Typer(rich_markup_mode=None)
 
@@ -114,7 +114,7 @@ def check(
     try:
         file = read_models(models)
     except SettingsError as error:
-        typer.echo(f"coxswain: {error}", err=True)
+        typer.echo(escaped(f"coxswain: {error}"), err=True)
         raise typer.Exit(ExitCode.USAGE) from None
     ports = file.ports()
     commands = {
@@ -160,7 +160,7 @@ def import_file(
         notes = "".join(f"# - {printable(note)}\n" for note in imported.notes)
         parse_models(yaml.safe_dump(imported.content).encode(), "the imported file")
     except SettingsError as error:
-        typer.echo(f"coxswain: {error}", err=True)
+        typer.echo(escaped(f"coxswain: {error}"), err=True)
         raise typer.Exit(ExitCode.USAGE) from None
     heading = f"# Imported from {printable(file.name)}. Check these points:\n{notes}"
     print_document(imported.content, output, heading=heading)

@@ -3,8 +3,9 @@
 import typer
 
 from extproc.cli.admin_client import AdminClient
-from extproc.cli.output import Format, OutputOption, plain, print_list, print_table, printable
+from extproc.cli.output import Format, OutputOption, plain, print_list, print_table
 from extproc.cli.rpc_command import talks
+from extproc.security.foreign_text import printable
 
 
 @talks

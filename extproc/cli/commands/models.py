@@ -16,10 +16,10 @@ from extproc.cli.output import (
     print_json,
     print_list,
     print_table,
-    printable,
     seconds,
 )
 from extproc.cli.rpc_command import talks
+from extproc.security.foreign_text import printable
 
 if TYPE_CHECKING:
     from extproc.pb.coxswain.v1 import admin_pb2 as pb

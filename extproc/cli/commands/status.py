@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from extproc.cli.admin_client import AdminClient
-from extproc.cli.output import Format, OutputOption, plain, print_json, printable, seconds
+from extproc.cli.output import Format, OutputOption, plain, print_json, seconds
 from extproc.cli.rpc_command import talks
+from extproc.security.foreign_text import printable
 
 if TYPE_CHECKING:
     from extproc.pb.coxswain.v1 import admin_pb2 as pb

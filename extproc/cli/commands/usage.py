@@ -9,6 +9,7 @@ from extproc.cli.admin_client import AdminClient
 from extproc.cli.durations import METAVAR, positive_duration
 from extproc.cli.output import plain, print_list
 from extproc.cli.rpc_command import talks
+from extproc.security.foreign_text import escaped
 
 
 class UsageFormat(Enum):
@@ -80,7 +81,7 @@ async def usage(
     if output is UsageFormat.JSON:
         print_list("usage", plain(answer))
     elif output is UsageFormat.CSV:
-        typer.echo(csv_of(answer), nl=False)
+        typer.echo(escaped(csv_of(answer)), nl=False)
     else:
         from extproc.cli.output import console
 

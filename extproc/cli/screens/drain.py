@@ -9,6 +9,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from extproc.cli.admin_client import AdminClient, ExitCode, PickerError
 from extproc.cli.output import Format, console, counted, plain, print_json
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.security.foreign_text import escaped
 
 State = pb.DrainResponse
 
@@ -23,7 +24,7 @@ async def follow_drains(
     results = await asyncio.gather(*drains, return_exceptions=True)
     failures = [result for result in results if isinstance(result, BaseException)]
     for failure in failures[1:]:
-        print(f"coxswain: {failure}", file=sys.stderr)
+        print(escaped(f"coxswain: {failure}"), file=sys.stderr)
     if failures:
         raise failures[0]
 

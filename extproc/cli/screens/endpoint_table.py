@@ -7,8 +7,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from extproc.cli.output import ROOMY, WIDE, console, printable, seconds, word
+from extproc.cli.output import ROOMY, WIDE, console, seconds, word
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.security.foreign_text import printable
 
 STYLES: Final = {
     "ready": "green",

@@ -5,8 +5,9 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
-from extproc.cli.output import ROOMY, console, printable, seconds
+from extproc.cli.output import ROOMY, console, seconds
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.security.foreign_text import printable
 
 ESSENTIAL: Final = ("free_share", "cost_s")
 """The scores that a narrow screen shows."""

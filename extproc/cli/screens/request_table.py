@@ -9,17 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from extproc.cli.admin_client import AdminClient
-from extproc.cli.output import (
-    ROOMY,
-    Format,
-    console,
-    plain,
-    print_list,
-    printable,
-    seconds,
-    word,
-)
+from extproc.cli.output import ROOMY, Format, console, plain, print_list, seconds, word
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.security.foreign_text import printable
 
 REFRESH_S: Final = 1.0
 STYLES: Final = {"reading": "blue", "queued": "yellow", "running": "green", "responding": "green"}

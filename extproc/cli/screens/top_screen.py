@@ -7,7 +7,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from extproc.cli.output import counted, printable, seconds, word
+from extproc.cli.output import counted, seconds, word
 from extproc.cli.screens.top_data import TopData
 from extproc.cli.screens.top_tables import (
     Frame,
@@ -17,6 +17,7 @@ from extproc.cli.screens.top_tables import (
     slot_bar,
 )
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.security.foreign_text import printable
 
 CRITICALITIES: Final = ("critical", "standard", "sheddable")
 MAX_ISSUES: Final = 3

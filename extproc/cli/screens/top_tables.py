@@ -7,10 +7,11 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
-from extproc.cli.output import ROOMY, printable, seconds, word
+from extproc.cli.output import ROOMY, seconds, word
 from extproc.cli.screens.endpoint_table import called, models, state
 from extproc.cli.screens.request_table import STYLES
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.security.foreign_text import printable
 
 RIGHT: Final = frozenset({"BUSY", "AGE", "WAITED", "EXPECTED"})
 SIGNS: Final = {"leased": "█", "foreign": "▒", "idle": "·", "unusable": "x"}

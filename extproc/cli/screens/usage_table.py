@@ -7,8 +7,8 @@ from typing import Final
 
 from rich.table import Table
 
-from extproc.cli.output import printable
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.security.foreign_text import printable
 
 KEYS: Final = ("client", "objective", "model")
 COUNTS: Final = {

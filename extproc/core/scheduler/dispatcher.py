@@ -72,6 +72,8 @@ class Dispatcher(Introspection):
             resolved = self.resolve(request)
             if isinstance(resolved, Reason):
                 return self._allocator.rejected(resolved, 0.0)
+            if self.state.why_failed(resolved.constraints):
+                return self._allocator.rejected(Reason.MODEL_FAILED, 0.0, resolved.constraints)
             self._scale.arrived(resolved, now)
             request = self.state.resolver.apply(request, resolved)
             address, target = self._admission.goal(resolved, request, now)
@@ -316,6 +318,9 @@ class Dispatcher(Introspection):
             resolved = self.resolve(request)
             if isinstance(resolved, Reason):
                 return self._allocator.rejected(resolved, now - place.entered_at)
+            if self.state.why_failed(resolved.constraints):
+                waited_s = now - place.entered_at
+                return self._allocator.rejected(Reason.MODEL_FAILED, waited_s, resolved.constraints)
             request = self.state.resolver.apply(request, resolved)
             ticket = self._allocator.place(
                 resolved, request, place.ticket_id, place.entered_at, now

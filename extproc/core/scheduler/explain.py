@@ -80,6 +80,9 @@ def explain(
     if isinstance(resolved, Reason):
         return Explanation(candidates=(), reason=resolved, resolved=_request_details(request))
     request = dispatcher.state.resolver.apply(request, resolved)
+    if text := dispatcher.state.why_failed(resolved.constraints):
+        details = _request_details(request) | {"failed": text}
+        return Explanation(candidates=(), reason=Reason.MODEL_FAILED, resolved=details)
     preview = dispatcher.preview(resolved, request, now, may_queue=may_queue)
     candidates = _ranked(dispatcher, resolved, request, now, preview.address)
     details = _request_details(request)

@@ -18,6 +18,7 @@ from extproc.core.observation import (
     ScrapeStatus,
 )
 from extproc.core.placement.model_load import ModelLoad
+from extproc.core.rejection import Reason
 from extproc.core.scheduler.admission import Admission
 from extproc.core.scheduler.audit import faults, rebuild
 from extproc.core.scheduler.blame import seen
@@ -238,10 +239,22 @@ class FleetUpdates:
         if self.fleet.set_requires_pick(requires_pick):
             self._outbox.membership_changed()
 
-    def set_loads(self, loads: Mapping[str, ModelLoad]) -> None:
-        """The loads that requests wait for, by all names of the models. For forecasts and
-        display."""
+    def set_loads(
+        self, loads: Mapping[str, ModelLoad], failed: Mapping[str, str], now: float
+    ) -> None:
+        """The loads that requests wait for, by all names of the models, for forecasts and display;
+        and why models cannot be loaded anywhere, with `""` if none can be. Requests for those are
+        rejected."""
         self.state.loads = dict(loads)
+        if failed == self.state.failed_models:
+            return
+        with self._call:
+            self.state.failed_models = dict(failed)
+            for ticket in list(self.queue) if failed else ():
+                constraints = ticket.resolved.constraints
+                if ticket.is_waiting and self.state.why_failed(constraints):
+                    self._allocator.reject(ticket, Reason.MODEL_FAILED, now, constraints)
+                    self._allocator.release_reservation(ticket, now)
 
     # Time
 

@@ -146,7 +146,10 @@ class Settlements:
         except Exception as error:  # noqa: BLE001 - it is rejected all the same
             self._outbox.step_failed("forecasting the time of a retry", error)
         retry_after_s = min(MAX_RETRY_S, max(MIN_RETRY_S, expected_s))
-        return Rejected(reason=reason, waited_s=waited_s, retry_after_s=retry_after_s)
+        detail = self._state.why_failed(constraints) if reason is Reason.MODEL_FAILED else ""
+        return Rejected(
+            reason=reason, waited_s=waited_s, retry_after_s=retry_after_s, detail=detail
+        )
 
     def unless_empty(self, reason: Reason, constraints: Constraints) -> Reason:
         """`NO_ENDPOINT` if no endpoint is eligible, otherwise the given reason."""

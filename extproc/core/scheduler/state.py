@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from random import Random
 
+from extproc.core.constraints import UNRESOLVED, Constraints
 from extproc.core.fleet.catalog import ContextSizes
 from extproc.core.fleet.membership import Fleet
 from extproc.core.fleet.resolver import RequestResolver
@@ -70,6 +71,8 @@ class State:
         self.subset_hints = SubsetHints(self.fleet)
         self.loads: Mapping[str, ModelLoad] = {}
         """What requests wait for, by all names of the models that keepers could load."""
+        self.failed_models: Mapping[str, str] = {}
+        """Why models cannot be loaded anywhere, by all of their names; `""` if none can be."""
         self.costs = CostModel(
             self.latency,
             self.prefix_caches,
@@ -89,3 +92,9 @@ class State:
             self.affinity_waits.waiting_at,
             self.demands,
         )
+
+    def why_failed(self, constraints: Constraints) -> str:
+        """Why no server for these can be started any more; empty if one may be. O(1)."""
+        if not self.failed_models or constraints == UNRESOLVED:
+            return ""
+        return self.failed_models.get(constraints.model or "", "")

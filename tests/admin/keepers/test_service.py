@@ -80,18 +80,55 @@ async def test_a_machine_that_stays_away_is_forgotten(monkeypatch: pytest.Monkey
         await until(lambda: not picker.keepers.machines)
 
 
-async def test_the_last_keeper_of_a_machine_counts() -> None:
+SECOND = pb.KeeperHello(machine="gpu-1", keeper_id="k2", memory_mb=9, models=[CODER])
+
+
+async def test_a_second_keeper_of_a_machine_is_refused_and_reported() -> None:
+    """Both would assign the same memory. When the first leaves, another may come."""
     async with running_picker() as picker:
         first, second = Keeper(picker), Keeper(picker)
         await first.hello()
         await until(lambda: "gpu-1" in picker.keepers.machines)
-        await second.hello(
-            pb.KeeperHello(machine="gpu-1", keeper_id="k2", memory_mb=9, models=[CODER])
-        )
-        code, text = await first.ended()
-        assert code is grpc.StatusCode.ALREADY_EXISTS and "attached later" in text
+        await second.hello(SECOND)
+        code, text = await second.ended()
+        assert code is grpc.StatusCode.ALREADY_EXISTS and "another keeper of gpu-1" in text
         machine = picker.keepers.machines["gpu-1"]
-        assert machine.is_connected and machine.memory_mb == 9
+        assert machine.is_connected and machine.memory_mb == 25
+        (problem,) = picker.keepers.problems()
+        assert "a second keeper calls itself gpu-1, at 127.0.0.1" in problem
+        first.call.cancel()
+        await until(lambda: not picker.keepers.machines["gpu-1"].is_connected)
+        assert picker.keepers.problems() == ()
+        third = Keeper(picker)
+        await third.hello(SECOND)
+        await until(lambda: picker.keepers.machines["gpu-1"].memory_mb == 9)
+        third.call.cancel()
+
+
+async def test_a_keeper_that_comes_back_replaces_its_own_stream() -> None:
+    """Its connection was cut, and the picker has not noticed."""
+    async with running_picker() as picker:
+        first, again = Keeper(picker), Keeper(picker)
+        await first.hello()
+        await until(lambda: "gpu-1" in picker.keepers.machines)
+        before = picker.keepers.machines["gpu-1"]
+        await again.hello()
+        assert (await first.ended())[0] is grpc.StatusCode.UNAVAILABLE
+        machine = picker.keepers.machines["gpu-1"]
+        assert machine is not before and machine.is_connected
+        again.call.cancel()
+
+
+async def test_another_keeper_replaces_one_that_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its machine was lost, and runs again."""
+    monkeypatch.setattr(service, "QUIET_S", -1.0)
+    async with running_picker() as picker:
+        first, second = Keeper(picker), Keeper(picker)
+        await first.hello()
+        await until(lambda: "gpu-1" in picker.keepers.machines)
+        await second.hello(SECOND)
+        await until(lambda: picker.keepers.machines["gpu-1"].memory_mb == 9)
+        assert picker.keepers.problems() == ()
         second.call.cancel()
 
 

@@ -30,7 +30,9 @@ def machine(name: str, memory_mb: int, **models: int) -> KeptMachine:
     )
 
 
-def set_state(one: KeptMachine, model: str, state: KeptState, now: float, **more: float) -> None:
+def set_state(
+    one: KeptMachine, model: str, state: KeptState, now: float, **more: float | str
+) -> None:
     one.statuses[model] = replace(one.statuses[model], state=state, since=now, **more)  # type: ignore[arg-type]
 
 

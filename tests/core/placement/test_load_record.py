@@ -33,7 +33,7 @@ def test_a_load_that_fails_says_why() -> None:
     assert watch.observed(one) == []
     set_state(one, "a", KeptState.RESTARTING, 11.0)
     assert watch.observed(one) == []
-    set_state(one, "a", KeptState.FAILED, 12.0, problem="exit status 3")  # type: ignore[arg-type]
+    set_state(one, "a", KeptState.FAILED, 12.0, problem="exit status 3")
     (record,) = watch.observed(one)
     assert record.problem == "exit status 3" and record.displaced == ()
 

@@ -137,10 +137,10 @@ def test_a_model_that_is_loaded_until_then_is_waited_for() -> None:
     fleet.pick(model="m")
     ticket = fleet.queue(model="m")
     load = ModelLoad(model="m", where="gpu", ready_at=fleet.now + 30.0)
-    fleet.dispatcher.set_loads({"m": load})
+    fleet.dispatcher.set_loads({"m": load}, {}, fleet.now)
     assert fleet.dispatcher.position_of(ticket, fleet.now).expected_s == 30.0
     assert fleet.dispatcher.position_of(ticket, fleet.now + 40.0).expected_s == 0.0
-    fleet.dispatcher.set_loads({})
+    fleet.dispatcher.set_loads({}, {}, fleet.now)
     assert fleet.dispatcher.position_of(ticket, fleet.now).expected_s is None
 
 

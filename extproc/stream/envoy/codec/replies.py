@@ -49,6 +49,7 @@ _STATUS: Final = {
     Reason.RATE_LIMITED: 429,
     Reason.CONTEXT_LENGTH_EXCEEDED: 400,
     Reason.INVALID_API_KEY: 401,
+    Reason.MODEL_FAILED: 503,
 }
 _TEXT: Final = {
     Reason.QUEUE_FULL: "All slots are busy and the queue is full.",
@@ -67,6 +68,7 @@ _TEXT: Final = {
     Reason.RATE_LIMITED: "The limit of this API key is reached.",
     Reason.CONTEXT_LENGTH_EXCEEDED: "The messages are longer than the context of every server of "
     "this model. Please reduce their length.",
+    Reason.MODEL_FAILED: "The servers of this model failed.",
     Reason.INVALID_API_KEY: "Send a valid API key: authorization: Bearer KEY.",
 }
 _FINAL: Final = frozenset(
@@ -76,6 +78,7 @@ _FINAL: Final = frozenset(
         Reason.CANCELLED,
         Reason.CONTEXT_LENGTH_EXCEEDED,
         Reason.INVALID_API_KEY,
+        Reason.MODEL_FAILED,
         Reason.MODEL_NOT_FOUND,
         Reason.POISON_REQUEST,
         Reason.UPLOAD_STALLED,

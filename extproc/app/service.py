@@ -142,6 +142,7 @@ class Service:
             self._registry, self.fleet_sources.scrape_now, self._bypasses.add, time.monotonic
         )
         self.client_keys = ClientKeys(settings)
+        self.client_keys.on_renewed = self._check_keys
         self._keepers = KeepersService(
             KeepersDependencies(
                 clock=time.monotonic,
@@ -256,7 +257,7 @@ class Service:
             metrics=self.telemetry.prometheus,
             bypassed=lambda: self._bypasses.total,
             machines=self._placement.status,
-            may_ask=self.client_keys.may_ask,
+            who_asks=self.client_keys.who_asks,
             hosts=options.page_hosts(settings),
             links=options.dashboard_links(settings),
         )
@@ -330,6 +331,11 @@ class Service:
         self._health.set_ready(True)
         self._pages.is_serving = True
         log.info("serving Envoy on %s, operators on %s", listen.grpc, listen.admin)
+
+    def _check_keys(self) -> None:
+        """A revoked key opens no more for who waits with it."""
+        for exchange in list(self._registry):
+            exchange.check_key(time.monotonic())
 
     def take_response(self, response: ReadResponse) -> None:
         """A front has read a response, for the count of usage."""

@@ -86,19 +86,20 @@ class QueuePosition:
 
 
 class Countdown:
-    """Serves the countdown. `find` returns the position of a request id, None if not queued;
-    `may_ask` says whether a client may ask, by its `authorization` and `x-api-key`."""
+    """Serves the countdown. `find` returns the position of a request id for a client, None if not
+    queued; `who_asks` names the client by its `authorization` and `x-api-key`, None if it may not
+    ask."""
 
     def __init__(
         self,
-        find: Callable[[str], QueuePosition | None],
-        may_ask: Callable[[str, str], bool] = lambda *_: True,
+        find: Callable[[str, str], QueuePosition | None],
+        who_asks: Callable[[str, str], str | None] = lambda *_: "",
         *,
         interval_s: float = INTERVAL_S,
         grace_s: float = GRACE_S,
     ) -> None:
         self._find = find
-        self._may_ask = may_ask
+        self._who_asks = who_asks
         self._interval_s = interval_s
         self._grace_s = grace_s
         self._streams = 0
@@ -109,14 +110,13 @@ class Countdown:
         return [web.get("/queue/{id}", self._answer)]
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        get = request.headers.get
-        if not self._may_ask(get("authorization", ""), get("x-api-key", "")):
+        if self._asker(request) is None:
             return _error(
                 401, "invalid-api-key", "Send a valid API key: authorization: Bearer KEY."
             )
         id_ = request.match_info["id"][:MAX_ID_CHARS]
         if EVENT_STREAM not in request.headers.get("accept", ""):
-            position = self._find(id_)
+            position = self._position(request, id_)
             if position is None:
                 return _not_queued()
             return web.json_response(position.as_json(), headers=_HEADERS)
@@ -132,10 +132,19 @@ class Countdown:
         finally:
             self._streams -= 1
 
+    def _asker(self, request: web.Request) -> str | None:
+        get = request.headers.get
+        return self._who_asks(get("authorization", ""), get("x-api-key", ""))
+
+    def _position(self, request: web.Request, id_: str) -> QueuePosition | None:
+        """None also if the key of who asks was revoked meanwhile."""
+        client = self._asker(request)
+        return None if client is None else self._find(id_, client)
+
     async def _is_found(self, request: web.Request, id_: str) -> bool:
         """Whether a request with this id is queued, now or within the grace time."""
         left_s = self._grace_s
-        while self._find(id_) is None:
+        while self._position(request, id_) is None:
             if left_s <= 0.0 or _is_gone(request):
                 return False
             left_s -= self._interval_s
@@ -148,7 +157,10 @@ class Countdown:
         last: QueuePosition | None = None
         try:
             await response.write(f"retry: {RETRY_MS}\n\n".encode())
-            while (position := self._find(id_)) is not None and not _is_gone(request):
+            while not _is_gone(request):
+                position = self._position(request, id_)
+                if position is None:
+                    break
                 if last is None or position.has_changed_since(last):
                     last = position
                     await response.write(_event("position", position.as_json()))

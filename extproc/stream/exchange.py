@@ -295,6 +295,18 @@ class Exchange:
         self._replies = (codec.rejection(reason, 0.0, text),)
         return True
 
+    def check_key(self, now: float) -> bool:
+        """Reject the request if its key was revoked before it had a server; returns whether a reply
+        must be sent at once."""
+        if self.stage not in (Stage.READING, Stage.QUEUED) or not self._reader.is_key_revoked:
+            return False
+        return self.cancel(now, Reason.INVALID_API_KEY)
+
+    @property
+    def client(self) -> str:
+        """The name of its client, where keys are checked; else empty."""
+        return self._reader.head.client
+
     def snapshot(self, now: float) -> ExchangeSnapshot:
         """Its snapshot at `now`."""
         ticket = self.ticket if self.stage is Stage.QUEUED else None

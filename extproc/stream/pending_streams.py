@@ -12,8 +12,8 @@ class PendingStreams:
 
     def __init__(self) -> None:
         self._waiting: dict[int, tuple[Ticket, RunningStream]] = {}
-        self._by_request: dict[str, Ticket] = {}
-        """Of several that share an id, the last to come."""
+        self._by_request: dict[str, dict[int, Ticket]] = {}
+        """Several may share an id: clients repeat it, and anybody may send that of another."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -40,23 +40,33 @@ class PendingStreams:
         """Begin to wait, in the same turn in which the ticket was drawn."""
         self._waiting[ticket.id] = (ticket, stream)
         if ticket.request.id:
-            self._by_request[ticket.request.id] = ticket
+            self._by_request.setdefault(ticket.request.id, {})[ticket.id] = ticket
 
     def leave(self, ticket: Ticket) -> None:
         """Wait no more; one that was settled already is no error."""
         self._waiting.pop(ticket.id, None)
         self._forget_name(ticket)
 
-    def find(self, request_id: str) -> Ticket | None:
-        """Who waits with this id; of several that share one, the last to come."""
-        return self._by_request.get(request_id)
+    def find(self, request_id: str, client: str = "") -> Ticket | None:
+        """Who waits with this id; of several that share one, the first to come of this client, or
+        else of all: who comes later hides none. O(those that share it)."""
+        tickets = self._by_request.get(request_id)
+        if tickets is None:
+            return None
+        own = (one for one in tickets.values() if client and self._client_of(one) == client)
+        return next(own, None) or next(iter(tickets.values()))
 
     def stream_of(self, request_id: str) -> RunningStream | None:
-        """The stream of the one that `find` finds."""
-        ticket = self._by_request.get(request_id)
-        entry = None if ticket is None else self._waiting.get(ticket.id)
-        return None if entry is None else entry[1]
+        """The stream of who waits with this id; of several that share one, the last to come."""
+        tickets = self._by_request.get(request_id)
+        return None if tickets is None else self._waiting[max(tickets)][1]
+
+    def _client_of(self, ticket: Ticket) -> str:
+        return self._waiting[ticket.id][1].exchange.client
 
     def _forget_name(self, ticket: Ticket) -> None:
-        if self._by_request.get(ticket.request.id) is ticket:
-            del self._by_request[ticket.request.id]
+        tickets = self._by_request.get(ticket.request.id)
+        if tickets is not None:
+            tickets.pop(ticket.id, None)
+            if not tickets:
+                del self._by_request[ticket.request.id]

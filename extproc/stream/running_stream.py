@@ -205,6 +205,13 @@ class RunningStream:
     def upload_reported(self, body_bytes: int, now: float, *, is_whole: bool) -> str | None:
         return self.exchange.upload_reported(body_bytes, now, is_whole=is_whole)
 
+    def check_key(self, now: float) -> None:
+        try:
+            if self.exchange.check_key(now):
+                self._answer()
+        except Exception as error:  # noqa: BLE001 - it ends this stream alone
+            self._fail(error)
+
     def end_upload(self, why: str, now: float) -> None:
         self.cancel(now, Reason.UPLOAD_STALLED, why)
 

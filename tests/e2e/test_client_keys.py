@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 
 from extproc.envoy_config.options import EnvoyOptions
@@ -16,6 +18,7 @@ from tests.e2e.one_process import Running, running
 from tests.fakes import envoy_text
 from tests.fakes.llama_server import FakeLlamaServer
 from tests.fakes.patience import PATIENCE_S
+from tests.fakes.picker import until
 
 pytestmark = [pytest.mark.e2e]
 
@@ -44,6 +47,41 @@ async def until_problem(stack: Running) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while "clients.keys_file" not in (await stack.client.get(f"{pages}/status")).text:  # noqa: ASYNC110  # nor does the page
             await asyncio.sleep(0.02)
+
+
+async def test_a_request_that_waits_with_a_revoked_key_is_rejected(tmp_path: Path) -> None:
+    """Another one with the same `x-request-id` waits on, and is found by this id."""
+    file = tmp_path / "keys"
+    file.write_text("web sk-web\nbatch sk-batch\n", encoding="ascii")
+    async with FakeLlamaServer(busy=(True,)) as server:
+        values = {"endpoints": [str(server.address)], "clients": {"keys_file": str(file)}}
+        async with running(tmp_path, values) as stack:
+
+            async def ask(key: str) -> httpx.Response:
+                headers = bearer(key) | {"x-request-id": "same"}
+                return await stack.client.post(
+                    "/completion", json={"prompt": "row"}, headers=headers
+                )
+
+            def is_queued(count: int) -> bool:
+                return len(stack.service.dispatcher.queue) == count
+
+            asking = []
+            for number, key in enumerate(("sk-web", "sk-batch"), start=1):
+                asking.append(asyncio.create_task(ask(key)))
+                await until(partial(is_queued, number))
+            page = f"http://127.0.0.1:{stack.service.http_port}/queue/same"
+            for key in ("sk-web", "sk-batch"):
+                found = await stack.client.get(page, headers=bearer(key))
+                assert (found.status_code, found.json()["queued"]) == (200, 2)
+            revoke_keys(file, "batch")
+            rejected = await asking[1]
+            assert rejected.status_code == 401
+            assert rejected.headers["x-coxswain-reason"] == "invalid-api-key"
+            found = await stack.client.get(page, headers=bearer("sk-web"))
+            assert (found.json()["queue_position"], found.json()["queued"]) == (1, 1)
+            asking[0].cancel()
+            await until(lambda: is_queued(0))
 
 
 @pytest.mark.parametrize("printed", [envoy_text.printed, parts])

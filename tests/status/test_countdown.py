@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import repeat
@@ -22,7 +22,10 @@ STREAM = {"accept": "text/event-stream"}
 
 @asynccontextmanager
 async def client(
-    line: dict[str, QueuePosition | Sequence[QueuePosition | None]], *, grace_s: float = 0.005
+    line: dict[str, QueuePosition | Sequence[QueuePosition | None]],
+    *,
+    grace_s: float = 0.005,
+    who_asks: Callable[[str, str], str | None] = lambda *_: "",
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A server that knows these places; of a list the next one at each look, then none."""
 
@@ -31,11 +34,11 @@ async def client(
         for id_, places in line.items()
     }
 
-    def find(id_: str) -> QueuePosition | None:
+    def find(id_: str, _: str) -> QueuePosition | None:
         return next(scrapes.get(id_, iter(())), None)
 
     app = web.Application()
-    app.add_routes(Countdown(find, interval_s=0.001, grace_s=grace_s).routes())
+    app.add_routes(Countdown(find, who_asks, interval_s=0.001, grace_s=grace_s).routes())
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -84,6 +87,15 @@ async def test_a_stream() -> None:
     assert [name for name, _ in events] == ["event: position", "event: position", "event: over"]
     told = [json.loads(data.removeprefix("data: ")) for _, data in events]
     assert [one.get("queue_position") for one in told] == [3, 1, None]
+
+
+async def test_a_key_that_is_revoked_ends_a_stream() -> None:
+    """It opens nothing any more, though the request may be queued still."""
+    clients = iter(["web", "web", "web"])
+    async with client({"a": THIRD}, who_asks=lambda *_: next(clients, None)) as web_page:
+        answer = await web_page.get("/queue/a", headers=STREAM)
+        assert answer.text.split("\n\n")[-2].startswith("event: over")
+        assert (await web_page.get("/queue/a")).status_code == 401
 
 
 @pytest.mark.parametrize(

@@ -515,6 +515,20 @@ async def limited(shell: Shell) -> None:
     await shell.say(continued, ask(10, **web))
 
 
+async def revoked(shell: Shell) -> None:
+    """The keys of one that waits, and of one that still sends, are revoked."""
+    web = {"authorization": "Bearer sk-web"}
+    keys = KnownKeys(KEYS.names())
+    shell.processor.options = replace(shell.processor.options, keys=keys)
+    for number in (1, 2, 3):
+        await shell.open(ask(number, **web))
+    await shell.open(envoy.with_body(ask(4, **web)))
+    keys.replace({digest_of("sk-free"): "free"})
+    for stream in list(shell.registry):
+        stream.check_key(shell.fleet.now)
+    await shell.settle()
+
+
 SCENARIOS: list[Callable[[Shell], Awaitable[None]]] = [
     served,
     finished,
@@ -532,6 +546,7 @@ SCENARIOS: list[Callable[[Shell], Awaitable[None]]] = [
     limited,
     moved,
     late,
+    revoked,
 ]
 
 

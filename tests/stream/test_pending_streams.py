@@ -6,12 +6,15 @@ import asyncio
 
 from extproc.core.queue.ticket import Ticket
 from extproc.core.scheduler.decision import Picked
+from extproc.security.known_keys import KnownKeys, digest_of
 from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
 from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.running_stream import RunningStream
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.envoy_stream import HandCall, NoOwner
 from tests.fakes.small_fleet import SmallFleet
+
+KEYS = KnownKeys({digest_of("sk-web"): "web", digest_of("sk-batch"): "batch"})
 
 
 class Line:
@@ -23,9 +26,11 @@ class Line:
         self.fleet.listener.on_settled = self.pending.settled
         self.lease = self.fleet.pick()
 
-    def stream(self, request_id: str = "") -> tuple[RunningStream, Ticket]:
-        exchange = Exchange(self.fleet.dispatcher, ExchangeOptions(), self.fleet.now)
-        exchange.feed(envoy.request_headers(x_request_id=request_id), self.fleet.now)
+    def stream(self, request_id: str = "", key: str = "") -> tuple[RunningStream, Ticket]:
+        options = ExchangeOptions(keys=KEYS if key else None)
+        exchange = Exchange(self.fleet.dispatcher, options, self.fleet.now)
+        request = envoy.request_headers(x_request_id=request_id, authorization=key)
+        exchange.feed(request, self.fleet.now)
         assert exchange.ticket is not None
         return RunningStream(exchange, HandCall(), NoOwner(lambda: self.fleet.now)), exchange.ticket
 
@@ -79,17 +84,31 @@ async def test_a_settlement_that_cannot_be_told() -> None:
 
 
 async def test_who_waits_is_found_by_the_id_its_client_knows() -> None:
-    """While it waits, and of several with one id the last to come."""
+    """While it waits; of several with one id the first to come, and each when those before it are
+    gone. One that comes later and leaves hides none."""
     line = Line()
-    first, second = line.stream("a"), line.stream("a")
-    line.pending.enter(*first)
-    line.pending.enter(*second)
-    assert line.pending.find("a") is second[1]
-    assert line.pending.find("b") is None
+    first, second, third = (line.stream("a") for _ in range(3))
+    for one in (first, second, third):
+        line.pending.enter(*one)
+    assert line.pending.find("a") is first[1] and line.pending.find("b") is None
+    assert line.pending.stream_of("a") is third[0]
+    line.pending.leave(third[1])
+    assert line.pending.find("a") is first[1] and line.pending.stream_of("a") is second[0]
     line.pending.leave(first[1])
     assert line.pending.find("a") is second[1]
     line.pending.leave(second[1])
-    assert line.pending.find("a") is None
+    assert line.pending.find("a") is None and line.pending.stream_of("a") is None
+    assert line.pending._by_request == {}
+
+
+async def test_a_client_finds_its_own_request_behind_that_of_another() -> None:
+    """Who guesses an id and comes first does not stand in for it."""
+    line = Line()
+    others, own = (line.stream("a", f"Bearer sk-{name}") for name in ("web", "batch"))
+    for one in (others, own):
+        line.pending.enter(*one)
+    assert line.pending.find("a", "batch") is own[1]
+    assert line.pending.find("a", "web") is line.pending.find("a", "free") is others[1]
 
 
 async def test_who_has_no_id_is_not_found() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from extproc.core.scheduler.exchange_registry import ExchangeState
+from extproc.security.known_keys import KnownKeys, digest_of
 from extproc.stream.exchange import Exchange, ExchangeOptions
 from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.running_stream import RunningStream
@@ -52,6 +53,30 @@ async def test_a_report_reaches_the_exchange() -> None:
     stream.exchange.feed(answer, fleet.now)
     stream.break_off()
     assert stream.exchange.end(fleet.now).outcome.value == "broken"
+
+
+async def test_who_waits_with_a_revoked_key_is_rejected() -> None:
+    """In the queue, and where the body still comes; not who has its server, nor who has another
+    key of the same client."""
+    keys = KnownKeys({digest_of("sk-1"): "web", digest_of("sk-2"): "web"})
+    picker = Rig(SmallFleet(1), ExchangeOptions(keys=keys))
+    request = envoy.request_headers(authorization="Bearer sk-1")
+    running, queued = picker.by_hand(), picker.by_hand()
+    for call in (running, queued):
+        call.say(request)
+    reading = picker.by_hand()
+    reading.say(envoy.with_body(envoy.request_headers(authorization="Bearer sk-1")))
+    other = picker.by_hand()
+    other.say(envoy.request_headers(authorization="Bearer sk-2"))
+    keys.replace({digest_of("sk-2"): "web"})
+    for stream in list(picker.registry):
+        stream.check_key(picker.fleet.now)
+        stream.check_key(picker.fleet.now)
+    await asyncio.sleep(0)
+    for call in (queued, reading):
+        assert envoy.rejection(call.sent[-1]) == (401, "invalid-api-key")
+    assert len(running.sent) == 1 and picker.leased == 1
+    assert picker.in_queue == 1 and not other.sent[-1].HasField("immediate_response")
 
 
 async def streaming() -> tuple[Rig, list[HandCall], HandCall]:

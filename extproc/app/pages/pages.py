@@ -35,7 +35,7 @@ class Pages:
         metrics: Callable[[], Awaitable[bytes]],
         bypassed: Callable[[], int],
         machines: Callable[[float], list[dict[str, Any]]],
-        may_ask: Callable[[str, str], bool],
+        who_asks: Callable[[str, str], str | None],
         hosts: Hosts,
         links: Mapping[str, str],
     ) -> None:
@@ -45,8 +45,10 @@ class Pages:
         self._actions = actions
         self._machines = machines
         countdown = Countdown(
-            lambda id_: queue_position(picker.dispatcher, pending_streams, id_, picker.clock()),
-            may_ask,
+            lambda id_, client: queue_position(
+                picker.dispatcher, pending_streams, id_, picker.clock(), client
+            ),
+            who_asks,
         )
         self._server = StatusServer(
             StatusSources(
@@ -104,10 +106,15 @@ class Pages:
 
 
 def queue_position(
-    dispatcher: Dispatcher, pending_streams: PendingStreams, request_id: str, now: float
+    dispatcher: Dispatcher,
+    pending_streams: PendingStreams,
+    request_id: str,
+    now: float,
+    client: str = "",
 ) -> QueuePosition | None:
-    """The queue position of a request, None if none with this id is queued."""
-    ticket = pending_streams.find(request_id)
+    """The queue position of a request, None if none with this id is queued. `client` is who asks:
+    its own requests come before those of others."""
+    ticket = pending_streams.find(request_id, client)
     if ticket is None:
         return None
     position = dispatcher.position_of(ticket, now)

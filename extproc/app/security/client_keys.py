@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +40,8 @@ class ClientKeys:
         self._task: asyncio.Task[None] | None = None
         self._problems: tuple[str, ...] = ()
         self._reads = Reads()
+        self.on_renewed: Callable[[], None] | None = None
+        """Called after each change."""
 
     def open(self, inherited: Mapping[str, str] | None = None) -> None:
         """Read the file for the first time. Where it cannot be used, the keys are those that
@@ -70,9 +72,10 @@ class ClientKeys:
             log.warning("%s contains no key: every client is rejected", self._file)
         self.known.replace(names)
 
-    def may_ask(self, authorization: str, api_key: str) -> bool:
-        """Whether a client with these headers may ask for anything."""
-        return self.known is None or bool(self.known.client_of(authorization, api_key))
+    def who_asks(self, authorization: str, api_key: str) -> str | None:
+        """The name of the client with these headers, empty where keys are not checked; None if it
+        may not ask for anything."""
+        return "" if self.known is None else self.known.client_of(authorization, api_key) or None
 
     def start(self) -> None:
         if self._file is not None:
@@ -114,6 +117,8 @@ class ClientKeys:
         if self._problems:
             log.info("the clients' keys can be read again")
         self._problems = ()
+        if self.on_renewed is not None:
+            self.on_renewed()
 
     def _note(self, *problems: str) -> None:
         if problems != self._problems:

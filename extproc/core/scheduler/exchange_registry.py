@@ -80,6 +80,9 @@ class KnownExchange(Protocol):
         """Envoy reported the body bytes so far, and whether the body is complete. Returns why the
         exchange must end, as text for the client, or None."""
 
+    def check_key(self, now: float) -> None:
+        """Keys were revoked: end it if it waits with one of these."""
+
     def end_upload(self, why: str, now: float) -> None:
         """End it for that reason."""
 

@@ -49,7 +49,8 @@ class ReturningRequests:
         self._dispatcher = dispatcher
         self._clock = clock
         self._wall_clock = wall_clock
-        self._places: OrderedDict[str, tuple[Place, float]] = OrderedDict()
+        self._places: OrderedDict[str, tuple[list[Place], float]] = OrderedDict()
+        """By request id, which several may share, and until when."""
         self._awaited: set[str] = set()
         """The queued requests that a lost front had, and that come back at once."""
         self._awaits_unknown = False
@@ -104,7 +105,8 @@ class ReturningRequests:
         """Keep the place of a queued request of a lost front. One that `comes_back` at once is
         waited for: its slot is given to none behind it."""
         now = self._clock()
-        self._places[request_id] = (place, now + PLACE_KEPT_S)
+        places, _ = self._places.get(request_id, ([], 0.0))
+        self._places[request_id] = (sorted([*places, place]), now + PLACE_KEPT_S)
         if len(self._places) > MAX_PLACES:
             self._places.popitem(last=False)
         if comes_back:
@@ -128,10 +130,8 @@ class ReturningRequests:
             request_id = codec.read_request_head(request.request_headers).id
         except (DecodeError, codec.BadRequestError):
             return None  # the exchange says what is wrong with it
-        place, _ = self._places.pop(request_id, (None, 0.0))
-        if place is not None:
-            self._is_back(request_id)
-            return place
+        if request_id in self._places:
+            return self._take_place(request_id)
         arrived = codec.read_arrival(request) if is_late and says_arrival else None
         if arrived is None:
             return None
@@ -147,14 +147,19 @@ class ReturningRequests:
         """Let a request whose stream was opened again before the loss was noticed be moved to the
         place that it had. `move` returns whether there is such a request."""
         kept = self._places.get(request_id)
-        if kept is not None and move(request_id, kept[0]):
-            del self._places[request_id]
-            self._is_back(request_id)
+        if kept is not None and move(request_id, kept[0][0]):
+            self._take_place(request_id)
 
-    def _is_back(self, request_id: str) -> None:
+    def _take_place(self, request_id: str) -> Place:
+        """The first of the places of this id: it is back."""
+        places, _ = self._places[request_id]
+        place = places.pop(0)
+        if not places:
+            del self._places[request_id]
+            self._awaited.discard(request_id)
         self.claimed += 1
-        self._awaited.discard(request_id)
         self._pause_until = self._clock() + PAUSE_S
+        return place
 
     def _expect(self, now: float) -> None:
         """Requests of a lost front come back at once."""

@@ -145,6 +145,12 @@ class RequestReader:
         is_open = self._options.keys is None or self.head.client
         return None if is_open else InvalidRequest(Reason.INVALID_API_KEY)
 
+    @property
+    def is_key_revoked(self) -> bool:
+        """Whether the key that it came with opens no more."""
+        keys = self._options.keys
+        return keys is not None and not keys.knows(self.head.key_digest)
+
     def resume(self, message: pb.ProcessingRequest, model: str | None) -> Request:
         """Read the headers of a request whose destination was sent by another process, with the
         model that its name was resolved to. Its body is not here."""

@@ -36,15 +36,19 @@ async def test_each_change_counts(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("web sk-1\n")
     async with followed(file) as keys:
-        assert keys.may_ask("Bearer sk-1", "") and not keys.may_ask("Bearer sk-2", "")
+        seen: list[set[str]] = []
+        keys.on_renewed = lambda: seen.append(set((keys.names() or {}).values()))
+        assert keys.who_asks("Bearer sk-1", "") and not keys.who_asks("Bearer sk-2", "")
         file.write_text("web sk-1\nbatch sk-2\n")
-        await until(lambda: keys.may_ask("", "sk-2"))
-        assert keys.may_ask("Bearer sk-1", "")
+        await until(lambda: bool(keys.who_asks("", "sk-2")))
+        assert keys.who_asks("Bearer sk-1", "")
         file.write_text("none\n")
-        await until(lambda: not keys.may_ask("Bearer sk-1", ""))
-        assert not keys.may_ask("Bearer sk-2", "")
+        await until(lambda: not keys.who_asks("Bearer sk-1", ""))
+        assert not keys.who_asks("Bearer sk-2", "")
         file.write_text("web sk-1\n")
-        await until(lambda: keys.may_ask("Bearer sk-1", ""))
+        await until(lambda: bool(keys.who_asks("Bearer sk-1", "")))
+        await until(lambda: len(seen) >= 3)
+        assert seen[-3:] == [{"web", "batch"}, set(), {"web"}]
 
 
 @pytest.mark.parametrize("cut", ["", "\n", "# the keys of our clients\n"])
@@ -55,10 +59,10 @@ async def test_a_file_that_was_cut_takes_no_key_away(tmp_path: Path, cut: str) -
     async with followed(file) as keys:
         file.write_text(cut)
         await until(lambda: bool(keys.problems()))
-        assert "write the line `none`" in keys.problems()[0] and keys.may_ask("Bearer sk-1", "")
+        assert "write the line `none`" in keys.problems()[0] and keys.who_asks("Bearer sk-1", "")
         file.write_text(f"{cut}none\n")
         await until(lambda: not keys.problems())
-        assert not keys.may_ask("Bearer sk-1", "")
+        assert not keys.who_asks("Bearer sk-1", "")
 
 
 @pytest.mark.parametrize("is_blocked", [False, True])
@@ -76,10 +80,10 @@ async def test_a_file_that_blocks_is_a_problem(
         end = os.open(file, os.O_RDWR) if is_blocked else None
         try:
             await until(lambda: bool(keys.problems()))
-            assert keys.may_ask("Bearer sk-1", "")
+            assert keys.who_asks("Bearer sk-1", "")
             file.unlink()
             file.write_text("web sk-2\n")
-            await until(lambda: keys.may_ask("Bearer sk-2", ""))
+            await until(lambda: bool(keys.who_asks("Bearer sk-2", "")))
             await until(lambda: not keys.problems())
         finally:
             if end is not None:
@@ -99,10 +103,10 @@ async def test_a_file_that_cannot_be_used_leaves_the_keys(
         assert f"{file}:2" in problem and "sk-" not in problem
         file.unlink()
         await until(lambda: "no such file" in "".join(keys.problems()))
-        assert keys.may_ask("Bearer sk-1", "")
+        assert keys.who_asks("Bearer sk-1", "")
         file.write_text("web sk-2\n")
-        await until(lambda: keys.may_ask("Bearer sk-2", ""))
-        assert not keys.may_ask("Bearer sk-1", "")
+        await until(lambda: bool(keys.who_asks("Bearer sk-2", "")))
+        assert not keys.who_asks("Bearer sk-1", "")
         await until(lambda: not keys.problems())
     assert caplog.text.count("stay as they are") == 2 and "sk-" not in caplog.text
 
@@ -117,7 +121,7 @@ def test_a_start_needs_a_file_that_can_be_used(
         keys.open()
     file.write_text("")
     keys.open()
-    assert "every client is rejected" in caplog.text and not keys.may_ask("Bearer ", "")
+    assert "every client is rejected" in caplog.text and not keys.who_asks("Bearer ", "")
 
 
 async def test_a_mistake_in_the_file_does_not_cost_inherited_keys(
@@ -131,11 +135,11 @@ async def test_a_mistake_in_the_file_does_not_cost_inherited_keys(
     file.write_text("web sk-1\nnonsense\n")
     subject = keys_of(file)
     subject.open(before.names())
-    assert subject.may_ask("Bearer sk-1", "")
+    assert subject.who_asks("Bearer sk-1", "")
     assert len(subject.problems()) == 1 and "stay as they are" in caplog.text
     file.write_text("web sk-2\n")
     subject.open(before.names())
-    assert subject.may_ask("Bearer sk-2", "") and not subject.may_ask("Bearer sk-1", "")
+    assert subject.who_asks("Bearer sk-2", "") and not subject.who_asks("Bearer sk-1", "")
 
 
 async def test_without_a_file_everybody_may_ask() -> None:
@@ -144,6 +148,5 @@ async def test_without_a_file_everybody_may_ask() -> None:
     keys.open()
     keys.start()
     await keys.aclose()
-    assert (
-        keys.known is None and keys.names() is None and keys.may_ask("", "") and not keys.problems()
-    )
+    assert keys.known is None and keys.names() is None and not keys.problems()
+    assert keys.who_asks("", "") == ""

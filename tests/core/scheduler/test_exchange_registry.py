@@ -58,6 +58,9 @@ class Known:
     def upload_reported(self, body_bytes: int, now: float, *, is_whole: bool) -> str | None:
         return None
 
+    def check_key(self, now: float) -> None:
+        """It has none."""
+
     def end_upload(self, why: str, now: float) -> None:
         """Nothing to end."""
 

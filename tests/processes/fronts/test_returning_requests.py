@@ -42,6 +42,22 @@ async def test_a_place_is_kept_for_a_while_and_given_back_once() -> None:
     assert there.resumption.returning.claimed == 1
 
 
+async def test_each_of_several_with_one_id_has_its_place_again() -> None:
+    there = Continued()
+    there.ask("running")
+    for name in ("same", "between", "same"):
+        there.ask(name)
+        if name == "same":
+            there.streams[f"same-{len(there.streams)}"] = there.streams.pop("same")
+    names = [name for name in there.streams if name.startswith("same")]
+    for name in names:
+        there.lose(name)
+    assert there.queued() == ["between"]
+    for _ in names:
+        there.ask("same")
+    assert there.queued() == ["same", "between", "same"]
+
+
 async def test_a_message_that_makes_no_sense_claims_no_place() -> None:
     there = Continued()
     for name in ("running", "first"):

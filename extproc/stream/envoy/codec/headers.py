@@ -29,6 +29,7 @@ from extproc.header_names import (
 )
 from extproc.pb import base_pb2
 from extproc.pb import external_processor_pb2 as pb
+from extproc.security.known_keys import UNKNOWN as NO_KEY
 from extproc.security.known_keys import KnownKeys
 from extproc.stream.request.intern_text import intern_text
 
@@ -48,7 +49,7 @@ class RequestHead(NamedTuple):
     without a key. `fairness_id` is what the client says. `model` is what a gateway
     read in the body. `has_body` says that a body follows, `has_json` that it may be JSON,
     `body_bytes` how long it will be, if known. `controls` are the headers that
-    are for us alone.
+    are for us alone. `key_digest` is that of the client's key, where keys are checked.
     """
 
     method: str
@@ -67,6 +68,7 @@ class RequestHead(NamedTuple):
     fairness_id: str = ""
     adapter: str | None = None
     controls: tuple[str, ...] = ()
+    key_digest: str = ""
 
     @property
     def client(self) -> str:
@@ -129,11 +131,12 @@ def read_request_head(message: pb.HttpHeaders, keys: KnownKeys | None = None) ->
     get = found.get
     length = get("content-length", "")
     has_body = not message.end_of_stream
+    key = NO_KEY if keys is None else keys.find(get(CREDENTIALS[0], ""), get(CREDENTIALS[1], ""))
     head = RequestHead(
         intern_text(get(":method", "")),
         intern_text(get(":path", "").partition("?")[0][:MAX_PATH_CHARS]),
         get("x-request-id", "")[:MAX_ID_CHARS],
-        _tenant(found) if keys is None else _client(found, keys),
+        _tenant(found) if keys is None else f"{_CLIENT}{key.client}" if key.client else "",
         _name(get(SESSION)),
         _name(get(MODEL)),
         get(TRACE_PARENT, "")[:MAX_ID_CHARS],
@@ -142,6 +145,7 @@ def read_request_head(message: pb.HttpHeaders, keys: KnownKeys | None = None) ->
         and get("content-encoding", "").lower() in _PLAIN
         and not get("content-type", "").lower().startswith(_NOT_JSON),
         int(length) if _is_count(length) else None,
+        key_digest=key.digest,
     )
     if not head.path and ":method" in found:
         raise BadRequestError("The request has no path.", head)
@@ -181,11 +185,6 @@ _PLAIN: Final = ("", "identity")
 
 def _name(text: str | None) -> str | None:
     return text[:MAX_NAME_CHARS] if text else None
-
-
-def _client(found: Mapping[str, str], keys: KnownKeys) -> str:
-    client = keys.client_of(found.get(CREDENTIALS[0], ""), found.get(CREDENTIALS[1], ""))
-    return f"{_CLIENT}{client}" if client else ""
 
 
 def _tenant(found: Mapping[str, str]) -> str:

@@ -29,7 +29,7 @@ def dashboard() -> dict[str, Any]:
 
 def queries() -> list[str]:
     """Every PromQL expression that the stack ships: of the dashboard and of the alerts."""
-    targets = [target for panel in dashboard()["panels"] for target in panel["targets"]]
+    targets = [target for panel in dashboard()["panels"] for target in panel.get("targets", ())]
     groups = yaml_of(DEPLOY / "prometheus/alerts.yml")["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
     return [one["expr"] for one in (*targets, *rules)]

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint
-from extproc.core.observation import ModelReading
+from extproc.core.observation import ModelReading, ModelState
 from extproc.core.placement.demand import NO_DEMAND, ModelDemand, ModelUse, ServerCounts
 from extproc.core.placement.load_record import LoadRecord, LoadWatch
 from extproc.core.placement.machine import KeptMachine, KeptModel, KeptState
@@ -50,6 +50,7 @@ class Placement:
         self._watch = LoadWatch()
         self._loaded = loaded
         self.machines: dict[str, KeptMachine] = {}
+        self._loadable: dict[str, dict[str, ModelReading]] = {}
         self._dispatcher = dispatcher
         self._want = want
         self._clock = clock
@@ -67,18 +68,19 @@ class Placement:
         """A machine attached, left, or the state of a model changed."""
         for record in self._watch.observed(machine):
             self._loaded(record)
-        if self.machines.get(machine.name) is not machine:
-            self.machines[machine.name] = machine
+        self.machines[machine.name] = machine
+        readings = _readings(machine)
+        if self._loadable.get(machine.name) != readings:
+            self._loadable[machine.name] = readings
             addresses = frozenset(model.address for model in machine.models.values())
-            self._dispatcher.set_loadable(
-                machine.name, _readings(machine), self._clock(), addresses
-            )
+            self._dispatcher.set_loadable(machine.name, readings, self._clock(), addresses)
         self._soon(0.0)
 
     def forgotten(self, machine: KeptMachine) -> None:
         """A machine is gone for good."""
         if self.machines.get(machine.name) is machine:
             del self.machines[machine.name]
+            self._loadable.pop(machine.name, None)
             self.placer.forget(machine.name)
             self._watch.forgotten(machine.name)
             self._dispatcher.set_loadable(machine.name, {}, self._clock())
@@ -350,6 +352,15 @@ def _could_load(machine: KeptMachine, model: str) -> bool:
     return is_there and machine.statuses[model].state is not KeptState.FAILED
 
 
+_SHOWN: Final = {
+    KeptState.WAITING: ModelState.LOADING,
+    KeptState.LOADING: ModelState.LOADING,
+    KeptState.RESTARTING: ModelState.LOADING,
+    KeptState.FAILED: ModelState.FAILED,
+}
+"""The states of a keeper's models that a list of models shows; what is loaded is an endpoint."""
+
+
 def _readings(machine: KeptMachine) -> dict[str, ModelReading]:
     """The models of a machine by all of their names; names take precedence over aliases."""
     readings = {
@@ -358,6 +369,7 @@ def _readings(machine: KeptMachine) -> dict[str, ModelReading]:
             aliases=model.aliases,
             is_loaded=False,
             context_tokens=model.slot_tokens or None,
+            reported=_SHOWN.get(machine.statuses[name].state),
         )
         for name, model in machine.models.items()
     }

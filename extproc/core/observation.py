@@ -43,12 +43,25 @@ class Issue:
         return f"{self.code}: {self.message}; {self.remedy}"
 
 
+class ModelState(Enum):
+    """The state of a model on one server. If servers differ, a list shows the first of these."""
+
+    LOADED = "loaded"
+    SLEEPING = "sleeping"  # idle for long: the next request loads it again
+    LOADING = "loading"
+    DOWNLOADING = "downloading"
+    UNLOADED = "unloaded"
+    FAILED = "failed"  # it could not be loaded
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReading:
     """One model that a server reports; `slots` and `busy_slots` only if reported per model.
 
     `is_loading`: a router is loading the model, for any client. `is_closed`: no new request may go
     to it there. `context_tokens` is what a slot will hold, of a model that is not loaded.
+    `reported` is the state in the server's own words, None where it only says whether the model is
+    loaded.
     """
 
     name: str
@@ -59,6 +72,16 @@ class ModelReading:
     busy_slots: int | None = None
     is_closed: bool = False
     context_tokens: int | None = None
+    reported: ModelState | None = None
+
+    @property
+    def state(self) -> ModelState:
+        """Its state, as a list of models shows it."""
+        if self.is_loaded:
+            return ModelState.LOADED
+        if self.reported is not None and self.reported is not ModelState.LOADED:
+            return self.reported
+        return ModelState.LOADING if self.is_loading else ModelState.UNLOADED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

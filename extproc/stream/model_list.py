@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint
-from extproc.core.observation import ModelReading
+from extproc.core.observation import ModelReading, ModelState
 from extproc.core.scheduler.dispatcher import Dispatcher
 
 SERVERS: Final = "llamacpp"
@@ -36,18 +36,17 @@ def model_list(
 ) -> bytes | None:
     """OpenAI's list as JSON, None while no endpoint has reported a model. O(models of the fleet).
 
-    `meta.n_ctx` is the longest context of a slot, in tokens. `loadable` are models that keepers can
-    load.
-    `names` are those that the settings give to models or to a choice of them; `created_at` is
-    the Unix time to show, which no server reports.
+    `status` is the state at the server where the model is nearest to being served. `meta.n_ctx` is
+    the longest context of a slot, in tokens. `loadable` are models that keepers can load. `names`
+    are those that the settings give to models or to a choice of them; `created_at` is the Unix
+    time to show, which no server reports.
     """
     found: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         for model in endpoint.models:
             entry = found.setdefault(model.name, _entry(model.name, SERVERS, created_at))
             entry["aliases"] = sorted({*entry["aliases"], *model.aliases})
-            if model.is_loaded or "status" not in entry:
-                entry["status"] = {"value": "loaded" if model.is_loaded else "unloaded"}
+            _show_state(entry, model.state)
             if endpoint.context_tokens and not endpoint.is_router:
                 known = entry.get("meta", {}).get("n_ctx", 0)
                 entry["meta"] = {"n_ctx": max(known, endpoint.context_tokens)}
@@ -57,12 +56,26 @@ def model_list(
     for model in loadable:
         entry = found.setdefault(model.name, _entry(model.name, SERVERS, created_at))
         entry["aliases"] = sorted({*entry["aliases"], *model.aliases})
-        entry.setdefault("status", {"value": "unloaded"})
+        if "status" not in entry or model.state is not ModelState.UNLOADED:
+            _show_state(entry, model.state)
     if not found:
         return None
     for name in names:
         found.setdefault(name, _entry(name, OURS, created_at))
     return json.dumps({"object": "list", "data": list(found.values())}).encode()
+
+
+_ORDER: Final = {state.value: place for place, state in enumerate(ModelState)}
+
+
+def _show_state(entry: dict[str, Any], state: ModelState) -> None:
+    """Show the state, unless another server has the model in a better one. A model that could not
+    be loaded has llama-server's own `failed`, too."""
+    known = entry.get("status")
+    if known is None or _ORDER[state.value] < _ORDER[known["value"]]:
+        entry["status"] = {"value": state.value}
+        if state is ModelState.FAILED:
+            entry["status"]["failed"] = True
 
 
 def _entry(name: str, owner: str, created_at: int) -> dict[str, Any]:

@@ -54,4 +54,5 @@ def _model(model: ModelReading) -> pb.Observation.Model:
         is_loading=model.is_loading,
         slots=model.slots,
         busy_slots=model.busy_slots,
+        state="" if model.reported is None else model.reported.value,
     )

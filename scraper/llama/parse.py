@@ -8,9 +8,8 @@ invalid field is rejected as a whole.
 import hashlib
 import json
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Final
 
 from extproc.core.observation import (
     MAX_COUNT,
@@ -19,6 +18,7 @@ from extproc.core.observation import (
     MAX_TEXT_CHARS,
     AdapterReading,
     EndedTask,
+    ModelState,
     SlotReading,
 )
 
@@ -37,16 +37,6 @@ SHORT_BYTES = 65_536
 
 class ParseError(ValueError):
     """An answer that is not what llama-server says; `str(error)` quotes none of it."""
-
-
-class ModelStatus(Enum):
-    """What a router says of one of its models; a plain server's model is always LOADED."""
-
-    LOADED = "loaded"
-    LOADING = "loading"
-    SLEEPING = "sleeping"
-    UNLOADED = "unloaded"
-    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +81,7 @@ class ModelEntry:
 
     name: str
     aliases: tuple[str, ...]
-    status: ModelStatus
+    status: ModelState
     may_sleep: bool
 
 
@@ -239,16 +229,17 @@ def _model_entry(name: str, entry: dict[str, Any], most_aliases: int) -> ModelEn
     )
 
 
-def _model_status(status: object) -> ModelStatus:
+def _model_status(status: object) -> ModelState:
     if not isinstance(status, dict):
-        return ModelStatus.LOADED
+        return ModelState.LOADED
     value = status.get("value")
     if value == "unloaded" and status.get("failed") is True:
-        return ModelStatus.FAILED
-    if value in ("loaded", "loading", "sleeping"):
-        return ModelStatus(value)
-    # "unloaded", "downloading", and whatever a later build invents: nothing to ask there.
-    return ModelStatus.UNLOADED
+        return ModelState.FAILED
+    # Whatever a later build invents: nothing to ask there.
+    return ModelState(value) if value in _STATES else ModelState.UNLOADED
+
+
+_STATES: Final = frozenset(state.value for state in ModelState)
 
 
 def _name(value: object) -> str | None:

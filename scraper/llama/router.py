@@ -8,14 +8,14 @@ A router with nothing loaded offers one slot: the request that takes it loads a 
 from dataclasses import dataclass
 from typing import Final
 
-from extproc.core.observation import Issue, ModelReading, RouterReading, ScrapeStatus
-from scraper.llama.parse import ModelEntry, ModelStatus
+from extproc.core.observation import Issue, ModelReading, ModelState, RouterReading, ScrapeStatus
+from scraper.llama.parse import ModelEntry
 from scraper.llama.slots_request import SlotCounts
 from scraper.probe import issues
 from scraper.probe.idle_sleep import IdleSleepTracker, SleepTrial
 from scraper.schedule import ScrapePriority
 
-RUNNING: Final = (ModelStatus.LOADED, ModelStatus.LOADING, ModelStatus.SLEEPING)
+RUNNING: Final = (ModelState.LOADED, ModelState.LOADING, ModelState.SLEEPING)
 """The models that count towards the router's limit."""
 
 
@@ -73,10 +73,10 @@ class RouterModels:
         if model is None or model.entry.may_sleep != entry.may_sleep:
             sleep = IdleSleepTracker(self._trial, declared=entry.may_sleep)
             model = _Model(entry=entry, sleep=sleep)
-        elif entry.status is ModelStatus.LOADED and model.entry.status is not entry.status:
+        elif entry.status is ModelState.LOADED and model.entry.status is not entry.status:
             model.sleep.start_process()  # reloaded or woken: count its slots
         model.entry = entry
-        if entry.status is not ModelStatus.LOADED:
+        if entry.status is not ModelState.LOADED:
             model.busy_slots = None
         return model
 
@@ -85,7 +85,7 @@ class RouterModels:
         return tuple(
             name
             for name, model in self._models.items()
-            if model.entry.status is ModelStatus.LOADED
+            if model.entry.status is ModelState.LOADED
             and name not in self.leaving
             and model.sleep.may_request_slots(now, priority)
         )
@@ -101,17 +101,17 @@ class RouterModels:
     @property
     def status(self) -> ScrapeStatus:
         statuses = {model.entry.status for model in self._models.values()}
-        if ModelStatus.LOADED in statuses:
+        if ModelState.LOADED in statuses:
             return ScrapeStatus.READY
-        if ModelStatus.LOADING in statuses:
+        if ModelState.LOADING in statuses:
             return ScrapeStatus.LOADING
-        is_waiting = self._autoloads or ModelStatus.SLEEPING in statuses
+        is_waiting = self._autoloads or ModelState.SLEEPING in statuses
         return ScrapeStatus.ASLEEP if is_waiting else ScrapeStatus.READY
 
     @property
     def slots(self) -> int | None:
         """Slots of the loaded models, else of the sleeping ones, else one that loads a model."""
-        for status in (ModelStatus.LOADED, ModelStatus.SLEEPING):
+        for status in (ModelState.LOADED, ModelState.SLEEPING):
             known = [m.slots for m in self._models.values() if m.entry.status is status]
             if known:
                 reported = [slots for slots in known if slots is not None]
@@ -128,8 +128,9 @@ class RouterModels:
             ModelReading(
                 name=name,
                 aliases=model.entry.aliases,
-                is_loaded=model.entry.status is ModelStatus.LOADED,
-                is_loading=model.entry.status is ModelStatus.LOADING,
+                is_loaded=model.entry.status is ModelState.LOADED,
+                is_loading=model.entry.status is ModelState.LOADING,
+                reported=model.entry.status,
                 slots=model.slots,
                 busy_slots=model.busy_slots,
             )
@@ -138,7 +139,7 @@ class RouterModels:
 
     def issues(self) -> tuple[Issue, ...]:
         failed = tuple(
-            name for name, model in self._models.items() if model.entry.status is ModelStatus.FAILED
+            name for name, model in self._models.items() if model.entry.status is ModelState.FAILED
         )
         found = [issues.model_failed(failed)] if failed else []
         if not self._is_managed and self.status is ScrapeStatus.READY and self.slots == 0:

@@ -15,7 +15,7 @@ from extproc.core.address import Address
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.resolver import ResolverOptions
-from extproc.core.observation import ModelReading, Observation, ScrapeStatus
+from extproc.core.observation import ModelReading, ModelState, Observation, ScrapeStatus
 from extproc.core.placement.demand import NO_USE
 from extproc.core.placement.machine import KeptMachine, KeptState
 from extproc.core.placement.swaps import PlacementOptions
@@ -402,3 +402,26 @@ def test_what_operators_and_metrics_see() -> None:
     assert kit.placement.models_loaded() == {("gpu-1", "a"): 1, ("gpu-1", "b"): 0}
     assert kit.placement.model_loads_s() == {("gpu-1", "a"): 3.0}
     assert kit.placement.changes_total() == {("gpu-1", "a", "load"): 1}
+
+
+async def test_what_a_keeper_does_with_a_model_is_listed() -> None:
+    """Also by the model's aliases; what is loaded is an endpoint, and listed as that."""
+    kit = Kit()
+    shown = []
+    for state in KeptState:
+        set_state(kit.machine, "a", state, kit.now)
+        kit.placement.changed(kit.machine)
+        loadable = kit.dispatcher.resolver.names.loadable["gpu-1"]
+        assert loadable["chat"] is loadable["a"] and loadable["b"].state is ModelState.UNLOADED
+        shown.append(loadable["a"].state.value)
+    kit.placement.stop()
+    by_state = dict(zip((state.value for state in KeptState), shown, strict=True))
+    assert by_state == {
+        "unloaded": "unloaded",
+        "waiting": "loading",
+        "loading": "loading",
+        "loaded": "unloaded",
+        "unloading": "unloaded",
+        "restarting": "loading",
+        "failed": "failed",
+    }

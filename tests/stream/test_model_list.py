@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
+import pytest
+
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec
-from extproc.core.observation import AdapterReading, ModelReading, Observation, ScrapeStatus
+from extproc.core.observation import (
+    AdapterReading,
+    ModelReading,
+    ModelState,
+    Observation,
+    ScrapeStatus,
+)
 from extproc.stream.model_list import model_list
 
 
@@ -57,6 +66,42 @@ def test_a_model_is_loaded_if_any_server_has_it_loaded() -> None:
     for endpoints in ((cold, warm), (warm, cold)):
         assert listed(*endpoints)["tiny"]["status"] == {"value": "loaded"}
     assert listed(cold)["tiny"]["status"] == {"value": "unloaded"}
+
+
+STATES = ("sleeping", "loading", "downloading", "failed", "unloaded")
+
+
+@pytest.mark.parametrize("word", STATES)
+def test_a_routers_own_word_on_a_model_is_shown(word: str) -> None:
+    """A model that could not be loaded has llama-server's own mark, too."""
+    reading = ModelReading(
+        name="tiny",
+        is_loaded=False,
+        is_loading=word == "loading",
+        slots=2,
+        reported=ModelState(word),
+    )
+    status = listed(endpoint(reading))["tiny"]["status"]
+    assert status == {"value": word, **({"failed": True} if word == "failed" else {})}
+
+
+def test_the_server_that_is_nearest_to_serving_counts() -> None:
+    """In either order, beside a keeper that could load it as well."""
+    in_order = ["loaded", *STATES[:3], "unloaded", "failed"]
+    readings = [
+        ModelReading(name="tiny", is_loaded=word == "loaded", reported=ModelState(word))
+        for word in in_order
+    ]
+    for better, worse in itertools.pairwise(readings):
+        for pair in ((better, worse), (worse, better)):
+            shown = listed(*map(endpoint, pair))["tiny"]["status"]
+            assert shown == {"value": better.state.value}
+    loading = ModelReading(name="tiny", is_loaded=False, reported=ModelState.LOADING)
+    idle = ModelReading(name="tiny", is_loaded=False)
+    (kept,) = json.loads(model_list([], (), 7, [idle, loading]) or b"{}")["data"]
+    assert kept["status"] == {"value": "loading"}
+    (kept,) = json.loads(model_list([endpoint(readings[-1])], (), 7, [idle]) or b"{}")["data"]
+    assert kept["status"]["value"] == "failed", "the server's own word"
 
 
 def test_names_of_the_settings_are_models_too() -> None:

@@ -18,6 +18,7 @@ from extproc.core.observation import (
     EndedTask,
     Issue,
     ModelReading,
+    ModelState,
     Observation,
     ObservationError,
     ScrapeStatus,
@@ -132,7 +133,11 @@ def _model(model: pb.Observation.Model) -> ModelReading:
         is_loading=model.is_loading,
         slots=_optional(model, "slots"),
         busy_slots=_optional(model, "busy_slots"),
+        reported=_STATES.get(model.state),
     )
+
+
+_STATES: Final = {state.value: state for state in ModelState}
 
 
 def _issue(issue: pb.Observation.Issue) -> Issue:

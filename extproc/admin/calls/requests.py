@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from math import inf
 from typing import Final
 
 from extproc.admin import arguments
@@ -23,6 +24,8 @@ MAX_SHARE: Final = 0.1
 """The share of the event loop's time for all watches of the queue."""
 AT_ONCE: Final = 200
 """Queue positions that are computed before other tasks run again."""
+MOST_SORTED: Final = 1000
+"""Of a longer queue, so many of the oldest are sorted by their places if fewer are to be listed."""
 WITH_SLOT: Final = (ExchangeState.RUNNING, ExchangeState.RESPONDING)
 NOT_PASSING: Final = (ExchangeState.READING, ExchangeState.QUEUED, *WITH_SLOT)
 
@@ -58,7 +61,13 @@ class RequestCalls(AdminCalls):
             total_queued=len(self._dispatcher.queue),
             total=len(matching),
         )
-        response.requests.extend(await self._requests(matching[:limit]))
+        first = [snapshot for snapshot in matching if snapshot.ticket is None][:limit]
+        room = limit - len(first)
+        queued = [snapshot for snapshot in matching if snapshot.ticket is not None]
+        messages = await self._requests(queued[: max(room, MOST_SORTED)]) if room else []
+        messages.sort(key=lambda message: message.queue_position or inf)
+        response.requests.extend(await self._requests(first))
+        response.requests.extend(messages[:room])
         return response
 
     @courteous
@@ -185,7 +194,8 @@ class RequestCalls(AdminCalls):
 
 
 def _order(snapshot: ExchangeSnapshot) -> tuple[bool, float]:
-    """Exchanges that are not queued, oldest first, then the queue, oldest first."""
+    """Exchanges that are not queued, oldest first, then the queue, oldest first: of those with
+    equal places."""
     if snapshot.ticket is None:
         return (False, -snapshot.age_s)
     return (True, snapshot.ticket.id)

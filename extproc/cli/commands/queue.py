@@ -32,7 +32,7 @@ async def queue(
     output: OutputOption = Format.TABLE,
     watch: WatchOption = False,
 ) -> None:
-    """Show the queued requests, the oldest first. `queue watch` follows one request.
+    """Show the queued requests by their positions. `queue watch` follows one request.
 
     \b
     Examples:

@@ -15,6 +15,10 @@ from extproc.security.foreign_text import printable
 
 REFRESH_S: Final = 1.0
 STYLES: Final = {"reading": "blue", "queued": "yellow", "running": "green", "responding": "green"}
+EQUAL: Final = (
+    "Positions count the requests for the same endpoints: those with equal ones do not wait for "
+    "each other."
+)
 RIGHT: Final = frozenset({"POSITION", "AGE", "WAITED", "EXPECTED"})
 
 
@@ -79,6 +83,9 @@ def table_of(answer: pb.ListRequestsResponse) -> Group:
             Text(seconds(request.expected_s) if request.HasField("expected_s") else ""),
         ]
         table.add_row(*cells)
+    positions = [request.queue_position for request in answer.requests if request.queue_position]
+    if len(positions) > len(set(positions)):
+        total.append(f"\n{EQUAL}")
     return Group(table, Text(), total)
 
 

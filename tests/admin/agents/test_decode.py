@@ -18,6 +18,7 @@ from extproc.core.observation import (
     EndedTask,
     Issue,
     ModelReading,
+    ModelState,
     Observation,
     ScrapeStatus,
     SlotReading,
@@ -38,7 +39,13 @@ FULL = Observation(
     busy_slots=2,
     models=(
         ModelReading(
-            name="m", aliases=("a", "b"), is_loaded=False, is_loading=True, slots=3, busy_slots=1
+            name="m",
+            aliases=("a", "b"),
+            is_loaded=False,
+            is_loading=True,
+            slots=3,
+            busy_slots=1,
+            reported=ModelState.DOWNLOADING,
         ),
     ),
     issues=(Issue(code="slow-slots", message="slow", remedy="wait"),),

@@ -77,6 +77,28 @@ async def test_lists_running_and_waiting(picker: FakePicker) -> None:
         call.cancel()
 
 
+async def test_the_queue_is_listed_by_position() -> None:
+    """Who came late and is served first stands first, also in a list of one."""
+    gold = Objective(name="gold", criticality=Criticality.CRITICAL)
+    objectives = Objectives(by_name={"gold": gold})
+    async with running_picker(resolver=ResolverOptions(objectives=objectives)) as picker:
+        picker.add_ready(A)
+        calls = [await picker.ask(name) for name in ("runs", "first", "second")]
+        late = {"x-gateway-inference-objective": "gold"}
+        calls.append(await picker.ask("late", headers=late))
+        answer = await listed(picker)
+        assert [(each.request_id, each.queue_position) for each in answer.requests] == [
+            ("runs", 0),
+            ("late", 1),
+            ("first", 2),
+            ("second", 3),
+        ]
+        waiting = await listed(picker, states=[pb.REQUEST_STATE_QUEUED], limit=1)
+        assert [each.request_id for each in waiting.requests] == ["late"]
+        for call in calls:
+            call.cancel()
+
+
 async def test_replies_name_the_endpoint(picker: FakePicker) -> None:
     """By its name, with its address beside it: in lists, at the end of a watch, explained."""
     picker.add_ready(A, name="gpu-1")
@@ -102,7 +124,7 @@ async def test_a_request_is_listed_with_what_it_asks_for() -> None:
         calls.append(await picker.ask("plain"))
         mistyped = {"x-gateway-inference-objective": "gould", "x-gateway-model-name": "small"}
         calls.append(await picker.ask("mistyped", headers=mistyped))
-        runs, waits, plain, implied = (await listed(picker)).requests
+        runs, waits, implied, plain = (await listed(picker)).requests
         for request in (runs, waits):
             assert (request.model, request.criticality) == ("big", "critical")
             assert (request.objective, request.weight_slots) == ("gold", 1)

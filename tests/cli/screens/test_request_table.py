@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from extproc.cli.screens import request_table
-from extproc.cli.screens.request_table import position_line, table_of
+from extproc.cli.screens.request_table import EQUAL, position_line, table_of
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 RUNNING = pb.Request(
@@ -67,6 +67,14 @@ def test_all_that_is_known_of_each() -> None:
     assert words(running) == "r1 e1 responding 10.0.0.1:8080 tiny critical 12s 0.5s"
     assert words(waiting) == "r2 e2 queued 1 of 2 standard 3.0s 3.0s 4.0s"
     assert total == "1 running, 1 queued"
+
+
+def test_equal_positions_are_explained_where_there_are_any() -> None:
+    other = pb.Request()
+    other.CopyFrom(WAITING)
+    other.exchange_id = "e3"
+    assert EQUAL.split()[0] in " ".join(drawn(WAITING, other))
+    assert EQUAL.split()[0] not in " ".join(drawn(RUNNING, WAITING))
 
 
 def test_the_load_that_a_request_waits_for_is_why() -> None:

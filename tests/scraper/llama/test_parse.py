@@ -16,7 +16,7 @@ from scraper.llama.parse import (
     MAX_ALIASES,
     MAX_NAMES,
     MAX_VALUES,
-    ModelStatus,
+    ModelState,
     ParseError,
     SlotsReading,
     parse_adapters,
@@ -94,10 +94,10 @@ def test_the_recorded_props_are_read() -> None:
 
 def test_the_recorded_models_are_read() -> None:
     (model,) = parse_models(recorded("models"))
-    assert (model.name, model.aliases, model.status) == ("small", ("tiny",), ModelStatus.LOADED)
+    assert (model.name, model.aliases, model.status) == ("small", ("tiny",), ModelState.LOADED)
     alpha, beta = parse_models(recorded("router_models"))
-    assert (alpha.name, alpha.status) == ("alpha", ModelStatus.LOADED)
-    assert (beta.name, beta.status) == ("beta", ModelStatus.UNLOADED)
+    assert (alpha.name, alpha.status) == ("alpha", ModelState.LOADED)
+    assert (beta.name, beta.status) == ("beta", ModelState.UNLOADED)
 
 
 def test_a_router_shows_which_models_may_sleep() -> None:
@@ -105,11 +105,14 @@ def test_a_router_shows_which_models_may_sleep() -> None:
         "data": [
             {"id": "a", "status": {"value": "sleeping", "args": ["--sleep-idle-seconds", "5"]}},
             {"id": "b", "status": {"value": "unloaded", "failed": True, "args": []}},
+            {"id": "c", "status": {"value": "downloading"}},
+            {"id": "d", "status": {"value": "dreaming"}},
         ]
     }
-    a, b = parse_models(encoded(entry))
-    assert (a.status, a.may_sleep) == (ModelStatus.SLEEPING, True)
-    assert (b.status, b.may_sleep) == (ModelStatus.FAILED, False)
+    a, b, c, d = parse_models(encoded(entry))
+    assert (c.status, d.status) == (ModelState.DOWNLOADING, ModelState.UNLOADED)
+    assert (a.status, a.may_sleep) == (ModelState.SLEEPING, True)
+    assert (b.status, b.may_sleep) == (ModelState.FAILED, False)
 
 
 def test_a_process_is_distinguished_by_its_marker_which_is_not_repeated() -> None:

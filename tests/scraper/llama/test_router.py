@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from extproc.core.observation import ScrapeStatus
-from scraper.llama.parse import ModelEntry, ModelStatus
+from extproc.core.observation import ModelState, ScrapeStatus
+from scraper.llama.parse import ModelEntry
 from scraper.llama.router import RouterModels
 from scraper.llama.slots_request import SlotCounts
 from scraper.probe.idle_sleep import SleepTrial
@@ -12,7 +12,7 @@ from scraper.schedule import ScrapePriority
 IDLE, STEADY = ScrapePriority.IDLE, ScrapePriority.STEADY
 
 
-def entry(name: str, status: ModelStatus, may_sleep: bool = False) -> ModelEntry:
+def entry(name: str, status: ModelState, may_sleep: bool = False) -> ModelEntry:
     return ModelEntry(name=name, aliases=(), status=status, may_sleep=may_sleep)
 
 
@@ -36,10 +36,10 @@ def router(*entries: ModelEntry, autoloads: bool = True) -> RouterModels:
 
 def test_only_loaded_models_are_asked_and_summed() -> None:
     models = router(
-        entry("a", ModelStatus.LOADED),
-        entry("b", ModelStatus.UNLOADED),
-        entry("c", ModelStatus.LOADED),
-        entry("d", ModelStatus.LOADING),
+        entry("a", ModelState.LOADED),
+        entry("b", ModelState.UNLOADED),
+        entry("c", ModelState.LOADED),
+        entry("d", ModelState.LOADING),
     )
     assert models.models_to_request(0.0, IDLE) == ("a", "c")
     models.count(told(a=(4, 1), c=(2, 2)))
@@ -54,56 +54,56 @@ def test_only_loaded_models_are_asked_and_summed() -> None:
 
 
 def test_an_unloaded_model_has_no_busy_slots_and_keeps_its_size() -> None:
-    models = router(entry("a", ModelStatus.LOADED))
+    models = router(entry("a", ModelState.LOADED))
     models.count(told(a=(4, 3)))
-    models.list((entry("a", ModelStatus.UNLOADED),), autoloads=True)
+    models.list((entry("a", ModelState.UNLOADED),), autoloads=True)
     (reading,) = models.readings()
     assert (reading.is_loaded, reading.slots, reading.busy_slots) == (False, 4, None)
     assert models.busy_slots == 0
 
 
 def test_nothing_loaded_offers_the_slot_that_loads_a_model() -> None:
-    models = router(entry("a", ModelStatus.UNLOADED))
+    models = router(entry("a", ModelState.UNLOADED))
     assert (models.status, models.slots) == (ScrapeStatus.ASLEEP, 1)
 
 
 def test_nothing_loaded_and_no_autoload_is_an_issue() -> None:
-    models = router(entry("a", ModelStatus.UNLOADED), autoloads=False)
+    models = router(entry("a", ModelState.UNLOADED), autoloads=False)
     assert (models.status, models.slots) == (ScrapeStatus.READY, 0)
     assert [issue.code for issue in models.issues()] == ["no-model-loaded"]
 
 
 def test_a_first_model_on_its_way_is_loading() -> None:
-    assert router(entry("a", ModelStatus.LOADING)).status is ScrapeStatus.LOADING
+    assert router(entry("a", ModelState.LOADING)).status is ScrapeStatus.LOADING
 
 
 def test_sleeping_models_keep_their_slots_and_are_not_asked() -> None:
-    models = router(entry("a", ModelStatus.LOADED, may_sleep=True))
+    models = router(entry("a", ModelState.LOADED, may_sleep=True))
     models.count(told(a=(4, 0)))
-    models.list((entry("a", ModelStatus.SLEEPING, may_sleep=True),), autoloads=True)
+    models.list((entry("a", ModelState.SLEEPING, may_sleep=True),), autoloads=True)
     assert (models.status, models.slots) == (ScrapeStatus.ASLEEP, 4)
     assert models.models_to_request(0.0, STEADY) == ()
 
 
 def test_a_model_that_may_sleep_is_left_in_peace_while_idle() -> None:
-    models = router(entry("a", ModelStatus.LOADED, may_sleep=True), entry("b", ModelStatus.LOADED))
+    models = router(entry("a", ModelState.LOADED, may_sleep=True), entry("b", ModelState.LOADED))
     assert models.models_to_request(0.0, IDLE) == ("a", "b")
     models.count(told(a=(4, 0), b=(4, 0)))
     assert models.models_to_request(3.0, IDLE) == ("b",)
     assert models.models_to_request(3.0, STEADY) == ("a", "b")
     models.list(
-        (entry("a", ModelStatus.SLEEPING, may_sleep=True), entry("b", ModelStatus.LOADED)),
+        (entry("a", ModelState.SLEEPING, may_sleep=True), entry("b", ModelState.LOADED)),
         autoloads=True,
     )
     models.list(
-        (entry("a", ModelStatus.LOADED, may_sleep=True), entry("b", ModelStatus.LOADED)),
+        (entry("a", ModelState.LOADED, may_sleep=True), entry("b", ModelState.LOADED)),
         autoloads=True,
     )
     assert models.models_to_request(6.0, IDLE) == ("a", "b"), "it woke: look who is there"
 
 
 def test_a_model_that_failed_to_load_is_an_issue() -> None:
-    models = router(entry("a", ModelStatus.LOADED), entry("b", ModelStatus.FAILED))
+    models = router(entry("a", ModelState.LOADED), entry("b", ModelState.FAILED))
     (issue,) = models.issues()
     assert issue.code == "model-failed" and "b" in issue.message
 
@@ -111,13 +111,13 @@ def test_a_model_that_failed_to_load_is_an_issue() -> None:
 def test_a_router_without_models_is_an_issue_where_nobody_loads_them() -> None:
     for is_managed in (False, True):
         models = RouterModels(SleepTrial(), is_managed=is_managed)
-        models.list((entry("a", ModelStatus.UNLOADED),), autoloads=False)
+        models.list((entry("a", ModelState.UNLOADED),), autoloads=False)
         assert [issue.code for issue in models.issues()] == ["no-model-loaded"] * (not is_managed)
 
 
 def test_what_holds_a_place_and_when_it_was_listed() -> None:
     models = RouterModels(SleepTrial())
-    entries = tuple(entry(status.value, status) for status in ModelStatus)
+    entries = tuple(entry(status.value, status) for status in ModelState)
     models.list(entries, autoloads=False, max_models=3, listed_at=7.0)
     reading = models.reading
     assert reading is not None and (reading.autoloads, reading.max_models) == (False, 3)
@@ -127,6 +127,12 @@ def test_what_holds_a_place_and_when_it_was_listed() -> None:
 
 
 def test_a_new_process_has_listed_nothing() -> None:
-    models = router(entry("a", ModelStatus.LOADED))
+    models = router(entry("a", ModelState.LOADED))
     models.start_process()
     assert models.reading is None
+
+
+def test_each_state_is_reported_in_the_routers_own_word() -> None:
+    states = list(ModelState)
+    models = router(*(entry(state.value, state) for state in states))
+    assert [reading.state for reading in models.readings()] == states

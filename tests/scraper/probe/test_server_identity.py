@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scraper.llama.parse import ModelEntry, ModelStatus, PropsReading
+from scraper.llama.parse import ModelEntry, ModelState, PropsReading
 from scraper.llama.slots_request import SlotCounts
 from scraper.probe.server_identity import ServerIdentity
 
@@ -84,6 +84,6 @@ def test_the_name_in_props_does_where_there_is_no_list() -> None:
     identity.update(props(), None)
     identity.set_models(())
     assert [model.name for model in identity.models] == ["m"]
-    entry = ModelEntry(name="n", aliases=("x",), status=ModelStatus.LOADED, may_sleep=False)
+    entry = ModelEntry(name="n", aliases=("x",), status=ModelState.LOADED, may_sleep=False)
     identity.set_models((entry,))
     assert [(model.name, model.aliases) for model in identity.models] == [("n", ("x",))]

@@ -67,20 +67,22 @@ class Observation(_message.Message):
     STATUS_UNREACHABLE: Observation.Status
     STATUS_FAILED: Observation.Status
     class Model(_message.Message):
-        __slots__ = ("name", "aliases", "is_loaded", "slots", "busy_slots", "is_loading")
+        __slots__ = ("name", "aliases", "is_loaded", "slots", "busy_slots", "is_loading", "state")
         NAME_FIELD_NUMBER: _ClassVar[int]
         ALIASES_FIELD_NUMBER: _ClassVar[int]
         IS_LOADED_FIELD_NUMBER: _ClassVar[int]
         SLOTS_FIELD_NUMBER: _ClassVar[int]
         BUSY_SLOTS_FIELD_NUMBER: _ClassVar[int]
         IS_LOADING_FIELD_NUMBER: _ClassVar[int]
+        STATE_FIELD_NUMBER: _ClassVar[int]
         name: str
         aliases: _containers.RepeatedScalarFieldContainer[str]
         is_loaded: bool
         slots: int
         busy_slots: int
         is_loading: bool
-        def __init__(self, name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., is_loaded: _Optional[bool] = ..., slots: _Optional[int] = ..., busy_slots: _Optional[int] = ..., is_loading: _Optional[bool] = ...) -> None: ...
+        state: str
+        def __init__(self, name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., is_loaded: _Optional[bool] = ..., slots: _Optional[int] = ..., busy_slots: _Optional[int] = ..., is_loading: _Optional[bool] = ..., state: _Optional[str] = ...) -> None: ...
     class Issue(_message.Message):
         __slots__ = ("code", "message", "remedy")
         CODE_FIELD_NUMBER: _ClassVar[int]

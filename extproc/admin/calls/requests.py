@@ -25,7 +25,7 @@ MAX_SHARE: Final = 0.1
 AT_ONCE: Final = 200
 """Queue positions that are computed before other tasks run again."""
 MOST_SORTED: Final = 1000
-"""Of a longer queue, so many of the oldest are sorted by their places if fewer are to be listed."""
+"""In a longer queue this many of the oldest are sorted by their positions."""
 WITH_SLOT: Final = (ExchangeState.RUNNING, ExchangeState.RESPONDING)
 NOT_PASSING: Final = (ExchangeState.READING, ExchangeState.QUEUED, *WITH_SLOT)
 

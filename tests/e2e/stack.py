@@ -20,7 +20,7 @@ import yaml
 
 from extproc.app.envoy import envoy_options
 from extproc.demo.envoy_binary import find_envoy
-from extproc.demo.fleet import cluster_probe
+from extproc.demo.fleet import PLAIN_SLOTS, cluster_probe
 from extproc.demo.llama_server import find_llama_server
 from extproc.demo.model import ModelShape, write_model
 from extproc.demo.port import free_ports
@@ -67,6 +67,8 @@ class Server:
     client: httpx.AsyncClient = field(repr=False)
     child: Child | None = None
     host: str = "127.0.0.1"
+    context: str = "auto"
+    """What the picker's settings say of its context."""
 
     @property
     def address(self) -> str:
@@ -134,6 +136,8 @@ class Stack:
         folder: Path,
         *,
         slots: tuple[int, ...] = (2, 4),
+        shared_tokens: tuple[int, ...] = (),
+        context: str = "auto",
         shapes: tuple[ModelShape, ...] = (),
         flags: tuple[tuple[str | Path, ...], ...] = (),
         settings: dict[str, Any] | None = None,
@@ -143,16 +147,26 @@ class Stack:
     ) -> AsyncIterator[Self]:
         """Everything up and ready; everything gone afterwards. `mode` is that of Envoy, whose
         configuration `alter` may change; `shapes` are those of the servers' models, where they
-        are not all alike, and `flags` those of their commands."""
+        are not all alike, and `flags` those of their commands. With `shared_tokens`, servers are
+        started plainly instead, without a number of slots: all four share that context, of which
+        the settings say `context`."""
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         async with (
             ForkedChildren(folder) as children,
             Client(timeout=60, limits=limits) as client,
         ):
             stack = cls(folder, children, client)
+            if shared_tokens:
+                slots = (PLAIN_SLOTS,) * len(shared_tokens)
             shapes = shapes or (MODEL_SHAPE,) * len(slots)
-            for count, shape, more in zip(slots, shapes, flags or ((),) * len(slots), strict=True):
-                await stack.add_server(count, kind=kind, shape=shape, flags=more, start=False)
+            for number, (count, shape) in enumerate(zip(slots, shapes, strict=True)):
+                more = flags[number] if flags else ()
+                shared = shared_tokens[number] if shared_tokens else None
+                await stack.add_server(
+                    count, kind=kind, shape=shape, flags=more, shared_tokens=shared, start=False
+                )
+            for server in stack.servers:
+                server.context = context
             await stack.boot(settings or {}, mode, alter)
             try:
                 yield stack
@@ -190,9 +204,11 @@ class Stack:
         start: bool = True,
         flags: tuple[str | Path, ...] = (),
         shape: ModelShape = MODEL_SHAPE,
+        shared_tokens: int | None = None,
     ) -> Server:
         port = port or free_ports(1)[0]
-        command = [*self._server_command(kind, port, slots, shape), "--host", host, *flags]
+        command = self._server_command(kind, port, slots, shape, shared_tokens)
+        command += ["--host", host, *flags]
         server = Server(port, slots, command, self.client, host=host)
         self.servers.append(server)
         if start:
@@ -207,7 +223,7 @@ class Stack:
         await server.child.wait_ready(server.is_ready, timeout_s=READY_S)
 
     def _server_command(
-        self, kind: str, port: int, slots: int, shape: ModelShape
+        self, kind: str, port: int, slots: int, shape: ModelShape, shared_tokens: int | None
     ) -> list[str | Path]:
         if kind == "simulator":
             return [
@@ -227,9 +243,10 @@ class Stack:
         model = self.folder.parent / f"model-{shape.embedding}-{shape.layers}.gguf"
         if not model.exists():
             write_model(model, shape)
+        split = ["-np", str(slots), "-c", str(CONTEXT_TOKENS * slots)]
         return [
-            *("nice", "-n", "10", binary, "-m", model),
-            *("--port", str(port), "-np", str(slots), "-c", str(CONTEXT_TOKENS * slots)),
+            *("nice", "-n", "10", binary, "-m", model, "--port", str(port)),
+            *(split if shared_tokens is None else ["-c", str(shared_tokens)]),
             *("-t", "1", "--no-webui"),
         ]
 
@@ -248,7 +265,9 @@ class Stack:
                 **settings.get("envoy", {}),
             },
             "scraper": {**PATIENT_SCRAPER, **settings.get("scraper", {})},
-            "endpoints": [server.address for server in self.servers],
+            "endpoints": [
+                {"address": server.address, "context": server.context} for server in self.servers
+            ],
             **{key: value for key, value in settings.items() if key not in MERGED},
         }
         self.config = self.folder / "coxswain.yaml"

@@ -62,6 +62,8 @@ UNBOUNDED = 1_000_000
 """More than ever runs: the picker limits and queues requests, not Envoy's circuit breakers."""
 
 PING_INTERVAL_S: Final = 2.0
+AWAITED_S: Final = 0.25
+"""How often Envoy checks a picker that it cannot reach."""
 LEAST_SILENCE_S: Final = 3.0
 
 COLLECTOR_KEEPALIVE = KeepaliveSettings(interval=seconds(10), timeout=seconds(5))
@@ -134,7 +136,7 @@ def _original_dst(cluster: Cluster) -> Cluster:
 def discovery(options: EnvoyOptions) -> ConfigSource:
     """The picker serves it on its gRPC port; a picker that restarts is found in seconds."""
     soon = RetryPolicy(
-        retry_back_off=BackoffStrategy(base_interval=seconds(0.2), max_interval=seconds(2))
+        retry_back_off=BackoffStrategy(base_interval=seconds(0.1), max_interval=seconds(0.5))
     )
     return ConfigSource(
         resource_api_version=ApiVersion.V3,
@@ -193,7 +195,9 @@ def picker(options: EnvoyOptions) -> Cluster:
         HealthCheck(
             timeout=seconds(1),
             interval=seconds(1),
-            no_traffic_interval=seconds(1),
+            # One that is awaited is found soon, also by an Envoy that has never reached it.
+            no_traffic_interval=seconds(AWAITED_S),
+            unhealthy_interval=seconds(AWAITED_S),
             unhealthy_threshold=ceil(silence_s),
             healthy_threshold=1,
             grpc_health_check=HealthCheckGrpcHealthCheck(service_name=names.EXT_PROC_SERVICE),

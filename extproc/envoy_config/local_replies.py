@@ -47,6 +47,10 @@ PICKER_LOST = _Error(
     "The endpoint picker was lost while it handled this request; send it again.",
     names.PICKER_LOST,
 )
+PICKER_AWAITED = _Error(
+    "No endpoint picker has said yet which servers there are; send the request again.",
+    names.PICKER_LOST,
+)
 SERVER_LOST = _Error(
     "The server closed the connection before it answered this request. The request may have "
     "crashed it, so it was not sent to another server.",
@@ -66,6 +70,8 @@ UNSUPPORTED = _Error(
     names.UNSUPPORTED_HTTP,
     _INVALID,
 )
+NO_CLUSTER = "NC"
+"""The flag of a request for servers of which Envoy has not heard since it started."""
 NOT_SENT = ("UF", "UH")
 """Flags of a request that no server has seen: no connection, or none that Envoy may choose."""
 TOO_LARGE = 431
@@ -124,6 +130,7 @@ def _on_routes(options: EnvoyOptions) -> list[ResponseMapper]:
     mappers = [
         _mapper(matches(NO_PATH), UNSUPPORTED),
         _mapper(matches(DIED), SERVER_LOST, status=BAD_GATEWAY),
+        _mapper(_has_flag(NO_CLUSTER), PICKER_AWAITED, may_return=True),
         _mapper(_has_flag(*NOT_SENT), ENVOYS_OWN, may_return=True),
         _mapper(_has_flag(), ENVOYS_OWN),
         _mapper(matches(TOO_MANY_HEADERS), CROWDED, status=TOO_LARGE),

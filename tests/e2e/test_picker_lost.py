@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,36 @@ async def lose_while_waiting(stack: Stack) -> None:
     assert rejected.status_code == 503
     assert rejected.headers["x-coxswain-reason"] == "picker-lost"
     await assert_served_without_picker(stack)
+
+
+async def test_an_envoy_that_starts_before_its_picker_says_when_to_ask_again(
+    tmp_path: Path,
+) -> None:
+    """In words and with a reason, until it has heard which servers there are; then it serves."""
+    settings = {**QUICK, "envoy": {"discovery_timeout_s": 0.5}}
+    async with Stack.running(tmp_path, slots=(1,), settings=settings, kind="simulator") as stack:
+        assert stack.picker is not None
+        await stack.picker.stop()
+        early = await stack.start_another_envoy()
+        seen: list[httpx.Response] = []
+
+        async def is_answered() -> bool:
+            with suppress(httpx.TransportError):
+                seen.append(await stack.client.post(f"{early}{CHAT}", json=chat(1)))
+            return bool(seen)
+
+        async def is_served() -> bool:
+            seen.append(await stack.client.post(f"{early}{CHAT}", json=chat(1)))
+            return seen[-1].status_code == 200
+
+        await until(is_answered)
+        await stack.restart_picker()
+        await until(is_served)
+        *before, _ = seen
+        assert {each.status_code for each in before} == {503}
+        assert {each.headers["retry-after"] for each in before} == {"1"}
+        assert before[0].headers["x-coxswain-reason"] == "picker-lost"
+        assert before[0].json()["error"]["code"] == "picker-lost"
 
 
 async def test_a_picker_that_is_waited_for_keeps_its_connection(

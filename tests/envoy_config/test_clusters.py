@@ -59,12 +59,12 @@ def test_without_discovery_the_metadata_names_the_address() -> None:
 
 
 def test_discovery_is_the_pickers_and_bounded() -> None:
-    """Envoy opens its door after the timeout; a picker that restarts is asked within seconds."""
+    """Envoy opens its door after the timeout; a picker that restarts is asked within a second."""
     source = clusters(discovery_timeout_s=3)["llama"]["eds_cluster_config"]["eds_config"]
     assert source["initial_fetch_timeout"] == "3s"
     (service,) = source["api_config_source"]["grpc_services"]
     assert service["envoy_grpc"]["cluster_name"] == "coxswain"
-    assert service["envoy_grpc"]["retry_policy"]["retry_back_off"]["max_interval"] == "2s"
+    assert service["envoy_grpc"]["retry_policy"]["retry_back_off"]["max_interval"] == "0.500s"
 
 
 def test_a_lost_picker_is_out_at_once_and_what_it_answers_never_matters() -> None:

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from extproc.demo.llama_server import find_llama_server
+from extproc.demo.port import free_ports
 from tests.demo.test_process import gone
-from tests.e2e.kept import kept
+from tests.e2e.kept import KeptStack, Machine, kept
 from tests.e2e.stack import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.llama]
@@ -104,3 +105,29 @@ async def test_a_killed_keeper_leaves_no_server_and_a_new_one_heals(
         await fleet.until_state(small="loaded", medium="loaded")
         await fleet.until_picked("small", "medium")
         fleet.check("small", await fleet.ask("small"))
+        await check_a_second_keeper(fleet)
+
+
+async def check_a_second_keeper(fleet: KeptStack) -> None:
+    """One of the same name, with ports of its own, is refused and has nothing loaded; the first
+    serves on."""
+    first = fleet.machines[0]
+    ports = dict(zip(first.ports, free_ports(len(first.ports)), strict=True))
+    text = first.file.read_text()
+    for name, port in ports.items():
+        text = text.replace(f"port: {first.ports[name]}", f"port: {port}")
+    second = Machine(first.name, first.file.with_name("second.yaml"), ports)
+    second.file.write_text(text)
+    keeper = await fleet.start_keeper(second)
+
+    async def is_refused() -> bool:
+        status = await fleet.stack.status()
+        is_reported = any("a second keeper calls itself gpu-1" in one for one in status["problems"])
+        servers_and_guards = [len(fleet.pids(name)) for name in PRELOADED]
+        is_logged = "another keeper of gpu-1 is connected" in keeper.log_tail(100)
+        return is_reported and is_logged and servers_and_guards == [2, 2]
+
+    await until(is_refused)
+    fleet.check("small", await fleet.ask("small"))
+    os.kill(keeper.pid, signal.SIGTERM)
+    assert await keeper.wait() == 0, keeper.log_tail(50)

@@ -11,12 +11,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from extproc.core.observation import MAX_ENTRIES, AdapterReading, EndedTask, SlotReading
+from extproc.core.observation import (
+    MAX_ENTRIES,
+    AdapterReading,
+    EndedTask,
+    ModelState,
+    SlotReading,
+)
 from scraper.llama.parse import (
     MAX_ALIASES,
     MAX_NAMES,
     MAX_VALUES,
-    ModelState,
     ParseError,
     SlotsReading,
     parse_adapters,

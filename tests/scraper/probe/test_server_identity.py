@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from scraper.llama.parse import ModelEntry, ModelState, PropsReading
+from extproc.core.observation import ModelState
+from scraper.llama.parse import ModelEntry, PropsReading
 from scraper.llama.slots_request import SlotCounts
 from scraper.probe.server_identity import ServerIdentity
 

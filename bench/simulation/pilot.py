@@ -8,7 +8,7 @@ from bench.simulation.balancers import Balancer
 from bench.simulation.job import Job
 from bench.simulation.server import Server
 from extproc.core.address import Address
-from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec
 from extproc.core.observation import Observation, ScrapeStatus, SlotReading
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
@@ -59,9 +59,11 @@ class Pilot(Balancer):
         )
         self.dispatcher.on_events(self._take_events)
         self._addresses = [Address("10.0.0.1", 8000 + server.index) for server in servers]
-        self.dispatcher.set_members(
-            "simulation", [EndpointSpec(address=address) for address in self._addresses], 0.0
-        )
+        specs = [
+            EndpointSpec(address=address, context=_context(server))
+            for address, server in zip(self._addresses, servers, strict=True)
+        ]
+        self.dispatcher.set_members("simulation", specs, 0.0)
         for server in servers:
             server.on_answer = self._answered
             server.on_end = self._ended
@@ -203,6 +205,11 @@ class Pilot(Balancer):
                 address=address, began_at=now, answered_at=now, status=ScrapeStatus.UNREACHABLE
             )
         self.dispatcher.observe(observation, now)
+
+
+def _context(server: Server) -> ContextSharing:
+    is_split = server.hardware.pool_tokens is None
+    return ContextSharing.PER_SLOT if is_split else ContextSharing.SHARED
 
 
 def _reading(server: Server, job: Job, now: float) -> SlotReading:

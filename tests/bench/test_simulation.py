@@ -26,11 +26,12 @@ SCALES = {
     "tenants": 0.4,
     "sizes": 1.0 if IS_LONG_RUN else 0.2,
     "swaps": 0.5,
-    "shared-context": 0.3,
+    "shared-context": 1.0 if IS_LONG_RUN else 0.15,
 }
 
-BY_CHANCE = {"requests with a lie": 0.18, "other tenants": 0.1}
-"""Twice the standard deviation of these ratios over six runs of 6,000 requests, the short form."""
+BY_CHANCE = {"requests with a lie": 0.18, "other tenants": 0.1, "coxswain's time": 0.1}
+"""Twice the standard deviation of these ratios over six runs of 6,000 requests, the short form; the
+time of 900 requests of which nothing was known before is longer than that of many."""
 
 
 @pytest.mark.timeout(1200 if IS_LONG_RUN else 400)

@@ -24,6 +24,26 @@ MARKUP = '<img src=x onerror="document.title=1"><script>document.title=1</script
 TOKEN = "dashboard-token"  # a test's
 LINKS = {"grafana_url": "http://127.0.0.1:3000", "jaeger_url": "http://127.0.0.1:16686"}
 
+BROKEN_WORDS = """
+const found = [];
+const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+while (texts.nextNode()) {
+  const text = texts.currentNode;
+  if (text.parentElement.closest("script, style")) continue;
+  for (const word of text.data.matchAll(/(?<!\\S)[A-Za-z]{2,14}(?!\\S)/g)) {
+    const range = document.createRange();
+    range.setStart(text, word.index);
+    range.setEnd(text, word.index + word[0].length);
+    const seen = [...range.getClientRects()].filter((each) => each.width > 0);
+    if (new Set(seen.map((each) => Math.round(each.top))).size > 1) {
+      found.push(`${word[0]} in ${text.data.trim().slice(0, 80)}`);
+    }
+  }
+}
+return found;
+"""
+"""The words that stand on two lines."""
+
 pytestmark = [
     *shares("simulators dashboard"),
     pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium and chromedriver"),
@@ -354,7 +374,8 @@ async def test_a_picker_that_fails_is_said_plainly(browser: Browser) -> None:
 async def test_it_fits_the_screen(
     browser: Browser, page: str, width: int, *, is_dark: bool
 ) -> None:
-    """Nothing reaches beyond the screen, in either scheme, and the scheme is the reader's."""
+    """Nothing reaches beyond the screen, no word is broken, in either scheme, and the scheme is the
+    reader's."""
     async with served(status()) as url:
         await browser.show(width, is_dark=is_dark)
         try:
@@ -362,6 +383,7 @@ async def test_it_fits_the_screen(
             await is_live(browser)
             await browser.run("document.body.classList.add('can-act')")
             assert await browser.run("return document.documentElement.scrollWidth") == width
+            assert await browser.run(BROKEN_WORDS) == []
             red = await browser.run(
                 "return +getComputedStyle(document.body).backgroundColor.match(/[0-9]+/)[0]"
             )

@@ -179,15 +179,18 @@ def _plain(entry: ClientKeyEntry) -> dict[str, Any]:
 
 
 def _print_table(entries: tuple[ClientKeyEntry, ...]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from extproc.cli.output import print_table
 
-    from extproc.cli.output import console
-
-    table = Table(box=SIMPLE_HEAD)
-    for column in ("NAME", "ID", "ADDED", "IN THE FILE"):
-        table.add_column(column)
-    for entry in entries:
-        held = "digest" if entry.key is None else "the key itself"
-        table.add_row(entry.name, entry.id, entry.added or "-", held)
-    console().print(table)
+    print_table(
+        ("NAME", "ID", "ADDED", "IN THE FILE"),
+        (),
+        (
+            (
+                entry.name,
+                entry.id,
+                entry.added or "-",
+                "digest" if entry.key is None else "the key itself",
+            )
+            for entry in entries
+        ),
+    )

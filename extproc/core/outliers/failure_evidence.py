@@ -9,14 +9,15 @@ A failure counts against the endpoint unless something else explains it:
      after its first failure runs much longer than its failures took: they are immediate. If
      another kind worked within `PROOF_S` or is running, and has not failed since, there may have
      been no time to see it work: then a kind counts only from its `KNOWN_DOUBTS`th failure on,
-     and from its `NEW_DOUBTS`th if it never worked here.
+     and from its `NEW_DOUBTS`th if it never worked here. There is no doubt if another endpoint has
+     answered one of the kinds that fail here since they do, and does not fail it.
   3. The same request sent again counts once, until it succeeds somewhere; a request that fails at
      several endpoints and succeeds at none does not count (see `FailedRequests`).
 What was sent earlier proves less than what was sent later, so all times are those of sending.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -118,18 +119,22 @@ class FailedRequests:
 class FailureEvidence:
     """The evidence about one endpoint. Synchronous; O(1) for a success without failures."""
 
-    __slots__ = ("_blamed", "_failing_since", "_worked_at", "failures")
+    __slots__ = ("_answered_at", "_blamed", "_failing_since", "_worked_at", "failures")
 
     def __init__(self) -> None:
         self.failures: deque[Failure] = deque(maxlen=MAX_FAILURES)
         self._worked_at: dict[RequestKind, float] = {}
+        self._answered_at: dict[RequestKind, float] = {}
+        """By kind, when the headers of its last success came."""
         self._failing_since: dict[RequestKind, float] = {}
         """By kind, when its first failed request since its last success was sent."""
         self._blamed: set[RequestKind] = set()
         """Those of the kinds that are to blame themselves."""
 
-    def responded(self, kind: RequestKind, sent_at: float) -> None:
+    def responded(self, kind: RequestKind, sent_at: float, now: float) -> None:
         """The headers of a success came for a request that was sent at `sent_at`."""
+        self._answered_at[kind] = now
+        _bound(self._answered_at)
         if sent_at > self._worked_at.get(kind, -1.0):
             self._worked_at[kind] = sent_at
             _bound(self._worked_at)
@@ -138,6 +143,11 @@ class FailureEvidence:
             for other, first_at in self._failing_since.items():
                 if first_at <= sent_at and other not in (kind, CONNECTION):
                     self._blamed.add(other)
+
+    def works(self, kind: RequestKind, since: float) -> bool:
+        """Whether requests of this kind were answered here since then, and do not fail."""
+        is_answered = self._answered_at.get(kind, -1.0) >= since
+        return is_answered and kind not in self._failing_since
 
     def served(self, kind: RequestKind, sent_at: float) -> None:
         """A complete response came."""
@@ -158,17 +168,20 @@ class FailureEvidence:
         since: float,
         now: float,
         running: Sequence[Running] = (),
+        works_elsewhere: Callable[[RequestKind, float], bool] = lambda *_: False,
     ) -> list[Failure]:
         """The failures of requests sent at `since` or later that nothing else explains, also not
-        the requests that are `running` here. O(failures x kinds + kinds x running)."""
+        the requests that are `running` here. `works_elsewhere` says whether another endpoint has
+        answered this kind since that time. O(failures x kinds + kinds x running)."""
         recent = [failure for failure in self.failures if failure.sent_at >= since]
         by_kind: dict[RequestKind, list[Failure]] = {}
         for failure in recent:
             by_kind.setdefault(failure.kind, []).append(failure)
+        is_alone = any(works_elsewhere(kind, recent[0].sent_at) for kind in by_kind)
         excused = {
             kind
             for kind, failures in by_kind.items()
-            if self._explains(kind, failures, running, now)
+            if self._explains(kind, failures, running, now, is_alone=is_alone)
         }
         seen: set[int] = set()
         counted: list[Failure] = []
@@ -202,9 +215,16 @@ class FailureEvidence:
                 self._failing_since[one] = remaining[one]
 
     def _explains(
-        self, kind: RequestKind, failures: list[Failure], running: Sequence[Running], now: float
+        self,
+        kind: RequestKind,
+        failures: list[Failure],
+        running: Sequence[Running],
+        now: float,
+        *,
+        is_alone: bool,
     ) -> bool:
-        """Whether the kind explains its failures: another kind works here."""
+        """Whether the kind explains its failures: another kind works here. With `is_alone` no
+        other endpoint fails them."""
         if kind in self._blamed:
             return True
         if kind == CONNECTION:
@@ -214,6 +234,8 @@ class FailureEvidence:
         began_by = now - max(MIN_ENDURES_S, ENDURES_FACTOR * longest_s)
         if any(other != kind and first_at <= sent_at < began_by for other, sent_at in running):
             return True
+        if is_alone:
+            return False
         if len(failures) >= (KNOWN_DOUBTS if kind in self._worked_at else NEW_DOUBTS):
             return False
         hopeful = {

@@ -10,7 +10,7 @@ servers' errors. An ejected endpoint is readmitted if no other endpoint is left.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from extproc.core.address import Address
@@ -103,7 +103,7 @@ class OutlierDetection:
     def responded(self, lease: Lease, request: Request, now: float, *, is_whole: bool) -> bool:
         """The headers of a success came, and the complete response if `is_whole`."""
         self._requests.succeeded(request.fingerprint)
-        self._evidence_of(lease.address).responded(_kind_of(lease, request), lease.opened_at)
+        self._evidence_of(lease.address).responded(_kind_of(lease, request), lease.opened_at, now)
         return is_whole and self._conclude_trial(lease, lease.address, now, is_passed=True)
 
     def served(self, lease: Lease, request: Request, now: float) -> bool:
@@ -182,7 +182,7 @@ class OutlierDetection:
             kind, sent_at = ejection.trial_kind, ejection.since
             if ejection.advance(now):
                 if kind is not None:  # it ran longer than immediate failures
-                    self._evidence_of(address).responded(kind, sent_at)
+                    self._evidence_of(address).responded(kind, sent_at, now)
                 self._mark(address, ejection)
                 changed.append(address)
         return changed
@@ -230,7 +230,9 @@ class OutlierDetection:
             return False  # it was sent before the ejection
         evidence.failed(failure)
         since = 0.0 if ejection is None else ejection.since
-        counted = evidence.counted(self._requests, since, now, running)
+        counted = evidence.counted(
+            self._requests, since, now, running, partial(self._works_elsewhere, address)
+        )
         threshold = self.options.failures if ejection is None else ejection.threshold
         if len(counted) < threshold or not self._may_eject(address, counted, now):
             return False
@@ -239,6 +241,17 @@ class OutlierDetection:
             self._ejections[address] = ejection
         self._eject(address, ejection, counted, now)
         return True
+
+    def _works_elsewhere(self, address: Address, kind: RequestKind, since: float) -> bool:
+        """Whether another pickable endpoint has answered this kind since then, and does not fail
+        it: then not the kind is to blame."""
+        return any(
+            other != address
+            and evidence.works(kind, since)
+            and (endpoint := self._fleet.get(other)) is not None
+            and endpoint.is_pickable
+            for other, evidence in self._evidence.items()
+        )
 
     def _evidence_of(self, address: Address) -> FailureEvidence:
         evidence = self._evidence.get(address)

@@ -243,6 +243,52 @@ def test_a_kind_that_begins_to_fail_causes_no_ejection(is_uploading: bool) -> No
     fleet.finish(answer)
 
 
+RATE = 7.0
+ANSWER_S = 0.3
+MIXED = ("/chat", "/completions", "/chat tools", "/embeddings")
+
+
+@pytest.mark.parametrize("traits", [MIXED[:1], MIXED[:2], MIXED])
+@pytest.mark.parametrize("rare", [(), ("/chat grammar",)], ids=["steady", "with a rare kind"])
+def test_a_server_that_fails_while_another_is_well_costs_three_requests(
+    traits: tuple[str, ...], rare: tuple[str, ...]
+) -> None:
+    """Whatever kinds come, one after another, and although others worked there before: that another
+    server answers them shows whose fault it is."""
+    fleet = Fleet(4, 4)
+    bad, good = fleet.addresses
+    for kind in (*traits, *rare):
+        fleet.finish(fleet.send(bad, traits=kind))
+    running: list[tuple[float, Lease]] = []
+    failed = 0
+    for number in range(70):
+        fleet.now += 1 / RATE
+        while running and running[0][0] <= fleet.now:
+            fleet.finish(running.pop(0)[1])
+        if fleet.is_out(bad):
+            break
+        address = (bad, good)[number % 2]
+        lease = fleet.send(
+            address, traits=traits[number // 2 % len(traits)], fingerprint=number + 1
+        )
+        if address == bad:
+            failed += 1
+            fleet.fail(lease)
+        else:
+            running.append((fleet.now + ANSWER_S, lease))
+    assert fleet.is_out(bad) and failed == 3
+
+
+def test_a_kind_that_fails_everywhere_ejects_none() -> None:
+    """Although another kind is answered everywhere: a poison request must not cost a fleet."""
+    fleet = Fleet(4, 4)
+    for _ in range(20):
+        for address in fleet.addresses:
+            fleet.finish(fleet.send(address, traits="/chat"))
+            fleet.fail_at(address, 1, traits="/chat grammar")
+    assert not any(fleet.is_out(address) for address in fleet.addresses)
+
+
 def test_after_readmission_a_failing_kind_is_to_blame() -> None:
     """It was ejected because there was no other evidence; since its trial there is."""
     fleet = Fleet(4, 4)

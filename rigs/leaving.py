@@ -10,6 +10,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import Enum
 from random import Random
 from typing import Final
@@ -65,13 +66,11 @@ async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way:
         connection: socket.socket = writer.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     elif way in _HALF_CLOSES:
-        try:
+        with suppress(OSError, TimeoutError):
             writer.write_eof()
             async with asyncio.timeout(GONE_S):
                 while await reader.read(READ_BYTES):
                     pass
-        except (OSError, TimeoutError):
-            pass
     writer.transport.abort()
 
 
@@ -150,11 +149,13 @@ class Http2Call:
             raise ConnectionResetError(f"the stream was reset with {event.error_code}")
 
     async def _until_answered(self) -> None:
-        """Until Envoy has read all that was sent."""
-        while received := await self._reader.read(READ_BYTES):
-            events = self._protocol.receive_data(received)
-            if any(isinstance(event, h2.events.PingAckReceived) for event in events):
-                return
+        """Until Envoy has read all that was sent, if it reads at all."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GONE_S):
+                while received := await self._reader.read(READ_BYTES):
+                    events = self._protocol.receive_data(received)
+                    if any(isinstance(event, h2.events.PingAckReceived) for event in events):
+                        return
 
     def _flush(self) -> None:
         self._writer.write(self._protocol.data_to_send())

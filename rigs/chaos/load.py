@@ -4,12 +4,14 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import h11
+from h2.exceptions import ProtocolError
 
 from rigs.chaos.records import Call
 from rigs.chaos.wishes import SLOW_PIECES, Wish
+from rigs.leaving import Http2Call, Way, leave
 
 PATH = "/v1/chat/completions"
 NO_ANSWER_S = 60.0
@@ -62,11 +64,14 @@ class Clients:
             limit_s = min(limit_s, wish.leaves_after_s)
         try:
             async with asyncio.timeout(limit_s):
-                await self._exchange(wish, call, body)
+                if wish.leaves_after_s is not None and wish.way.is_http2:
+                    await self._exchange_http2(wish, call, body)
+                else:
+                    await self._exchange(wish, call, body)
         except TimeoutError:
             call.has_left = wish.leaves_after_s is not None
             call.error = "" if call.has_left else NO_ANSWER
-        except (OSError, h11.RemoteProtocolError) as failure:
+        except (OSError, h11.RemoteProtocolError, ProtocolError) as failure:
             call.error = repr(failure)
         call.ended_at = time.monotonic()
         call.body_bytes = len(body)
@@ -87,11 +92,27 @@ class Clients:
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)
         finally:
-            writer.transport.abort()
+            leaves = wish.leaves_after_s is not None and not call.is_whole
+            await leave(reader, writer, wish.way if leaves else Way.FIN)
+
+    async def _exchange_http2(self, wish: Wish, call: Call, body: bytearray) -> None:
+        """Of a client that leaves in a way of HTTP/2."""
+        stream = await Http2Call.open("127.0.0.1", next(self._ports))
+        try:
+            stream.send(PATH, self._headers(wish), wish.body)
+            await stream.read_on()
+        finally:
+            call.status, call.is_whole = stream.status, stream.is_whole
+            _read_headers(call, stream.headers)
+            body += stream.body
+            await stream.leave(Way.H2_FIN if stream.is_whole else wish.way)
 
     def _head(self, wish: Wish) -> h11.Request:
+        headers = [("host", "chaos"), *self._headers(wish)]
+        return h11.Request(method="POST", target=PATH, headers=headers)
+
+    def _headers(self, wish: Wish) -> list[tuple[str, str]]:
         headers = [
-            ("host", "chaos"),
             ("content-type", "application/json"),
             ("content-length", str(len(wish.body))),
             ("x-request-id", wish.id),
@@ -99,7 +120,7 @@ class Clients:
         ]
         if self._key:
             headers.append(("authorization", f"Bearer {self._key}"))
-        return h11.Request(method="POST", target=PATH, headers=headers)
+        return headers
 
 
 async def _send_body(protocol: h11.Connection, writer: asyncio.StreamWriter, wish: Wish) -> None:
@@ -121,11 +142,8 @@ async def _read_answer(
         if event is h11.NEED_DATA:
             protocol.receive_data(await reader.read(READ_BYTES))
         elif isinstance(event, h11.Response):
-            headers = {k.decode(): v.decode("latin-1") for k, v in event.headers}
             call.status = event.status_code
-            call.reason = headers.get("x-coxswain-reason", "")
-            call.endpoint = headers.get("x-coxswain-endpoint", "")
-            call.queue_ms = int(headers.get("x-coxswain-queue-ms", "0"))
+            _read_headers(call, {k.decode(): v.decode("latin-1") for k, v in event.headers})
         elif isinstance(event, h11.Data):
             if len(body) < KEPT_BYTES:
                 body += event.data
@@ -134,6 +152,12 @@ async def _read_answer(
             return
         elif isinstance(event, h11.ConnectionClosed):
             raise ConnectionResetError("closed before the answer")
+
+
+def _read_headers(call: Call, headers: Mapping[str, str]) -> None:
+    call.reason = headers.get("x-coxswain-reason", "")
+    call.endpoint = headers.get("x-coxswain-endpoint", "")
+    call.queue_ms = int(headers.get("x-coxswain-queue-ms", "0"))
 
 
 def is_sound(wish: Wish, body: bytes) -> bool:

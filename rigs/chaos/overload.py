@@ -20,6 +20,7 @@ from rigs.chaos.logs import PREFIX
 from rigs.chaos.records import Leftover
 from rigs.chaos.stage import Stage
 from rigs.chaos.wishes import Wish
+from rigs.leaving import draw_way
 
 SERVICE_S = 0.4
 SLOTS = (2, 2, 4)
@@ -95,6 +96,7 @@ def _wish(source: Random, patience_ms: int, leaves_after_s: float | None = None)
         is_streamed=source.random() < 0.5,
         patience_ms=patience_ms,
         leaves_after_s=leaves_after_s,
+        way=draw_way(source),
     )
 
 

@@ -4,6 +4,8 @@ import json
 from dataclasses import dataclass
 from random import Random
 
+from rigs.leaving import Way, draw_way
+
 PATIENT_S = 12.0
 HURRIED_MS = (1, 2, 5, 20, 100, 400)
 """Waits that are mostly too short to be met; the shortest are below the resolution of timers."""
@@ -24,6 +26,7 @@ class Wish:
     content: str = "row the boat"
     choices: int = 1
     leaves_after_s: float | None = None
+    way: Way = Way.FIN  # how it leaves
     upload_pause_s: float = 0.0  # between the pieces of its body
     padding: int = 0  # of its body, in bytes
 
@@ -70,6 +73,7 @@ def draw_wish(source: Random, identity: str, tokens_per_s: float) -> Wish:
         content=beginning + identity,
         choices=choices,
         leaves_after_s=leaves_after_s,
+        way=draw_way(Random(identity)),
         upload_pause_s=pause_s,
         padding=padding,
     )

@@ -22,6 +22,7 @@ from extproc.security.address_policy import AddressPolicy
 from extproc.security.known_keys import KnownKeys
 from extproc.security.path_rule import PathRule
 from extproc.settings import Settings
+from extproc.settings.routing_section import RoutingSettings
 from extproc.settings.values import split_host_port
 from extproc.status import Hosts
 from extproc.stream.exchange import ExchangeOptions
@@ -52,6 +53,7 @@ def dispatcher_options(settings: Settings) -> DispatcherOptions:
         ),
         resolver=ResolverOptions(
             model_match=ModelMatch(settings.routing.model_match),
+            must_know_models=_must_know_models(settings.routing),
             splits=settings.models,
             objectives=_objectives(settings),
         ),
@@ -63,6 +65,11 @@ def dispatcher_options(settings: Settings) -> DispatcherOptions:
         scale=_scale_options(settings),
         context_fit=ContextFit(settings.routing.context_fit),
     )
+
+
+def _must_know_models(routing: RoutingSettings) -> bool:
+    """Where no bodies are read, the headers decide, as far as they go."""
+    return routing.unread_model == "reject" and routing.read_body == "auto"
 
 
 def _scale_options(settings: Settings) -> ScaleOptions:

@@ -23,7 +23,8 @@ class Constraints(NamedTuple):
 
     `model_name_on_wire` is the name that the server will read, if that is a different one.
     `adapter_numbers` are adapters that the request names by number. `context_tokens` is the context
-    that a slot must have; 0 for any.
+    that a slot must have; 0 for any. With `is_loaded`, a router must have the model loaded, or be
+    loading it.
     """
 
     model: str | None = None
@@ -32,6 +33,7 @@ class Constraints(NamedTuple):
     model_name_on_wire: str | None = None
     adapter_numbers: frozenset[int] = NO_NUMBERS
     context_tokens: int = 0
+    is_loaded: bool = False
 
     def index_keys(self) -> Iterable[IndexKey]:
         """The keys of its queue: each allowed address, else its model, else None for any."""

@@ -24,6 +24,7 @@ class Reason(Enum):
     CONTEXT_LENGTH_EXCEEDED = "context-length-exceeded"
     INVALID_API_KEY = "invalid-api-key"
     MODEL_FAILED = "model-failed"
+    UNSUPPORTED_ENCODING = "unsupported-encoding"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,22 +51,31 @@ MODELS_PATHS: Final = frozenset({"/v1/models", "/models"})
 HEALTH_PATHS: Final = frozenset({"/health", "/v1/health"})
 """A GET of one of these shows a server's health."""
 
+COUNTING_PATHS: Final = frozenset(
+    {
+        "/tokenize",
+        "/detokenize",
+        "/apply-template",
+        "/chat/completions/input_tokens",
+        "/v1/chat/completions/input_tokens",
+        "/responses/input_tokens",
+        "/v1/responses/input_tokens",
+        "/v1/messages/count_tokens",
+        "/api/show",  # of older llama-servers
+    }
+)
+"""A POST to one of these belongs to a model, which its body names, and takes no slot."""
+
+QUERIED_PATHS: Final = frozenset({"/props", "/slots", "/metrics", "/lora-adapters"})
+"""A GET of one of these belongs to a model of a router, if its query names one."""
+
 _BESIDE_SLOTS = (
     "GET /health",
     "GET /v1/health",
     "GET /v1/models",
     "GET /models",
     "GET /props",
-    "POST /tokenize",
-    "POST /detokenize",
-    "POST /apply-template",
-    "POST /chat/completions/input_tokens",
-    "POST /v1/chat/completions/input_tokens",
-    "POST /responses/input_tokens",
-    "POST /v1/responses/input_tokens",
-    "POST /v1/messages/count_tokens",
-    "GET /api/tags",  # of older llama-servers, as the next one
-    "POST /api/show",
+    "GET /api/tags",  # of older llama-servers
 )
 _WEB_PAGE = (
     "GET /",
@@ -79,6 +88,7 @@ _WEB_PAGE = (
 
 OPEN_PATHS: Final = (
     *(PathRule(path, "POST") for path in SLOT_PATHS),
+    *(PathRule(path, "POST") for path in sorted(COUNTING_PATHS)),
     *map(PathRule.parse, _BESIDE_SLOTS),
     *map(PathRule.parse, _WEB_PAGE),
 )

@@ -36,13 +36,15 @@ class RoutingSettings(Section):
     """How requests are read and routed."""
 
     read_body: Reloadable[Literal["auto", "never"]] = "auto"
-    """Whether Coxswain reads the beginning of a body: model, prompt, n, adapter. `auto` reads it if
-    it may be JSON and the request takes a slot; `never` uses only the headers, and every request
-    then counts as one slot; only a tenant whose clients sent theirs too slowly is queued once its
-    bodies have come. Envoy must allow mode overrides."""
+    """Whether Coxswain reads bodies: model, prompt, n, adapter. `auto` reads those of requests that
+    take a slot and, if several models are served, of those that count tokens; it decompresses what
+    is compressed. `never` uses only the headers, and every request then counts as one slot; only a
+    tenant whose clients sent theirs too slowly is queued once its bodies have come. Envoy must
+    allow mode overrides."""
     body_limit_bytes: Reloadable[Whole] = Field(default=65_536, ge=1, le=16 * 1024 * 1024)
-    """The highest number of bytes that Coxswain reads from the beginning of a body. Of the rest it
-    reads only the last 4 KiB, for the model, if Envoy has the whole body."""
+    """The highest number of bytes from the beginning of a body that Coxswain reads for the prompt.
+    The model and other keys at the top are found wherever they stand in the part that Envoy keeps
+    (envoy.body_buffer_bytes)."""
     body_errors: Reloadable[Literal["lenient", "strict"]] = "lenient"
     """How to handle a body that cannot be parsed: `lenient` routes the request without the missing
     information, `strict` rejects it with 400."""
@@ -58,6 +60,11 @@ class RoutingSettings(Section):
     """How to handle a model that no endpoint reports: `lenient` sends the request to any endpoint,
     because llama-server ignores the name; `strict` rejects it with 404 if no endpoint ever reported
     the model, and queues it if the endpoints that did are gone."""
+    unread_model: Reloadable[Literal["reject", "any"]] = "reject"
+    """How to handle a request whose model cannot be found while several models are served, because
+    its body is too long, damaged, or neither JSON nor a form: `reject` answers 400 with the reason,
+    `any` sends it to any endpoint. A request that names no model goes to any endpoint with both.
+    model_match: strict always rejects it; with read_body: never only strict does."""
 
 
 class SwapSettings(Section):

@@ -23,6 +23,7 @@ const MEANINGS = {
   "queue-full": "the queue was full",
   "rate-limited": "its client was at a limit",
   "invalid-api-key": "it had no valid API key",
+  "unsupported-encoding": "its content-encoding cannot be read",
   "queue-timeout": "no slot within its time limit",
   "no-endpoint": "no server was ready",
   "shutting-down": "the picker was shutting down",

@@ -1,8 +1,10 @@
 """The dry run: explains the decision about a request that is not sent."""
 
 from dataclasses import replace
+from random import Random
 
 from extproc.core.rejection import Reason
+from extproc.core.request import Kind
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.explain import (
     DryRunRequest,
@@ -14,7 +16,9 @@ from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy import codec
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.model_list import OURS, fleet_models
-from extproc.stream.request.translate import NOT_READ, understand
+from extproc.stream.request.body import RequestBody
+from extproc.stream.request.passing import NotServed, constraints_of
+from extproc.stream.request.translate import NO_BODY, NOT_READ, understand
 
 
 def dry_run(
@@ -41,9 +45,8 @@ def dry_run(
         asks_for_models = options.paths.asks_for_models(head.method, head.path)
         if asks_for_models and fleet_models(dispatcher, options.started_at) is not None:
             return Explanation(candidates=(), takes_slot=False, resolved={"answered_by": OURS})
-        return explain_passing(dispatcher)
-    raw = inquiry.body if options.reading.wants_body(head) else b""
-    body = options.reading.read(kind, raw, is_whole=True) if raw and head.has_json else NOT_READ
+        return _explain_passing(dispatcher, options, head, inquiry.body)
+    raw, body = _read(options, head, kind, inquiry.body)
     if options.reading.is_strict and body.problem is not None:
         return _refused(f"The body {body.problem}.")
     request = understand(
@@ -98,6 +101,30 @@ def _client_details(head: codec.RequestHead) -> dict[str, str]:
     """Who shares the slots fairly: the client and what it says of its own users."""
     details = {"client": head.client, "fairness_id": head.fairness_id}
     return {name: value for name, value in details.items() if value}
+
+
+def _read(
+    options: ExchangeOptions, head: codec.RequestHead, kind: Kind, raw: bytes
+) -> tuple[bytes, RequestBody]:
+    """The body as the picker has it, and what it says; an empty one stands for none."""
+    if not raw:
+        return raw, NO_BODY
+    if not options.reading.reads_bodies:
+        return b"", NOT_READ
+    return raw, options.reading.read(head, kind, raw, is_whole=True)
+
+
+def _explain_passing(
+    dispatcher: Dispatcher, options: ExchangeOptions, head: codec.RequestHead, raw: bytes
+) -> Explanation:
+    _, body = _read(options, head, Kind.GENERATION, raw)
+    constraints = constraints_of(head, body, options.paths, dispatcher.resolver, None, Random(0))
+    if isinstance(constraints, NotServed):
+        problem = {"problem": constraints.text} if constraints.text else {}
+        return Explanation(
+            candidates=(), reason=constraints.reason, takes_slot=False, resolved=problem
+        )
+    return explain_passing(dispatcher, constraints)
 
 
 def _refused(problem: str) -> Explanation:

@@ -446,9 +446,9 @@ class Exchange:
         match result:
             case NeedsSlot(request):
                 self._submit(request, now)
-            case PassThrough(addresses):
+            case PassThrough(addresses, is_restricted):
                 self.stage = Stage.PASSING
-                self._send_to(addresses)
+                self._send_to(addresses, is_restricted=is_restricted)
             case LocalReply(body, status):
                 self.stage = Stage.ANSWERED
                 self._response.answered_status = status

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
+import sys
+import zlib
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
@@ -14,6 +18,11 @@ from tests.e2e.conftest import QUICK
 from tests.e2e.pool import StackPool, shares
 from tests.e2e.stack import CHAT, Stack, chat
 from tests.long_run import in_each_mode
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 pytestmark = shares("models")
 
@@ -49,7 +58,7 @@ def reason(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.headers.get("x-coxswain-reason", "")
 
 
-async def test_a_model_is_served_by_its_servers_alone(stack: Stack, mode: str) -> None:
+async def test_a_model_is_served_by_its_servers_alone(stack: Stack) -> None:
     """Also where it stands behind a long prompt; what cannot be read is not guessed at."""
     tiny, small = (server.address for server in stack.servers)
     long = {"user": "x" * 100_000}
@@ -58,18 +67,63 @@ async def test_a_model_is_served_by_its_servers_alone(stack: Stack, mode: str) -
         answer = await ask(stack, {"model": name})
         assert (answer.status_code, answer.headers["x-coxswain-endpoint"]) == (200, address)
         hinted = await ask(stack, long | {"model": name}, x_gateway_model_name=name)
-        if name == "default" and mode == "gateway":  # cannot be changed, but harms no plain server
-            assert hinted.status_code == 200
         assert hinted.headers["x-coxswain-endpoint"] == address
         behind = await ask(stack, long | {"model": name})
-        if mode == "gateway":  # streams the body: its end is not here yet
-            assert reason(behind) == (400, "bad-request")
-            assert "x-gateway-model-name" in behind.json()["error"]["message"]
-        else:
-            assert (behind.status_code, behind.headers["x-coxswain-endpoint"]) == (200, address)
+        assert (behind.status_code, behind.headers["x-coxswain-endpoint"]) == (200, address)
     assert reason(await ask(stack, {"model": "nobody"})) == (404, "model-not-found")
     listed = (await stack.client.get(stack.url("/v1/models"))).json()["data"]
     assert sorted(one["id"] for one in listed) == ["both", "default", "small", "tiny"]
+
+
+def form(model: str, *, is_behind: bool) -> tuple[bytes, dict[str, str]]:
+    field = f'content-disposition: form-data; name="model"\r\n\r\n{model}'.encode()
+    file = b'content-disposition: form-data; name="file"; filename="a.wav"\r\n\r\n' + bytes(300_000)
+    parts = (file, field) if is_behind else (field, file)
+    body = b"".join(b"--xyz\r\n" + part + b"\r\n" for part in parts) + b"--xyz--\r\n"
+    return body, {"content-type": "multipart/form-data; boundary=xyz"}
+
+
+async def test_a_model_is_found_in_each_form_of_a_request(stack: Stack) -> None:
+    """tests/stream/request/test_models_of_requests.py has all of them, in each mode of Envoy."""
+    tiny, small = (server.address for server in stack.servers)
+    speech, encoding = "/v1/audio/transcriptions", "content-encoding"
+
+    def long(model: str) -> bytes:
+        tools = [{"type": "function", "function": {"name": f"f{number}"}} for number in range(200)]
+        body = chat(1) | {"user": "x" * 200_000, "model": model, "tools": tools}
+        return json.dumps(body).encode()
+
+    for name, address in (("tiny", tiny), ("small", small), ("nobody", "")):
+        plain = json.dumps(chat(1) | {"model": name}).encode()
+        requests: list[tuple[str, bytes, dict[str, str]]] = [
+            (CHAT, b"\xef\xbb\xbf" + plain, {}),
+            (CHAT, gzip.compress(long(name)), {encoding: "gzip"}),
+            (CHAT, zlib.compress(plain), {encoding: "deflate"}),
+            (CHAT, zstd.compress(long(name)), {encoding: "zstd"}),
+            (speech, *form(name, is_behind=False)),
+            (speech, *form(name, is_behind=True)),
+            ("/tokenize", json.dumps({"content": "x" * 3_000_000, "model": name}).encode(), {}),
+            ("/v1/messages/count_tokens", zstd.compress(long(name)), {encoding: "zstd"}),
+            ("/apply-template", plain, {}),
+        ]
+        for path, body, headers in requests:
+            answer = await stack.client.post(stack.url(path), content=body, headers=headers)
+            if not address:
+                assert reason(answer) == (404, "model-not-found"), path
+                continue
+            assert answer.headers["x-coxswain-endpoint"] == address, path
+            if path == CHAT:
+                assert answer.status_code == 200, answer.text
+        answer = await stack.client.get(stack.url(f"/props?model={name}"))
+        assert answer.headers.get("x-coxswain-endpoint", "") == address
+    for body, headers, status in (
+        (b"row", {encoding: "br"}, 415),
+        (b"row", {encoding: "gzip"}, 400),
+        (zstd.compress(bytes(9_000_000)), {encoding: "zstd"}, 400),
+        (b'{"model":"tiny"', {}, 400),
+    ):
+        answer = await stack.client.post(stack.url(CHAT), content=body, headers=headers)
+        assert answer.status_code == status and answer.json()["error"]["type"]
 
 
 @in_each_mode

@@ -17,6 +17,7 @@ from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy.codec import PROCESS
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.pending_streams import PendingStreams
+from extproc.stream.request.translate import ReadingOptions
 from extproc.stream.running_stream import RunningStream
 from extproc.stream.servicer import ExternalProcessor
 from extproc.transport import CallHandler, Metadata, ServeCall, ServiceTable
@@ -26,6 +27,8 @@ from tests.fakes.small_fleet import SmallFleet
 
 LIMIT_S = 20.0
 """Of patience with this machine; no claim."""
+KEPT_BYTES = 65_536
+"""How much of a body is waited for: less than by default, so that short ones can be longer."""
 
 
 async def eventually(is_true: Callable[[], object]) -> None:
@@ -156,7 +159,9 @@ async def rig(
     """A running picker in front of endpoints with these slots."""
     picker = Rig(
         SmallFleet(*slots, queue_max_requests=queue_max_requests, fallbacks=fallbacks),
-        ExchangeOptions(queue_timeout_s=queue_timeout_s),
+        ExchangeOptions(
+            queue_timeout_s=queue_timeout_s, reading=ReadingOptions(kept_bytes=KEPT_BYTES)
+        ),
     )
     async with serving(picker.table) as port:
         await picker.connect(port)

@@ -31,9 +31,12 @@ class ExchangeHarness:
         *slots: int,
         splits: dict[str, dict[str, float]] | None = None,
         match: ModelMatch = ModelMatch.LENIENT,
+        must_know_models: bool = True,
         **reading: Any,
     ) -> None:
-        self.fleet = SmallFleet(*slots, splits=splits, match=match)
+        self.fleet = SmallFleet(
+            *slots, splits=splits, match=match, must_know_models=must_know_models
+        )
         self.options = ExchangeOptions(reading=ReadingOptions(**reading), started_at=7)
         self.asked: list[Request] = []
 

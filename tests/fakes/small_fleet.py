@@ -62,6 +62,7 @@ class SmallFleet:
         seed: int = 1,
         splits: Mapping[str, Mapping[str, float]] | None = None,
         match: ModelMatch = ModelMatch.LENIENT,
+        must_know_models: bool = True,
         order: QueueOrder = ARRIVAL_ORDER,
     ) -> None:
         self.now = 100.0
@@ -74,7 +75,11 @@ class SmallFleet:
                     fallbacks=fallbacks,
                     stale_after_s=stale_after_s,
                     draining_caps=CAPS,
-                    resolver=ResolverOptions(splits=splits or {}, model_match=match),
+                    resolver=ResolverOptions(
+                        splits=splits or {},
+                        model_match=match,
+                        must_know_models=must_know_models,
+                    ),
                     order=order,
                 ),
             ),

@@ -83,4 +83,4 @@ def test_a_finding_is_reported_with_its_input() -> None:
         "jiter.from_json = strict"
     )
     assert broken.returncode == 1, broken
-    assert f"{CORPUS / 'body' / 'bom'}: OSError()" in broken.stdout
+    assert f"{CORPUS / 'body' / 'byte_order_mark_and_long'}: OSError()" in broken.stdout

@@ -23,6 +23,8 @@ def is_eligible(constraints: Constraints, endpoint: Endpoint) -> bool:
         return False
     if constraints.context_tokens and not has_context(constraints, endpoint):
         return False
+    if constraints.is_loaded and not has_loaded(constraints, endpoint):
+        return False
     return constraints.adapter is None or constraints.adapter in endpoint.adapter_ids
 
 
@@ -30,6 +32,12 @@ def has_context(constraints: Constraints, endpoint: Endpoint) -> bool:
     """Whether its slots hold the prompt; assumed where their context is not known."""
     tokens = endpoint.context_tokens
     return tokens is None or tokens >= constraints.context_tokens
+
+
+def has_loaded(constraints: Constraints, endpoint: Endpoint) -> bool:
+    """Whether it has the model loaded, or is loading it; assumed of a model that is not known."""
+    reading = endpoint.models_by_name.get(constraints.model or "")
+    return reading is None or reading.is_loaded or reading.is_loading
 
 
 def why_not(constraints: Constraints, endpoint: Endpoint) -> Iterator[str]:
@@ -49,6 +57,8 @@ def why_not(constraints: Constraints, endpoint: Endpoint) -> Iterator[str]:
     if not endpoint.has_adapters(constraints.adapter_numbers):
         numbers = ", ".join(map(str, sorted(constraints.adapter_numbers)))
         yield f"it lacks some of the adapters {numbers}"
+    if constraints.is_loaded and not has_loaded(constraints, endpoint):
+        yield f"it does not have {constraints.model} loaded, and this request takes no slot"
     if not has_context(constraints, endpoint):
         yield (
             f"the prompt needs a longer context than its {endpoint.context_tokens} tokens; another "

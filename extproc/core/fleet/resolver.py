@@ -28,9 +28,12 @@ from extproc.core.request import Request, ResolvedRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolverOptions:
-    """`splits`: by the name that clients use, the models it stands for with their weights."""
+    """`splits`: by the name that clients use, the models it stands for with their weights. With
+    `must_know_models`, a request whose model may be named where it was not read is rejected, if
+    several models are served; strict matching always does that."""
 
     model_match: ModelMatch = ModelMatch.LENIENT
+    must_know_models: bool = True
     splits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     objectives: Objectives = field(default_factory=Objectives)
 
@@ -85,10 +88,17 @@ class RequestResolver:
 
     @property
     def must_know_models(self) -> bool:
-        """Whether a request must name its model: matching is strict, and several models are
-        served."""
-        is_lenient = self._options.model_match is ModelMatch.LENIENT
-        return not is_lenient and self.names.catalog.has_several_models
+        """Whether a request must show its model, if it names one: several models are served."""
+        is_strict = self._options.model_match is ModelMatch.STRICT
+        is_wanted = is_strict or self._options.must_know_models
+        return is_wanted and self.names.catalog.has_several_models
+
+    @property
+    def routes_by_model(self) -> bool:
+        """Whether the name of a model makes a difference: several are served, or matching is
+        strict."""
+        is_strict = self._options.model_match is ModelMatch.STRICT
+        return is_strict or self.names.catalog.has_several_models
 
     def objective_of(self, request: Request) -> Objective:
         """The objective of a request."""

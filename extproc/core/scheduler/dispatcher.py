@@ -263,10 +263,9 @@ class Dispatcher(Introspection):
                 self._allocator.after_capacity_change(lease.address, now)
             self._outbox.wake_at(self.state.outliers.next_expiry())
 
-    def passing(self, allowed: frozenset[Address] | None = None) -> list[Address]:
+    def passing(self, constraints: Constraints = UNCONSTRAINED) -> list[Address]:
         """The pickable endpoints for a request that takes no slot, best first, whether their slots
-        are free or not; may be empty. `allowed` restricts them, None allows any."""
-        constraints = UNCONSTRAINED if allowed is None else Constraints(allowed=allowed)
+        are free or not; may be empty."""
         return self.state.rankings.at(constraints).best(1 + self.options.fallbacks)
 
     def close(self, now: float) -> None:

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from random import Random
 
 from extproc.core.address import Address
+from extproc.core.constraints import UNCONSTRAINED, Constraints
 from extproc.core.fleet.eligibility import why_not
 from extproc.core.fleet.endpoint import Endpoint, Intent
 from extproc.core.fleet.health import SERVING
 from extproc.core.rejection import Reason
-from extproc.core.request import UNCONSTRAINED_REQUEST, Request, ResolvedRequest
+from extproc.core.request import Request, ResolvedRequest
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.sizing import expected_size
 from extproc.core.selection.cost import Cost
@@ -147,9 +148,12 @@ def _resolution_details(
     return details
 
 
-def explain_passing(dispatcher: Dispatcher) -> Explanation:
+def explain_passing(
+    dispatcher: Dispatcher, constraints: Constraints = UNCONSTRAINED
+) -> Explanation:
     """Where a request that takes no slot would go now. O(n log n); changes nothing."""
-    candidates = _ranked(dispatcher, UNCONSTRAINED_REQUEST, None, dispatcher.last_event_at)
+    resolved = ResolvedRequest(constraints)
+    candidates = _ranked(dispatcher, resolved, None, dispatcher.last_event_at)
     first = candidates[0] if candidates and candidates[0].rank else None
     return Explanation(
         candidates=candidates,

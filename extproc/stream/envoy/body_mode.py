@@ -28,6 +28,7 @@ class BodyMode:
     """The state of one request; `body` is the received part of the body before the decision."""
 
     __slots__ = (
+        "_decompressed",
         "_has_body",
         "_kind",
         "_upload",
@@ -43,6 +44,7 @@ class BodyMode:
         self.can_bring_body = False
         """Whether a body follows that can be read before the decision."""
         self._has_body = False
+        self._decompressed: bytes | None = None
         self._upload: DuplexBody | None = None
         self.body = b""
         self.is_whole = False
@@ -89,6 +91,14 @@ class BodyMode:
         self.body, self.is_whole = self._upload.held(), self._upload.has_end
         return True
 
+    def decompress(self, body: bytes) -> None:
+        """Replace the body, all of which is here, by what it holds."""
+        self.body = body
+        if self._upload is None:
+            self._decompressed = body
+        else:
+            self._upload.replace(body)
+
     def end_body(self) -> None:
         """No more of the body will arrive, although its end was not announced."""
         assert self._upload is not None
@@ -106,7 +116,8 @@ class BodyMode:
             self._upload.open()
 
     def forget_body(self) -> None:
-        """Free the body that has been read: a thousand queued requests would hold gigabytes."""
+        """Free the body that has been read: a thousand queued requests would hold gigabytes. One
+        that was decompressed is needed."""
         self.body = b""
         if self._upload is not None:
             self._upload.free()
@@ -146,9 +157,10 @@ class BodyMode:
             if new_body is not None:
                 self._upload.replace(new_body)
             replies += self._upload.open()
-        elif new_body is not None:
-            codec.replace_body(decision, new_body)
+        elif new_body is not None or self._decompressed is not None:
+            codec.replace_body(decision, new_body or self._decompressed or b"")
         self.body = b""
+        self._decompressed = None
         return replies
 
 

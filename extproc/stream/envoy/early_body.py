@@ -30,6 +30,7 @@ class EarlyBody(DuplexBody):
 
     def replace(self, body: bytes) -> None:
         """Replace the held parts by `body`."""
+        self._drop()
         self._replacement = body
 
     def free(self) -> None:

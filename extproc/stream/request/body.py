@@ -1,4 +1,4 @@
-"""The first part of a request's body, read as far as it can be read.
+"""A request's body: its beginning, read as far as it can be read, and all keys at its top.
 
 One reader for all dialects: OpenAI's chat, completions, responses and embeddings, Anthropic's
 messages, llama.cpp's own. They differ in where the prompt stands, and no name means two things.
@@ -16,9 +16,9 @@ from typing import Any, Final
 import jiter
 
 from extproc.core.request import Kind
-from extproc.stream.request.body_tail import read_tail
 from extproc.stream.request.intern_text import intern_text
 from extproc.stream.request.prompt import Prompt, has_media, read_prompt
+from extproc.stream.request.top_level import NO_OBJECT, NUMBER_END, read_cut, read_whole
 
 MAX_COUNT: Final = 65_536
 """More inputs, answers or slots than any server has; a larger number says no more than this."""
@@ -39,7 +39,11 @@ _PROMPT_KEYS: Final = frozenset(
 )
 """Where text stands at the top: cut, it is still the prompt's beginning."""
 _PLACE: Final = re.compile(r"at line (\d+) column (\d+)$")
-_NUMBER_END: Final = b"0123456789+-.eE"
+CUT: Final = "was longer than what is kept of it, and what is kept does not name the model"
+"""Why the model of a body that is not here as a whole is unknown."""
+TOO_DEEP: Final = "recursion limit"
+"""The parser's fault with JSON that is nested more deeply than it reads."""
+TOO_LONG_NAME: Final = f"names a model with more than {MAX_NAME_CHARS} characters"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +56,9 @@ class RequestBody:
     `answers` is how many each input gets, `inputs` how many things are to be completed, embedded
     or ranked.
     `adapter_numbers` are the adapters that `lora` wants, None without any list. `is_complete`
-    says that the whole body was read and is a JSON object, `is_cut` that only a part of it was;
-    `problem` what is wrong with it, for the client, and None when nothing is.
+    says that the whole body was read and is a JSON object; `problem` what is wrong with it, for
+    the client, and None when nothing is; `unread` why it may name a model although none was found,
+    and None if all that stands at its top was read.
     """
 
     model: str | None = None
@@ -66,8 +71,8 @@ class RequestBody:
     max_tokens: int | None = None
     adapter_numbers: frozenset[int] | None = None
     is_complete: bool = False
-    is_cut: bool = False
     problem: str | None = None
+    unread: str | None = None
 
     @property
     def weight_slots(self) -> int:
@@ -76,35 +81,48 @@ class RequestBody:
 
 
 def read_body(
-    part: bytes, kind: Kind, *, is_whole: bool, is_strict: bool, end: bytes = b""
+    body: bytes, kind: Kind, *, limit_bytes: int, is_whole: bool, is_strict: bool
 ) -> RequestBody:
-    """Read `part`, the beginning of a body or, if `is_whole`, all of it. O(its size).
+    """Read the first `limit_bytes` of a body, and the keys at the top of all that is here of it.
 
-    `end` is the end of a body that is longer than `part`, where that is known.
-    `is_strict` also finds fault with keys given twice and with numbers beyond all bounds.
+    `is_whole` says that all of it is here. O(its size). `is_strict` also finds fault with keys
+    given twice and with numbers beyond all bounds, in a body that is not longer than the limit.
     """
-    tree, problem = _parse(part, is_whole=is_whole, is_strict=is_strict)
+    part = body[:limit_bytes]
+    is_short = len(part) == len(body)
+    tree, problem = _parse(part, is_whole=is_whole and is_short, is_strict=is_strict)
+    inputs, unread = 1, None
+    if not is_whole:
+        unread = CUT
+        if not is_short and isinstance(tree, dict):
+            read_cut(body, tree)
+    elif is_short and not (problem and TOO_DEEP in problem):
+        unread = problem
+    else:
+        tree = tree if isinstance(tree, dict) else {}
+        found, inputs = read_whole(body, tree, limit_bytes, _INPUTS[kind])
+        problem = problem or found
+        unread = None if found == NO_OBJECT else found
     if not isinstance(tree, dict):
-        return RequestBody(is_cut=not is_whole, problem=problem or "is not a JSON object")
-    if end:
-        tree |= read_tail(end)
+        return RequestBody(problem=problem or NO_OBJECT, unread=unread)
     model = tree.get("model")
+    is_named = isinstance(model, str) and len(model) <= MAX_NAME_CHARS
+    if isinstance(model, str) and not is_named:
+        unread = TOO_LONG_NAME
     prompt = read_prompt(tree) if kind is Kind.GENERATION else _inputs_alone(tree)
     return RequestBody(
-        model=intern_text(model)
-        if isinstance(model, str) and 0 < len(model) <= MAX_NAME_CHARS
-        else None,
+        model=intern_text(model) if is_named and model else None,
         text=prompt.text,
         has_media=prompt.has_media,
         has_grammar=any(tree.get(key) for key in _GRAMMARS),
         has_tools=bool(tree.get("tools")),
         answers=_whole(_given(tree, _ANSWERS), MAX_COUNT) or 1,
-        inputs=_count_inputs(tree, _INPUTS[kind]),
+        inputs=max(inputs, _count_inputs(tree, _INPUTS[kind])),
         max_tokens=_whole(_given(tree, _TOKEN_BOUNDS), MAX_TOKENS),
         adapter_numbers=_adapter_numbers(tree.get("lora")),
-        is_complete=is_whole and problem is None,
-        is_cut=not is_whole,
+        is_complete=is_whole and is_short and problem is None,
         problem=problem,
+        unread=unread,
     )
 
 
@@ -140,7 +158,7 @@ def _parse_beginning(part: bytes) -> Any:
     """What stands before the end or the first fault, whichever comes first; None for nothing."""
     part = _before_fault_of_utf8(part)
     for _ in range(2):
-        part = part.rstrip(_NUMBER_END)  # a number at the end may be half of one
+        part = part.rstrip(NUMBER_END)  # a number at the end may be half of one
         try:
             tree = jiter.from_json(part, partial_mode="trailing-strings", cache_mode="keys")
         except ValueError as error:

@@ -6,11 +6,16 @@ for one key llama-server takes the last.
 """
 
 import json
+from typing import Final
+
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+"""May stand in front of JSON in UTF-8; servers skip it."""
 
 
 def is_object(body: bytes) -> bool:
     """Whether a key can be appended to this JSON object."""
-    return body.lstrip().startswith(b"{") and body.rstrip().endswith(b"}")
+    start = body.removeprefix(BYTE_ORDER_MARK).lstrip()
+    return start.startswith(b"{") and start.rstrip().endswith(b"}")
 
 
 def append_overrides(body: bytes, *, model: str | None, adapter_id: int | None) -> bytes:
@@ -28,5 +33,5 @@ def append_overrides(body: bytes, *, model: str | None, adapter_id: int | None) 
     if not words:
         return body
     open_object = body.rstrip()[:-1].rstrip()
-    comma = b"" if open_object.lstrip() == b"{" else b","
+    comma = b"" if open_object.endswith(b"{") else b","
     return open_object + comma + ",".join(words).encode() + b"}"

@@ -13,9 +13,8 @@ UNSAYABLE: Final = (
     "that it can read completely and that is a JSON object. Use the name of the model itself."
 )
 HIDDEN: Final = (
-    "The model's name is too far from the beginning of this long body, and several "
-    "models are served. Put it before the messages, or also send it in the header "
-    "x-gateway-model-name."
+    "The model of this request is unknown, and several models are served: the body {why}. Put the "
+    "model before the messages or the file, or also send it in the header x-gateway-model-name."
 )
 BOTH: Final = "Give the name of an adapter or the server's numbers in lora, not both."
 NOT_WHOLE: Final = (
@@ -57,9 +56,15 @@ def validate_names(
             return BOTH
         if not is_whole or not is_object(raw):
             return NOT_WHOLE
-    if model is None and body.is_cut and resolver.must_know_models:
-        return HIDDEN
-    return None
+    return why_hidden(body, resolver) if model is None else None
+
+
+def why_hidden(body: RequestBody, resolver: RequestResolver) -> str | None:
+    """Why a request of which no model was found is rejected, as text for the client; None if it may
+    go anywhere."""
+    if body.unread is None or not resolver.must_know_models:
+        return None
+    return HIDDEN.format(why=body.unread)
 
 
 def why_not_after_all(request: Request) -> str:

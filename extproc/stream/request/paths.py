@@ -7,7 +7,14 @@ from typing import Final
 from urllib.parse import unquote
 
 from extproc.core.request import Kind
-from extproc.security.api_paths import HEALTH_PATHS, MODELS_PATHS, OPEN_PATHS, SLOT_PATHS
+from extproc.security.api_paths import (
+    COUNTING_PATHS,
+    HEALTH_PATHS,
+    MODELS_PATHS,
+    OPEN_PATHS,
+    QUERIED_PATHS,
+    SLOT_PATHS,
+)
 from extproc.security.path_rule import (
     HIDDEN_CHARACTER,
     METHODS,
@@ -45,6 +52,8 @@ class Paths:
             if not self._is_closed("POST", f"{place}{path}")
         }
         self._models = frozenset(f"{place}{path}" for place in places for path in MODELS_PATHS)
+        self._counting = frozenset(f"{place}{path}" for place in places for path in COUNTING_PATHS)
+        self._queried = frozenset(f"{place}{path}" for place in places for path in QUERIED_PATHS)
         self._health = frozenset(f"{place}{path}" for place in places for path in HEALTH_PATHS)
 
     def slot_kind(self, method: str, path: str) -> Kind | None:
@@ -56,6 +65,15 @@ class Paths:
             return None
         plain = _without_query(path)
         return self._slots.get(plain) or self._slots.get(normalised(plain))
+
+    def counts(self, method: str, path: str) -> bool:
+        """Whether it takes no slot, but belongs to a model that its body names."""
+        return method == "POST" and (path in self._counting or normalised(path) in self._counting)
+
+    def asks_about_a_model(self, method: str, path: str) -> bool:
+        """Whether it takes no slot, but belongs to a model that its query names."""
+        is_get = method in ("GET", "HEAD")
+        return is_get and (path in self._queried or normalised(path) in self._queried)
 
     def asks_for_models(self, method: str, path: str) -> bool:
         """Whether it requests the list of models."""

@@ -4,11 +4,13 @@
             --takes no slot-------------------> PassThrough, or LocalReply (the models of the fleet,
                                                 or its health, also without a key)
             --its path is closed--------------> InvalidRequest
-            --takes a slot, body is needed----> None until enough has arrived --> NeedsSlot
             --takes a slot--------------------> NeedsSlot
+            --body is needed------------------> None until enough has arrived --> one of the others
     any     --invalid, or an empty subset-----> InvalidRequest
 
-A `NeedsSlot` goes to the core; `delivery` says how the request reaches the selected endpoint.
+A body is needed for its model, its weight and its prompt, or because it is compressed, which
+servers cannot read: it is decompressed here. A `NeedsSlot` goes to the core; `delivery` says how
+the request reaches the selected endpoint.
 """
 
 from dataclasses import dataclass
@@ -28,11 +30,13 @@ from extproc.stream.envoy.body_mode import BodyMode
 from extproc.stream.model_list import fleet_models
 from extproc.stream.options import ExchangeOptions
 from extproc.stream.request.body import RequestBody
+from extproc.stream.request.encoding import EncodingError, decompressed, is_supported
 from extproc.stream.request.lora import append_overrides
 from extproc.stream.request.names import why_not_after_all
+from extproc.stream.request.passing import NOT_LOADED, NotServed, constraints_of
 from extproc.stream.request.paths import Paths
 from extproc.stream.request.subset import HintError, read_subset
-from extproc.stream.request.translate import NOT_READ, understand
+from extproc.stream.request.translate import NO_BODY, NOT_READ, understand
 
 RETRY_S: Final = 1.0
 """The retry delay after a subset hint that no endpoint matches: the next hint may be newer."""
@@ -58,9 +62,11 @@ class NeedsSlot:
 
 @dataclass(frozen=True, slots=True)
 class PassThrough:
-    """The request takes no slot: any of these endpoints may serve it."""
+    """The request takes no slot: any of these endpoints may serve it. With `is_restricted`, no
+    other may."""
 
     addresses: tuple[Address, ...]
+    is_restricted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +138,36 @@ class RequestReader:
             if head.path and paths.is_closed(head.method, head.path):
                 return InvalidRequest(Reason.BLOCKED_PATH)
             list_reply = self._models() if paths.asks_for_models(head.method, head.path) else None
-            return list_reply or self._pass_on()
-        if self.body_mode.can_bring_body and (
-            self._options.reading.wants_body(head)
-            or (head.has_body and self._dispatcher.sends_slowly(head.tenant, now))
-        ):
+            if list_reply is not None:
+                return list_reply
+        if head.encoding and not self._can_decompress():
+            return InvalidRequest(Reason.UNSUPPORTED_ENCODING)
+        if self.body_mode.can_bring_body and self._wants_body(now):
             return None
-        return self._needs_slot(NOT_READ)
+        return self._decide(NOT_READ if head.has_body else NO_BODY)
+
+    def _wants_body(self, now: float) -> bool:
+        """Whether the body is needed for the decision.
+
+        Of a request that takes a slot also one without useful content: a client that never sends it
+        must not occupy a slot.
+        """
+        head, is_read = self.head, self._options.reading.reads_bodies
+        if not head.has_body:
+            return False
+        if self._kind is not None:
+            return is_read or self._dispatcher.sends_slowly(head.tenant, now)
+        if not is_read:
+            return False
+        counts = self._options.paths.counts(head.method, head.path)
+        return bool(head.encoding) or (counts and self._dispatcher.resolver.routes_by_model)
+
+    def _can_decompress(self) -> bool:
+        head, reading = self.head, self._options.reading
+        is_here = self.body_mode.can_bring_body and reading.reads_bodies
+        return (
+            is_here and is_supported(head.encoding) and (head.body_bytes or 0) <= reading.kept_bytes
+        )
 
     def _unauthorized(self) -> InvalidRequest | None:
         """The rejection of a request without a client's key, where it needs one."""
@@ -179,13 +208,13 @@ class RequestReader:
 
     def take(self, part: pb.HttpBody) -> ReadResult | None:
         """Read a part of the body; None if that is not enough yet."""
-        is_enough = self.body_mode.take(part, enough_bytes=self._options.reading.enough_bytes)
+        is_enough = self.body_mode.take(part, enough_bytes=self._options.reading.kept_bytes)
         return self._read() if is_enough else None
 
     def read_what_came(self) -> ReadResult:
         """Decide with the received part of the body, because no more will arrive."""
         self.body_mode.end_body()
-        return self._read() if self.body_mode.body else self._needs_slot(NOT_READ)
+        return self._read() if self.body_mode.body else self._decide(NOT_READ)
 
     @property
     def announced(self) -> Request | None:
@@ -226,14 +255,36 @@ class RequestReader:
         return Delivery(addresses, is_restricted=picked.is_restricted)
 
     def _read(self) -> ReadResult:
-        head, body_mode, reading = self.head, self.body_mode, self._options.reading
-        assert self._kind is not None
-        if not (head.has_json and reading.reads_bodies):
-            return self._needs_slot(NOT_READ)
-        body = reading.read(self._kind, body_mode.body, is_whole=body_mode.is_whole)
-        if reading.is_strict and body.problem is not None:
+        body_mode, reading = self.body_mode, self._options.reading
+        if not reading.reads_bodies:
+            return self._decide(NOT_READ)
+        if self.head.encoding:
+            try:
+                self._decompress()
+            except EncodingError as error:
+                return InvalidRequest(Reason.BAD_REQUEST, str(error))
+        is_whole = body_mode.is_whole
+        body = reading.read(
+            self.head, self._kind or Kind.GENERATION, body_mode.body, is_whole=is_whole
+        )
+        if reading.is_strict and body.problem is not None and self._kind is not None:
             return InvalidRequest(Reason.BAD_REQUEST, f"The body {body.problem}.")
-        return self._needs_slot(body)
+        return self._decide(body)
+
+    def _decompress(self) -> None:
+        """Replace the body by what it holds; raises `EncodingError`."""
+        head, body_mode, limit = self.head, self.body_mode, self._options.reading.kept_bytes
+        if not body_mode.is_whole:
+            raise EncodingError(f"A compressed body must not be longer than {limit} bytes.")
+        body_mode.decompress(decompressed(body_mode.body, head.encoding, limit))
+        self.head = head._replace(
+            encoding="",
+            body_bytes=len(body_mode.body),
+            controls=(*head.controls, "content-encoding"),
+        )
+
+    def _decide(self, body: RequestBody) -> NeedsSlot | PassThrough | InvalidRequest:
+        return self._needs_slot(body) if self._kind is not None else self._pass_on(body)
 
     def _needs_slot(self, body: RequestBody) -> NeedsSlot | InvalidRequest:
         head, kind = self.head, self._kind
@@ -270,12 +321,21 @@ class RequestReader:
         is_begun = bool(self.body_mode.body) or not self._options.reading.reads_bodies
         return is_begun and not self.body_mode.has_all
 
-    def _pass_on(self) -> PassThrough | InvalidRequest:
+    def _pass_on(self, body: RequestBody) -> PassThrough | InvalidRequest:
         allowed = self._allowed()
-        addresses = tuple(self._dispatcher.passing(allowed))
-        if not addresses and (allowed is not None or self.body_mode.must_be_answered):
+        self._hint = None
+        resolver, paths = self._dispatcher.resolver, self._options.paths
+        constraints = constraints_of(self.head, body, paths, resolver, allowed)
+        if isinstance(constraints, NotServed):
+            return InvalidRequest(constraints.reason, constraints.text, RETRY_S)
+        addresses = tuple(self._dispatcher.passing(constraints))
+        if addresses:
+            return PassThrough(addresses, is_restricted=constraints.model is not None)
+        if constraints.is_loaded:
+            return InvalidRequest(Reason.NO_ENDPOINT, NOT_LOADED, RETRY_S)
+        if allowed is not None or self.body_mode.must_be_answered:
             return NOBODY
-        return PassThrough(addresses)
+        return PassThrough(())
 
     def _models(self) -> LocalReply | None:
         found = fleet_models(self._dispatcher, self._options.started_at, self._allowed())

@@ -11,17 +11,18 @@ from extproc.core.prompt_blocks import CHARS_PER_TOKEN, chain
 from extproc.core.request import Kind, Request
 from extproc.stream.envoy.codec import RequestHead
 from extproc.stream.request.body import RequestBody, read_body
-from extproc.stream.request.body_tail import TAIL_BYTES
-from extproc.stream.request.lora import is_object
+from extproc.stream.request.form import read_form
+from extproc.stream.request.lora import BYTE_ORDER_MARK, is_object
 from extproc.stream.request.names import UNSAYABLE, names_of, validate_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingOptions:
-    """Whether bodies are read, and how. `limit_bytes` is how much of each. A body whose announced
-    length is at most `short_bytes` is requested whole; it must fit into Envoy's buffer.
+    """Whether bodies are read, and how. `limit_bytes` is how much of each is read for its prompt. A
+    body whose announced length is at most `short_bytes` is requested whole; it must fit into
+    Envoy's buffer.
 
-    `kept_bytes` is how much of a body is held while its request is queued.
+    `kept_bytes` is how much of a body is waited for, and held while its request is queued.
 
     `is_strict` rejects a body that cannot be parsed; otherwise it is routed without the missing
     information. Raises `ValueError` for a limit below 1.
@@ -37,19 +38,6 @@ class ReadingOptions:
         if self.limit_bytes < 1:
             raise ValueError(f"limit_bytes must be greater than 0, not {self.limit_bytes}")
 
-    @property
-    def enough_bytes(self) -> int:
-        """How much of a body that comes in parts is waited for: Envoy sends no more than it
-        keeps."""
-        return min(self.limit_bytes, self.kept_bytes)
-
-    def wants_body(self, head: RequestHead) -> bool:
-        """Whether to request the body of a request that takes a slot.
-
-        Also one without useful content: a client that never sends it must not occupy a slot.
-        """
-        return self.reads_bodies and head.has_body
-
     def kept_of(self, head: RequestHead, here_bytes: int, *, has_all: bool) -> int:
         """How many bytes of a body are held while its request is queued, by Envoy or, in full
         duplex, by us; `here_bytes` have arrived, and `has_all` says that these are all."""
@@ -61,21 +49,26 @@ class ReadingOptions:
         )
         return max(here_bytes, coming)
 
-    def read(self, kind: Kind, body: bytes, *, is_whole: bool) -> RequestBody:
-        """Read the body up to the limit, and the last keys of a longer one."""
-        part = body[: self.limit_bytes]
-        is_short = len(part) == len(body)
+    def read(self, head: RequestHead, kind: Kind, body: bytes, *, is_whole: bool) -> RequestBody:
+        """Read the body of a request with this head: a form, or JSON."""
+        if head.form:
+            return read_form(body, head.form, is_whole=is_whole)
+        if not head.has_json:
+            return NO_JSON
         return read_body(
-            part,
+            body.removeprefix(BYTE_ORDER_MARK),
             kind,
-            is_whole=is_whole and is_short,
+            limit_bytes=self.limit_bytes,
+            is_whole=is_whole,
             is_strict=self.is_strict,
-            end=body[-TAIL_BYTES:] if is_whole and not is_short else b"",
         )
 
 
-NOT_READ: Final = RequestBody()
-"""The result for a body that was not requested, or is not JSON."""
+NO_BODY: Final = RequestBody()
+"""The result for a request without a body."""
+NOT_READ: Final = RequestBody(unread="was not read")
+"""The result for a body that was not requested."""
+NO_JSON: Final = RequestBody(unread="is neither JSON nor a form")
 
 
 def understand(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
+import pytest
+
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import Intent
 from extproc.core.fleet.resolver import RequestResolver, ResolverOptions
@@ -129,13 +131,21 @@ def resolver_of(fleet: SteeredFleet) -> RequestResolver:
     return fleet.dispatcher.resolver
 
 
-def test_a_request_must_name_its_model_only_where_several_are_served_strictly() -> None:
-    strict, lenient = SteeredFleet(match=ModelMatch.STRICT), SteeredFleet()
-    for fleet in (strict, lenient):
-        fleet.add(1, models=["a"])
-        assert not resolver_of(fleet).must_know_models
-        fleet.add(1, models=["b"])
-    assert resolver_of(strict).must_know_models and not resolver_of(lenient).must_know_models
+@pytest.mark.parametrize("match", ModelMatch)
+@pytest.mark.parametrize("must_know_models", [True, False])
+def test_a_request_must_show_its_model_only_where_several_are_served(
+    match: ModelMatch, must_know_models: bool
+) -> None:
+    """If matching is strict, or the settings want it. What counts needs it also for a 404."""
+    is_strict = match is ModelMatch.STRICT
+    fleet = SteeredFleet(match=match)
+    resolver = resolver_of(fleet)
+    resolver.renew(ResolverOptions(model_match=match, must_know_models=must_know_models))
+    fleet.add(1, models=["a"])
+    assert (resolver.must_know_models, resolver.routes_by_model) == (False, is_strict)
+    fleet.add(1, models=["b"])
+    assert resolver.must_know_models == (is_strict or must_know_models)
+    assert resolver.routes_by_model
 
 
 def test_a_dry_run_leaves_no_trace() -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from extproc.core.address import Address
+from extproc.core.constraints import Constraints
 from extproc.core.objective import Criticality, Objective
 from extproc.core.observation import ScrapeStatus
 from extproc.core.rejection import Reason, Rejected
@@ -48,10 +49,10 @@ def test_a_pass_through_request_gets_the_best_allowed_endpoint() -> None:
     _, asleep, *awake = fleet.addresses
     fleet.scrape(asleep, status=ScrapeStatus.ASLEEP)
     allowed = frozenset((asleep, *awake))
-    first = Counter(fleet.dispatcher.passing(allowed)[0] for _ in range(100))
+    first = Counter(fleet.dispatcher.passing(Constraints(allowed=allowed))[0] for _ in range(100))
     assert set(first) == set(awake) and min(first.values()) > 25
-    assert fleet.dispatcher.passing(frozenset({asleep})) == [asleep]
-    assert fleet.dispatcher.passing(frozenset()) == []
+    assert fleet.dispatcher.passing(Constraints(allowed=frozenset({asleep}))) == [asleep]
+    assert fleet.dispatcher.passing(Constraints(allowed=frozenset())) == []
 
 
 # Waiting

@@ -113,7 +113,7 @@ def test_an_envoy_that_streams_bodies_gets_its_answer_with_the_headers() -> None
 
 def test_in_full_duplex_the_headers_answer_is_deferred() -> None:
     """Then comes all that was held, then the rest as it comes."""
-    harness = ExchangeHarness(4, limit_bytes=200)
+    harness = ExchangeHarness(4, kept_bytes=200)
     exchange = harness.exchange()
     first, rest = BODY[:150], BODY[150:]
     assert harness.feed(exchange, ask_duplex(), envoy.body(first, end_of_stream=False)) == []

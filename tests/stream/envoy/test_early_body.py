@@ -40,9 +40,9 @@ def test_all_parts_are_answered_with_the_headers() -> None:
     assert harness.asked[0].model == "tiny"
 
 
-def test_a_long_body_is_not_waited_for() -> None:
-    """The decision needs its beginning; each later part is answered by itself."""
-    harness = ExchangeHarness(4, limit_bytes=200)
+def test_a_body_that_is_longer_than_what_envoy_keeps_is_not_waited_for() -> None:
+    """Each later part is answered by itself."""
+    harness = ExchangeHarness(4, kept_bytes=200)
     exchange = harness.exchange()
     first = envoy.body(BODY[:200], end_of_stream=False)
     assert kinds(harness.feed(exchange, ask_early(), first)) == ["request_headers", "request_body"]

@@ -12,14 +12,20 @@ from hypothesis import strategies as st
 from extproc.core.request import Kind
 from extproc.stream.request.body import MAX_COUNT, MAX_NAME_CHARS, RequestBody, read_body
 
+LIMIT = 65_536
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "row"}], "max_tokens": 8}
 
 
 def read(
-    body: object, kind: Kind = Kind.GENERATION, *, is_whole: bool = True, is_strict: bool = False
+    body: object,
+    kind: Kind = Kind.GENERATION,
+    *,
+    limit_bytes: int = LIMIT,
+    is_whole: bool = True,
+    is_strict: bool = False,
 ) -> RequestBody:
     part = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return read_body(part, kind, is_whole=is_whole, is_strict=is_strict)
+    return read_body(part, kind, limit_bytes=limit_bytes, is_whole=is_whole, is_strict=is_strict)
 
 
 # Dialects
@@ -161,9 +167,7 @@ def test_the_weight(body: object, kind: Kind, weight_slots: int) -> None:
 )
 def test_the_adapters_by_number(lora: object, numbers: set[int] | None) -> None:
     """Those that are on: a scale of 0, or none, is off; what is odd names nothing."""
-    body = read_body(
-        json.dumps({"lora": lora}).encode(), Kind.GENERATION, is_whole=True, is_strict=False
-    )
+    body = read({"lora": lora})
     assert body.adapter_numbers == numbers
 
 
@@ -233,7 +237,9 @@ def test_a_text_that_is_no_utf_8_is_a_fault(
 def test_what_is_no_object_says_nothing(part: bytes) -> None:
     body = read(part)
     assert body.problem is not None
-    assert body == RequestBody(problem=body.problem)
+    assert body == RequestBody(problem=body.problem, unread=body.unread)
+    is_json = part in (b"[]", b"7", b'"row"', b"null")
+    assert body.unread == (None if is_json else body.problem), "JSON that is no object names none"
 
 
 def test_of_two_values_the_last_counts() -> None:
@@ -251,9 +257,11 @@ def test_numbers_beyond_all_bounds_are_a_fault_if_strict(number: bytes) -> None:
 
 
 def test_a_name_of_a_megabyte_is_no_name() -> None:
-    assert read({"model": "x" * (MAX_NAME_CHARS + 1)}).model is None
-    assert read({"model": ""}).model is None
-    assert read({"model": ["tiny"]}).model is None
+    """It is one that is not read, where no name or an odd one names none."""
+    long = read({"model": "x" * (MAX_NAME_CHARS + 1)})
+    assert long.model is None and "more than 512 characters" in str(long.unread)
+    for odd in ("", ["tiny"], None, 7):
+        assert (read({"model": odd}).model, read({"model": odd}).unread) == (None, None)
 
 
 VALUES = st.recursive(
@@ -274,7 +282,7 @@ def test_any_json_cut_anywhere(
     part = json.dumps(body).encode()
     cut = part[: data.draw(st.integers(0, len(part)))]
     for is_whole in (True, False):
-        found = read_body(cut, kind, is_whole=is_whole, is_strict=is_strict)
+        found = read_body(cut, kind, limit_bytes=LIMIT, is_whole=is_whole, is_strict=is_strict)
         assert 1 <= found.weight_slots <= MAX_COUNT
         assert found.is_complete <= is_whole
 
@@ -284,7 +292,7 @@ def test_any_json_cut_anywhere(
 @example(b'\n\n{"a":\n"\\u', Kind.GENERATION, True)
 def test_any_bytes(part: bytes, kind: Kind, is_strict: bool) -> None:
     for is_whole in (True, False):
-        read_body(part, kind, is_whole=is_whole, is_strict=is_strict)
+        read_body(part, kind, limit_bytes=LIMIT, is_whole=is_whole, is_strict=is_strict)
 
 
 @given(st.dictionaries(KEYS, VALUES, min_size=1), st.binary(min_size=1, max_size=4), st.data())
@@ -299,6 +307,7 @@ def test_any_bytes_anywhere_in_any_json(
         read_body(
             whole[:place] + noise + whole[place:],
             Kind.GENERATION,
+            limit_bytes=LIMIT,
             is_whole=is_whole,
             is_strict=False,
         )
@@ -307,4 +316,10 @@ def test_any_bytes_anywhere_in_any_json(
 @given(st.binary(max_size=40), st.integers(0, 100))
 def test_bytes_in_the_middle_of_a_body(noise: bytes, at: int) -> None:
     part = json.dumps(CHAT).encode()
-    read_body(part[:at] + noise + part[at:], Kind.GENERATION, is_whole=True, is_strict=False)
+    read_body(
+        part[:at] + noise + part[at:],
+        Kind.GENERATION,
+        limit_bytes=LIMIT,
+        is_whole=True,
+        is_strict=False,
+    )

@@ -29,14 +29,19 @@ from tests.fakes.steered_fleet import SteeredFleet
 LONG_CHAT = json.dumps({"prompt": "row " * 10_000, "model": "tiny"}).encode()
 
 
-@pytest.mark.parametrize("is_strict", [False, True])
+@pytest.mark.parametrize(
+    ("match", "must_know_models"),
+    [(ModelMatch.LENIENT, False), (ModelMatch.LENIENT, True), (ModelMatch.STRICT, False)],
+)
 @pytest.mark.parametrize("is_duplex", [False, True])
-def test_a_model_that_cannot_be_read_is_guessed_at_only_if_lenient(
-    is_duplex: bool, is_strict: bool
+def test_a_model_that_cannot_be_read_is_guessed_at_only_if_the_settings_say_so(
+    is_duplex: bool, match: ModelMatch, must_know_models: bool
 ) -> None:
     """The body is longer than what Envoy keeps. A gateway's word counts, or one model alone."""
-    match = ModelMatch.STRICT if is_strict else ModelMatch.LENIENT
-    harness = ExchangeHarness(4, 4, limit_bytes=600, match=match)
+    is_strict = match is ModelMatch.STRICT or must_know_models
+    harness = ExchangeHarness(
+        *(4, 4), limit_bytes=600, kept_bytes=30_000, match=match, must_know_models=must_know_models
+    )
     part = envoy.body(LONG_CHAT[:30_000], end_of_stream=False)
     begin = ask_duplex if is_duplex else ask
     harness.serve()
@@ -205,7 +210,7 @@ def test_which_names_count(
 
 def test_a_long_body_without_its_model_is_valid_while_one_model_is_served() -> None:
     resolver = poets()
-    cut = RequestBody(is_cut=True)
+    cut = RequestBody(unread="was cut")
     assert validate_names(None, None, cut, b"{", resolver, is_whole=False) is None
 
 

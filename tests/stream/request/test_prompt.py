@@ -30,7 +30,7 @@ def chat(*contents: object) -> dict[str, Any]:
 
 def read(body: object, kind: Kind = Kind.GENERATION, *, cut: int | None = None) -> RequestBody:
     part = json.dumps(body).encode()[:cut]
-    return read_body(part, kind, is_whole=cut is None, is_strict=False)
+    return read_body(part, kind, limit_bytes=65_536, is_whole=cut is None, is_strict=False)
 
 
 def shared_blocks(one: object, other: object, *, cut: int | None = None) -> int:
@@ -117,5 +117,7 @@ def test_a_mark_that_moves_on_changes_no_prompt(last: dict[str, Any]) -> None:
 def test_parts_nested_as_deep_as_json_may_be() -> None:
     part = b'{"content":[' * 90
     whole = b'{"messages":[' + part + b'{"type":"image"}' + b"]}" * 90 + b"]}"
-    assert read_body(whole, Kind.GENERATION, is_whole=True, is_strict=False).has_media
-    read_body(part * 100, Kind.GENERATION, is_whole=False, is_strict=False)
+    assert read_body(
+        whole, Kind.GENERATION, limit_bytes=65_536, is_whole=True, is_strict=False
+    ).has_media
+    read_body(part * 100, Kind.GENERATION, limit_bytes=65_536, is_whole=False, is_strict=False)

@@ -53,7 +53,7 @@ def test_what_takes_no_slot_has_no_class() -> None:
 
 
 @pytest.mark.parametrize(
-    "header", [{"content_type": "multipart/form-data; boundary=x"}, {"content_encoding": "gzip"}]
+    "header", [{"content_type": "audio/wav"}, {"content_type": "application/octet-stream"}]
 )
 def test_a_body_that_reports_nothing_is_waited_for_too(header: dict[str, str]) -> None:
     """Who only announces a body occupies no slot; when it came it is not read, nor judged."""
@@ -78,7 +78,7 @@ def test_reading_can_be_switched_off() -> None:
 
 def test_only_the_beginning_of_a_long_body_is_read() -> None:
     """The rest passes Envoy by; its length counts all the same."""
-    harness = ExchangeHarness(4, limit_bytes=600)
+    harness = ExchangeHarness(4, limit_bytes=600, kept_bytes=30_000)
     length = {"content-length": "1000000"}
     message = envoy.with_body(envoy.request_headers(**length))
     body = json.dumps({"model": "tiny", "prompt": "row " * 10_000}).encode()
@@ -89,7 +89,7 @@ def test_only_the_beginning_of_a_long_body_is_read() -> None:
 
 
 def test_the_model_behind_a_long_prompt_is_read() -> None:
-    """Clients write it there; the bytes between the beginning and the end are not looked at."""
+    """Clients write it there."""
     harness = ExchangeHarness(4, limit_bytes=600)
     body = json.dumps({"prompt": "row " * 10_000, "model": "tiny", "n": 3}).encode()
     harness.feed(harness.exchange(), ask(), envoy.body(body))
@@ -262,7 +262,7 @@ def split_desk(**reading: Any) -> ExchangeHarness:
 def test_the_model_that_a_name_stands_for_is_sent_to_the_server(is_duplex: bool) -> None:
     """However long the body is, if all of it is here."""
     harness = split_desk(limit_bytes=200)
-    body = json.dumps({"model": "chat", "prompt": "row " * (40 if is_duplex else 4000)}).encode()
+    body = json.dumps({"model": "chat", "prompt": "row " * 4000}).encode()
     message = ask_duplex() if is_duplex else ask()
     replies = harness.feed(harness.exchange(), message, envoy.body(body))
     sent = (
@@ -276,7 +276,7 @@ def test_the_model_that_a_name_stands_for_is_sent_to_the_server(is_duplex: bool)
 def test_a_name_that_cannot_be_changed_is_never_sent_to_a_router(is_duplex: bool) -> None:
     """The rest of the body is still to come: only a plain server, which does not read it, may
     serve; with routers alone it is a clear 400."""
-    harness = split_desk(limit_bytes=200)
+    harness = split_desk(limit_bytes=200, kept_bytes=9000)
     body = json.dumps({"model": "chat", "prompt": "row " * 4000}).encode()
     messages = (
         ask_duplex() if is_duplex else ask(),
@@ -291,7 +291,7 @@ def test_a_name_that_cannot_be_changed_is_never_sent_to_a_router(is_duplex: bool
             header_names.DESTINATION: str(harness.fleet.addresses[1]),
             "x-envoy-max-retries": "0",
         }
-    routers = ExchangeHarness(4, splits={"chat": {"tiny": 1.0}}, limit_bytes=200)
+    routers = ExchangeHarness(4, splits={"chat": {"tiny": 1.0}}, limit_bytes=200, kept_bytes=9000)
     routers.route()
     rejected = routers.feed(routers.exchange(), *messages)[-1]
     assert envoy.rejection(rejected) == (400, "bad-request")

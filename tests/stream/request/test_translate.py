@@ -45,7 +45,7 @@ def read(
     body: dict[str, object], *, limit_bytes: int = 65_536, is_whole: bool = True
 ) -> RequestBody:
     options = ReadingOptions(limit_bytes=limit_bytes)
-    return options.read(Kind.GENERATION, json.dumps(body).encode(), is_whole=is_whole)
+    return options.read(HEAD, Kind.GENERATION, json.dumps(body).encode(), is_whole=is_whole)
 
 
 def test_what_was_read_reaches_the_core() -> None:
@@ -65,11 +65,10 @@ def test_of_what_was_not_read_nothing_is_claimed() -> None:
 
 
 @pytest.mark.parametrize("is_whole", [False, True])
-def test_the_end_of_a_body_is_read_only_where_it_is_here(is_whole: bool) -> None:
-    """Of a part nobody knows whether its last keys are the body's last."""
+def test_what_is_here_of_a_body_is_read(is_whole: bool) -> None:
+    """Of a part nobody knows whether another model follows, so its own counts."""
     body = read({"prompt": PROMPT, "model": "tiny"}, limit_bytes=600, is_whole=is_whole)
-    assert body.model == ("tiny" if is_whole else None)
-    assert body.is_cut
+    assert body.model == "tiny" and (body.unread is None) is is_whole
 
 
 def test_the_length_of_a_prompt() -> None:
@@ -99,7 +98,8 @@ def test_the_bytes_of_an_image_are_no_prompt(limit_bytes: int) -> None:
 
 def test_an_upload_is_no_prompt() -> None:
     """Audio in a form, or what is compressed: its length tells nothing of tokens."""
-    upload = HEAD._replace(path="/v1/audio/transcriptions", has_json=False, body_bytes=25_000_000)
+    path = "/v1/audio/transcriptions"
+    upload = HEAD._replace(path=path, has_json=False, form="f", body_bytes=25_000_000)
     request = asked(NOT_READ, head=upload)
     assert (request.prompt_tokens, request.likely_tokens) == (None, UNKNOWN_PROMPT_TOKENS)
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
+from urllib.parse import parse_qs
 
 from google.protobuf import struct_pb2
 from google.protobuf.message import DecodeError
@@ -47,9 +48,11 @@ class RequestHead(NamedTuple):
     Times are None when not asked for. `tenant` is whose key it came with: the client's name where
     keys are checked, else made from the API key by a hash that only this process knows; empty
     without a key. `fairness_id` is what the client says. `model` is what a gateway
-    read in the body. `has_body` says that a body follows, `has_json` that it may be JSON,
-    `body_bytes` how long it will be, if known. `controls` are the headers that
-    are for us alone. `key_digest` is that of the client's key, where keys are checked.
+    read in the body, `queried_model` the one in the query, which with `may_load` a router may load.
+    `has_body` says that a body follows, `has_json` that it may be JSON, `form` the content type of
+    a form, `encoding` how it is compressed, in lower case, `body_bytes` how long it will be, if
+    known. `controls` are the headers that are for us alone. `key_digest` is that of
+    the client's key, where keys are checked.
     """
 
     method: str
@@ -69,6 +72,10 @@ class RequestHead(NamedTuple):
     adapter: str | None = None
     controls: tuple[str, ...] = ()
     key_digest: str = ""
+    form: str = ""
+    encoding: str = ""
+    queried_model: str | None = None
+    may_load: bool = True
 
     @property
     def client(self) -> str:
@@ -132,21 +139,31 @@ def read_request_head(message: pb.HttpHeaders, keys: KnownKeys | None = None) ->
     length = get("content-length", "")
     has_body = not message.end_of_stream
     key = NO_KEY if keys is None else keys.find(get(CREDENTIALS[0], ""), get(CREDENTIALS[1], ""))
+    path, _, query = get(":path", "").partition("?")
+    content_type = get("content-type", "")
+    kind = content_type.lower()
+    encoding = get("content-encoding", "").strip().lower()
     head = RequestHead(
         intern_text(get(":method", "")),
-        intern_text(get(":path", "").partition("?")[0][:MAX_PATH_CHARS]),
+        intern_text(path[:MAX_PATH_CHARS]),
         get("x-request-id", "")[:MAX_ID_CHARS],
         _tenant(found) if keys is None else f"{_CLIENT}{key.client}" if key.client else "",
         _name(get(SESSION)),
         _name(get(MODEL)),
         get(TRACE_PARENT, "")[:MAX_ID_CHARS],
         has_body,
-        has_body
-        and get("content-encoding", "").lower() in _PLAIN
-        and not get("content-type", "").lower().startswith(_NOT_JSON),
+        has_body and not kind.startswith(_NOT_JSON),
         int(length) if _is_count(length) else None,
         key_digest=key.digest,
     )
+    if kind.startswith(_FORM) or encoding not in _PLAIN:
+        is_form = has_body and kind.startswith(_FORM)
+        head = head._replace(
+            form=content_type if is_form else "",
+            encoding=encoding if has_body and encoding not in _PLAIN else "",
+        )
+    if "model=" in query:
+        head = _with_query(head, query)
     if not head.path and ":method" in found:
         raise BadRequestError("The request has no path.", head)
     if not CONTROL_HEADERS.isdisjoint(found):
@@ -155,6 +172,18 @@ def read_request_head(message: pb.HttpHeaders, keys: KnownKeys | None = None) ->
         shown = tuple(filter(found.__contains__, CREDENTIALS))
         head = head._replace(controls=(*head.controls, *shown))
     return head
+
+
+def _with_query(head: RequestHead, query: str) -> RequestHead:
+    """Add what the query says about a model, as routers read it."""
+    try:
+        values = parse_qs(query[:MAX_QUERY_CHARS], max_num_fields=MAX_QUERY_FIELDS)
+    except ValueError:
+        return head
+    autoload = values.get("autoload", [""])[0]
+    return head._replace(
+        queried_model=_name(values.get("model", [""])[0]), may_load=autoload in _MAY_LOAD
+    )
 
 
 def _controlled(head: RequestHead, found: Mapping[str, str]) -> RequestHead:
@@ -179,8 +208,13 @@ _ARRIVED_AT: Final = frozenset({ARRIVED_AT})
 _TIME: Final = re.compile(r"\d{1,12}(\.\d{1,9})?", re.ASCII)
 _NOT_JSON: Final = ("multipart/", "audio/", "application/octet-stream")
 """With any other type the body may be JSON: llama-server ignores the content type."""
+_FORM: Final = "multipart/form-data"
 _PLAIN: Final = ("", "identity")
 """Encodings that do not change the body."""
+_MAY_LOAD: Final = ("", "1", "true")
+"""The values of the query's `autoload` with which a router may load the model."""
+MAX_QUERY_CHARS: Final = 4096
+MAX_QUERY_FIELDS: Final = 100
 
 
 def _name(text: str | None) -> str | None:

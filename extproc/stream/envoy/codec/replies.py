@@ -50,6 +50,7 @@ _STATUS: Final = {
     Reason.CONTEXT_LENGTH_EXCEEDED: 400,
     Reason.INVALID_API_KEY: 401,
     Reason.MODEL_FAILED: 503,
+    Reason.UNSUPPORTED_ENCODING: 415,
 }
 _TEXT: Final = {
     Reason.QUEUE_FULL: "All slots are busy and the queue is full.",
@@ -69,6 +70,8 @@ _TEXT: Final = {
     Reason.CONTEXT_LENGTH_EXCEEDED: "The messages are longer than the context of every server of "
     "this model. Please reduce their length.",
     Reason.MODEL_FAILED: "The servers of this model failed.",
+    Reason.UNSUPPORTED_ENCODING: "The content-encoding of a request must be gzip, deflate or zstd, "
+    "and the picker must be able to hold the whole body. Send it without content-encoding.",
     Reason.INVALID_API_KEY: "Send a valid API key: authorization: Bearer KEY.",
 }
 _FINAL: Final = frozenset(
@@ -81,6 +84,7 @@ _FINAL: Final = frozenset(
         Reason.MODEL_FAILED,
         Reason.MODEL_NOT_FOUND,
         Reason.POISON_REQUEST,
+        Reason.UNSUPPORTED_ENCODING,
         Reason.UPLOAD_STALLED,
     }
 )
@@ -90,6 +94,7 @@ _ERROR_TYPE: Final = {
     401: "invalid_request_error",
     403: "permission_error",
     408: "invalid_request_error",
+    415: "invalid_request_error",
     429: "rate_limit_error",
 }
 

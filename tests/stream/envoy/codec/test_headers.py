@@ -180,15 +180,53 @@ def test_nothing_but_a_status() -> None:
     [
         ({}, True),
         ({"content_type": "text/plain"}, True),
-        ({"content_encoding": "Identity"}, True),
-        ({"content_encoding": "gzip"}, False),
+        ({"content_encoding": "gzip"}, True),
         ({"content_type": "Multipart/Form-Data; boundary=x"}, False),
         ({"content_type": "audio/wav"}, False),
     ],
 )
 def test_bodies_that_may_be_json(headers: dict[str, str], has_json: bool) -> None:
-    """Names of media types and encodings may be written in capitals."""
+    """Names of media types may be written in capitals."""
     assert head(envoy.with_body(envoy.request_headers(**headers))).has_json is has_json
+
+
+@pytest.mark.parametrize(
+    ("headers", "form", "encoding"),
+    [
+        ({}, "", ""),
+        ({"content_encoding": " Identity "}, "", ""),
+        ({"content_encoding": "GZip"}, "", "gzip"),
+        ({"content_encoding": "gzip, zstd"}, "", "gzip, zstd"),
+        (
+            {"content_type": "Multipart/Form-Data; boundary=Xy"},
+            "Multipart/Form-Data; boundary=Xy",
+            "",
+        ),
+    ],
+)
+def test_forms_and_encodings(headers: dict[str, str], form: str, encoding: str) -> None:
+    read = head(envoy.with_body(envoy.request_headers(**headers)))
+    assert (read.form, read.encoding) == (form, encoding)
+    bare = head(envoy.request_headers(**headers))
+    assert (bare.form, bare.encoding) == ("", ""), "there is no body"
+
+
+@pytest.mark.parametrize(
+    ("query", "model", "may_load"),
+    [
+        ("", None, True),
+        ("?model=beta", "beta", True),
+        ("?a=1&model=a%2Fb+c&model=other", "a/b c", True),
+        ("?model=beta&autoload=false", "beta", False),
+        ("?model=beta&autoload=1", "beta", True),
+        ("?model=", None, True),
+        ("?" + "model=&" * 200, None, True),
+    ],
+)
+def test_the_model_of_a_query(query: str, model: str | None, may_load: bool) -> None:
+    """As routers read it: the first value, and whether they may load it."""
+    read = head(envoy.request_headers(path=f"/props{query}", method="GET"))
+    assert (read.path, read.queried_model, read.may_load) == ("/props", model, may_load)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,63 @@
+"""Which servers may get a request that takes no slot: those of its model, if it belongs to one.
+
+A count of tokens, or a request for the properties of a model, belongs to the model that it names,
+and loads none: a router gets it only if it has the model loaded, or is loading it.
+"""
+
+from random import Random
+from typing import Final, NamedTuple
+
+from extproc.core.address import Address
+from extproc.core.constraints import UNCONSTRAINED, Constraints
+from extproc.core.fleet.resolver import RequestResolver
+from extproc.core.rejection import Reason
+from extproc.core.request import Request
+from extproc.stream.envoy.codec import RequestHead
+from extproc.stream.request.body import RequestBody
+from extproc.stream.request.names import UNSAYABLE, names_of, why_hidden
+from extproc.stream.request.paths import Paths
+
+NOT_LOADED: Final = (
+    "No server that is ready has this model loaded, and a request that takes no slot does not load "
+    "it."
+)
+
+
+class NotServed(NamedTuple):
+    """Why no server may get it; an empty text stands for the text of the reason."""
+
+    reason: Reason
+    text: str = ""
+
+
+def constraints_of(
+    head: RequestHead,
+    body: RequestBody,
+    paths: Paths,
+    resolver: RequestResolver,
+    allowed: frozenset[Address] | None,
+    random: Random | None = None,
+) -> Constraints | NotServed:
+    """The constraints of a request that takes no slot. Its body reaches the server as it is.
+
+    A dry run passes its own `random` to draw from splits.
+    """
+    model: str | None = None
+    adapter: str | None = None
+    if paths.counts(head.method, head.path):
+        model, adapter = names_of(head, body, resolver)
+        hidden = why_hidden(body, resolver) if model is None else None
+        if hidden is not None:
+            return NotServed(Reason.BAD_REQUEST, hidden)
+    elif paths.asks_about_a_model(head.method, head.path):
+        model, adapter = resolver.names.split(head.queried_model or head.model)
+    if model is None and adapter is None:
+        return UNCONSTRAINED if allowed is None else Constraints(allowed=allowed)
+    request = Request(
+        id=head.id, timeout_s=0.0, model=model, adapter=adapter, allowed=allowed, is_verbatim=True
+    )
+    resolved = resolver.resolve(request, random)
+    if isinstance(resolved, Reason):
+        return NotServed(resolved, UNSAYABLE if resolved is Reason.BAD_REQUEST else "")
+    found = resolved.constraints
+    return found if found.model is None else found._replace(is_loaded=head.may_load)

@@ -93,7 +93,7 @@ def _without_key(
     elif options.keys is None or head.client:
         return None
     else:
-        problem = "it has no client's key: name the client, or give the key as a header"
+        problem = "it has no client's key: name the client (--client), or give the key as a header"
     return Explanation(candidates=(), reason=Reason.INVALID_API_KEY, resolved={"problem": problem})
 
 

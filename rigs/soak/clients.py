@@ -14,6 +14,8 @@ import time
 from collections import Counter
 from random import Random
 
+from rigs.leaving import Way, leave
+
 HOST = "127.0.0.1"
 PATH = "/v1/chat/completions"
 TICK_S = 0.5
@@ -24,6 +26,7 @@ SESSIONS = 1_000_000
 """Large enough that most sessions are new: the picker's memory of sessions must be bounded."""
 LEAVES = 0.03
 LEAVES_WITHIN_S = 0.1
+WAYS = (Way.FIN, Way.RESET, Way.HALF_CLOSE)
 PROBE_PAUSE_S = 0.02
 NO_ANSWER_S = 60.0
 
@@ -93,6 +96,12 @@ class Connection:
             self.close()
         return int(lines[0].split(" ", 2)[1]), headers
 
+    async def leave(self, way: Way) -> None:
+        """Leave what it waits for."""
+        streams, self._streams = self._streams, None
+        if streams is not None:
+            await leave(*streams, way)
+
     def close(self) -> None:
         if self._streams is not None:
             self._streams[1].transport.abort()
@@ -142,7 +151,7 @@ async def _client(port: int, requests: int, source: Random, report: Report) -> N
                 status, headers = await connection.ask(draw_request(source))
         except TimeoutError:
             report.outcomes[LEFT if leaves else f"{BROKEN}: no answer"] += 1
-            connection.close()
+            await connection.leave(source.choice(WAYS))
         except (OSError, asyncio.IncompleteReadError, ValueError, KeyError) as error:
             report.outcomes[f"{BROKEN}: {type(error).__name__}"] += 1
             connection.close()

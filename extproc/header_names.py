@@ -4,6 +4,8 @@ Elsewhere are those that go with one rule: rate limits (`extproc/stream/envoy/co
 and how long Envoy waits (`extproc/transport/patience.py`).
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 # The picker's answer, and what came of it
@@ -72,6 +74,24 @@ ATTEMPTS: Final = "x-coxswain-attempts"
 QUEUE_MS: Final = "x-coxswain-queue-ms"
 REASON: Final = "x-coxswain-reason"
 """Of a rejection, by the picker or by Envoy."""
+
+# Of a response to a web page of another origin
+
+READABLE: Final[Mapping[str, str]] = MappingProxyType(
+    {"access-control-allow-origin": "*", "access-control-expose-headers": "*"}
+)
+"""Any page may read the response with all of its headers, as it may read a llama-server's."""
+PREFLIGHT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "access-control-allow-origin": "*",
+        "access-control-allow-methods": "GET, POST, DELETE, OPTIONS",
+        # Browsers do not count `authorization` among all headers.
+        "access-control-allow-headers": "authorization, *",
+        "access-control-max-age": "3600",
+    }
+)
+"""The answer to a preflight (`OPTIONS`), in which a browser asks what a page may do. llama-server
+allows the same."""
 
 # Of Envoy's own calls to the picker
 

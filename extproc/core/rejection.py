@@ -18,6 +18,7 @@ class Reason(Enum):
     EVICTED = "evicted"
     MODEL_NOT_FOUND = "model-not-found"
     BLOCKED_PATH = "blocked-path"
+    UNKNOWN_PATH = "unknown-path"
     INTERNAL_ERROR = "internal-error"
     POISON_REQUEST = "poison-request"
     RATE_LIMITED = "rate-limited"

@@ -28,6 +28,7 @@ from extproc import header_names
 from extproc.envoy_config import names
 from extproc.envoy_config.access_log import matches
 from extproc.envoy_config.broken_framing import IS_MALFORMED
+from extproc.envoy_config.messages import set_header
 from extproc.envoy_config.options import EnvoyOptions
 
 _INVALID = "invalid_request_error"
@@ -75,6 +76,9 @@ NO_CLUSTER = "NC"
 NOT_SENT = ("UF", "UH")
 """Flags of a request that no server has seen: no connection, or none that Envoy may choose."""
 TOO_LARGE = 431
+_READABLE = [set_header(name, value) for name, value in header_names.READABLE.items()]
+"""Each local reply gets them, also those of routes, and of the picker, which has set them itself.
+"""
 LOST = 'response.code_details.startsWith("ext_proc_error_gRPC")'
 """Failing open was no choice: in full duplex the body had gone to the picker, or it checks keys."""
 LATE = 'response.code_details.startsWith("ext_proc_error_per-message_timeout")'
@@ -138,7 +142,10 @@ def _on_routes(options: EnvoyOptions) -> list[ResponseMapper]:
     ]
     if options.checks_clients:
         mappers.append(_mapper(matches(LATE), PICKER_LOST, status=503, may_return=True))
-    return mappers
+    return [
+        *mappers,
+        ResponseMapper(filter=_has_status(0, at_least=True), headers_to_add=_READABLE),
+    ]
 
 
 def _mapper(
@@ -159,8 +166,11 @@ def _mapper(
         status_code=status,
         body_format_override=body,
         headers_to_add=[
-            HeaderValueOption(header=HeaderValue(key=key, value=value))
-            for key, value in headers.items()
+            *(
+                HeaderValueOption(header=HeaderValue(key=key, value=value))
+                for key, value in headers.items()
+            ),
+            *_READABLE,
         ],
     )
 
@@ -170,7 +180,8 @@ def _has_flag(*flags: str) -> AccessLogFilter:
     return AccessLogFilter(response_flag_filter=ResponseFlagFilter(flags=list(flags)))
 
 
-def _has_status(status: int) -> AccessLogFilter:
+def _has_status(status: int, *, at_least: bool = False) -> AccessLogFilter:
     value = RuntimeUInt32(default_value=status, runtime_key=f"coxswain.status_{status}")
-    comparison = ComparisonFilter(op=ComparisonFilterOp.EQ, value=value)
+    op = ComparisonFilterOp.GE if at_least else ComparisonFilterOp.EQ
+    comparison = ComparisonFilter(op=op, value=value)
     return AccessLogFilter(status_code_filter=StatusCodeFilter(comparison=comparison))

@@ -9,6 +9,7 @@ STATUS_CLUSTER: Final = "coxswain-status"
 """The picker's HTTP pages."""
 
 BLOCKED_PATH: Final = "blocked-path"
+UNKNOWN_PATH: Final = "unknown-path"
 MALFORMED_HTTP: Final = "malformed-http"
 PICKER_LOST: Final = "picker-lost"
 SERVER_LOST: Final = "server-lost"

@@ -1,8 +1,11 @@
-"""The routes: open paths lead to a llama-server, all others are rejected."""
+"""The routes: open paths lead to a llama-server, all others are rejected; Envoy itself answers the
+preflights of browsers."""
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import betterproto2
 from envoy_data_plane.envoy.config.core.v3 import DataSource
@@ -31,11 +34,13 @@ from extproc import header_names
 from extproc.envoy_config import names
 from extproc.envoy_config.messages import NEVER, seconds, set_header, typed
 from extproc.envoy_config.options import EnvoyOptions
-from extproc.envoy_config.path_patterns import blocked_patterns, open_patterns
-from extproc.security.api_paths import CLOSED, OPEN_PATHS
+from extproc.envoy_config.path_patterns import blocked_patterns, closed_patterns, open_patterns
+from extproc.security.api_paths import CLOSED, CLOSED_PATHS, MODEL_PATHS, OPEN_PATHS, UNKNOWN
 from extproc.security.path_rule import DETOUR, HIDDEN_CHARACTER, PathRule
 
+OK = 200
 FORBIDDEN = 403
+NOT_FOUND = 404
 LOADING = 503
 """The response of a llama-server while its model is loading."""
 PREFLIGHT = "OPTIONS"
@@ -56,19 +61,36 @@ def route_configuration(options: EnvoyOptions) -> RouteConfiguration:
 
 
 def routes(options: EnvoyOptions, *, is_shared: bool = False) -> list[Route]:
-    """What is blocked, the queue, for each method what is not open, then the way to the servers.
+    """Preflights, what is blocked, the queue, what is closed, one model, what is unknown by each
+    method, then the way to the servers.
 
     On a listener that `is_shared` with other routes, paths are not normalised before they are
     matched: those that would be are rejected.
     """
     queue = [_queue_route(options)] if options.status is not None else []
     return [
-        *([_rejection("blocked-detour", _match(DETOUR))] if is_shared else ()),
+        _preflight_route(),
+        *([_rejection("blocked-detour", _match(DETOUR), SHUT)] if is_shared else ()),
         *_blocked_routes(options.blocked_paths),
         *queue,
-        *_closed_routes((*OPEN_PATHS, *options.open_paths), options.path_prefix),
+        *_closed_routes(options),
+        _model_route(options),
+        *_unknown_routes((*OPEN_PATHS, *options.open_paths), options.path_prefix),
         _server_route(options, is_shared=is_shared),
     ]
+
+
+def _preflight_route() -> Route:
+    """For every path and without a key, as llama-server answers, and also while nobody else is
+    there: what a page may not do, it reads in the response to its request."""
+    return Route(
+        name="preflight",
+        match=RouteMatch(prefix="/", headers=[_is_method(PREFLIGHT)]),
+        direct_response=DirectResponseAction(status=OK),
+        response_headers_to_add=[
+            set_header(name, value) for name, value in header_names.PREFLIGHT.items()
+        ],
+    )
 
 
 def _queue_route(options: EnvoyOptions) -> Route:
@@ -87,30 +109,55 @@ def _queue_route(options: EnvoyOptions) -> Route:
     )
 
 
+def _model_route(options: EnvoyOptions) -> Route:
+    """One model by its name, which the picker answers. No server has such a path, so without the
+    picker Envoy says that nothing is there."""
+    pattern = f"(?:{re.escape(options.path_prefix)})?{MODEL_PATHS}"
+    unopened = _match_all_but(options.open_paths, options.path_prefix, [_is_method("GET")])
+    return replace(
+        _rejection("model", _match(pattern, unopened.headers), NOT_SERVED),
+        typed_per_filter_config=_turned_on([(names.EXT_PROC_FILTER, _ASKING)]),
+    )
+
+
 def _blocked_routes(rules: Collection[PathRule]) -> Iterator[Route]:
-    yield _rejection("blocked-escape", _match(HIDDEN_CHARACTER))
-    for method in dict.fromkeys(rule.method for rule in rules):
-        group = [rule for rule in rules if rule.method == method]
+    yield _rejection("blocked-escape", _match(HIDDEN_CHARACTER), SHUT)
+    for method, group in _by_method(rules):
         headers = [_is_method(method)] if method else []
         for number, pattern in enumerate(blocked_patterns(group), 1):
-            yield _rejection(
-                "-".join(["blocked", *([method.lower()] if method else ()), str(number)]),
-                _match(pattern, headers),
-            )
+            yield _rejection(_numbered("blocked", method, number), _match(pattern, headers), SHUT)
 
 
-def _closed_routes(rules: Collection[PathRule], prefix: str) -> Iterator[Route]:
+def _by_method(rules: Collection[PathRule]) -> Iterator[tuple[str | None, list[PathRule]]]:
+    for method in dict.fromkeys(rule.method for rule in rules):
+        yield method, [rule for rule in rules if rule.method == method]
+
+
+def _numbered(name: str, method: str | None, number: int) -> str:
+    return "-".join([name, *([method.lower()] if method else ()), str(number)])
+
+
+def _closed_routes(options: EnvoyOptions) -> Iterator[Route]:
+    """What is closed on purpose, unless the settings open it for some method."""
+    for method, group in _by_method(CLOSED_PATHS):
+        headers = [_is_method(method)] if method else []
+        unopened = _match_all_but(options.open_paths, options.path_prefix, headers)
+        for number, pattern in enumerate(closed_patterns(group, options.path_prefix), 1):
+            name = _numbered("closed", method, number)
+            yield _rejection(name, _match(pattern, unopened.headers), SHUT)
+
+
+def _unknown_routes(rules: Collection[PathRule], prefix: str) -> Iterator[Route]:
     """One for each method with rules of its own, and one for all others: each takes what none of
     the patterns for that method opens."""
-    methods = sorted({rule.method for rule in rules if rule.method} | {PREFLIGHT})
+    methods = sorted({rule.method for rule in rules if rule.method})
     for method in methods:
-        opened = [replace(rule, method=None) for rule in rules if rule.opens(method)]
-        yield _rejection(
-            f"closed-{method.lower()}", _match_all_but(opened, prefix, [_is_method(method)])
-        )
+        opened = [replace(rule, method=None) for rule in rules if rule.concerns(method)]
+        match = _match_all_but(opened, prefix, [_is_method(method)])
+        yield _rejection(f"unknown-{method.lower()}", match, NOT_SERVED)
     opened = [rule for rule in rules if rule.method is None]
     others = [replace(_is_method(method), invert_match=True) for method in methods]
-    yield _rejection("closed", _match_all_but(opened, prefix, others))
+    yield _rejection("unknown", _match_all_but(opened, prefix, others), NOT_SERVED)
 
 
 def _match_all_but(
@@ -143,24 +190,34 @@ def _regex(pattern: str) -> StringMatcher:
     return StringMatcher(safe_regex=RegexMatcher(regex=pattern))
 
 
-def _rejection(name: str, match: RouteMatch) -> Route:
-    """A route that answers 403 by itself; the picker neither sees it nor is needed for it."""
+class _Rejection(NamedTuple):
+    """A rejection by a route, in OpenAI's error format; the code is the reason, too."""
+
+    status: int
+    message: str
+    type: str
+    code: str
+
+
+SHUT = _Rejection(FORBIDDEN, CLOSED, "permission_error", names.BLOCKED_PATH)
+NOT_SERVED = _Rejection(NOT_FOUND, UNKNOWN, "invalid_request_error", names.UNKNOWN_PATH)
+
+
+def _rejection(name: str, match: RouteMatch, why: _Rejection) -> Route:
+    """A route that rejects by itself; the picker neither sees it nor is needed for it."""
+    error = {"message": why.message, "type": why.type, "code": why.code}
+    body = json.dumps({"error": error}, separators=(",", ":"))
     return Route(
         name=name,
         match=match,
         direct_response=DirectResponseAction(
-            status=FORBIDDEN, body=DataSource(inline_string=_rejection_body())
+            status=why.status, body=DataSource(inline_string=body)
         ),
         response_headers_to_add=[
             set_header("content-type", "application/json"),
-            set_header(header_names.REASON, names.BLOCKED_PATH),
+            set_header(header_names.REASON, why.code),
         ],
     )
-
-
-def _rejection_body() -> str:
-    error = {"message": CLOSED, "type": "permission_error", "code": names.BLOCKED_PATH}
-    return json.dumps({"error": error}, separators=(",", ":"))
 
 
 def _server_route(options: EnvoyOptions, *, is_shared: bool) -> Route:
@@ -176,11 +233,7 @@ def _server_route(options: EnvoyOptions, *, is_shared: bool) -> Route:
         ),
         # A try can be repeated only while its body is still at hand.
         request_body_buffer_limit=options.body_buffer_bytes,
-        # Only here is the picker asked; the filter itself is off by default.
-        typed_per_filter_config={
-            name: typed(FilterConfig(config=typed(nothing)))
-            for name, nothing in _filters_of_servers(options, is_shared=is_shared)
-        },
+        typed_per_filter_config=_turned_on(_filters_of_servers(options, is_shared=is_shared)),
     )
 
 
@@ -190,11 +243,19 @@ def _filters_of_servers(
     """The filters that are on for this route alone, with what it sets in them: nothing."""
     if is_shared:
         yield names.REMOVALS_FILTER, HeaderMutationPerRoute()
-    yield names.EXT_PROC_FILTER, ExtProcPerRoute(overrides=ExtProcOverrides())
+    yield names.EXT_PROC_FILTER, _ASKING
     if options.has_usage_filter:
-        yield names.USAGE_FILTER, ExtProcPerRoute(overrides=ExtProcOverrides())
+        yield names.USAGE_FILTER, _ASKING
     if options.has_fronts:
         yield names.ARRIVAL_FILTER, HeaderMutationPerRoute()
+
+
+def _turned_on(filters: Iterable[tuple[str, betterproto2.Message]]) -> dict[str, Any]:
+    """Filters are off unless their route turns them on."""
+    return {name: typed(FilterConfig(config=typed(nothing))) for name, nothing in filters}
+
+
+_ASKING = ExtProcPerRoute(overrides=ExtProcOverrides())
 
 
 def _next_member(options: EnvoyOptions) -> RetryPolicy:

@@ -1,12 +1,7 @@
 """The paths of llama-server: which of them take a slot, and which are open to clients.
 
-A path that is in no table here is closed, unless the settings open it. Closed on purpose:
-`/slots` (shows other clients' requests; saves, restores and erases caches), `/metrics` (each scrape
-resets the averages), `POST /props`, `/lora-adapters`, `/models/*` and `POST`, `DELETE /models`
-(change the server for all clients), `/tools` (includes a shell), `/cors-proxy` (fetches any address
-that the server reaches), `/predict` (its body names any other route), `/v1/stream*` (replays or
-cancels other clients' responses), and `/v1/chat/completions/control` (concerns one server, and any
-may get it).
+A path that is not in the table of open paths reaches no server, unless the settings open it. If it
+is in the table of closed paths, clients get 403; all others are unknown, and clients get 404.
 """
 
 from typing import Final
@@ -47,6 +42,10 @@ SLOT_PATHS: Final = dict.fromkeys(_GENERATING, Kind.GENERATION) | dict.fromkeys(
 
 MODELS_PATHS: Final = frozenset({"/v1/models", "/models"})
 """A GET of one of these lists the models."""
+
+MODEL_PATHS: Final = "(/v1)?/models/(.+)"
+"""A GET of one of these, a regular expression, shows the model whose name comes last. The picker
+answers it; llama-server has no such route."""
 
 HEALTH_PATHS: Final = frozenset({"/health", "/v1/health"})
 """A GET of one of these shows a server's health."""
@@ -94,8 +93,38 @@ OPEN_PATHS: Final = (
 )
 """The paths of llama-servers of any version that are open unless the settings say otherwise."""
 
+CLOSED_PATHS: Final = tuple(
+    map(
+        PathRule.parse,
+        (
+            "/slots*",  # shows other clients' requests; saves, restores and erases caches
+            "/metrics",  # each scrape resets the averages
+            "POST /props",  # as all up to the models', changes the server for all clients
+            "/lora-adapters*",
+            "POST /models",
+            "DELETE /models",
+            "/models/load",
+            "/models/unload",
+            "/models/sse",
+            "/tools*",  # includes a shell
+            "/cors-proxy*",  # fetches any address that the server reaches
+            "/predict",  # its body names any other route
+            "/v1/stream*",  # as the next one, replays or cancels other clients' responses
+            "/v1/streams*",
+            "/v1/chat/completions/control",  # concerns one server, and any may get it
+        ),
+    )
+)
+"""Paths that are closed on purpose, unless the settings open them."""
+
 CLOSED: Final = (
     "This path is closed here. Open are the paths of llama-server that answer model requests, "
     "its models, health and properties, and its web page."
+)
+"""The message for a request to one of these."""
+
+UNKNOWN: Final = (
+    "Nothing is served at this path by this method. Served are the paths of llama-server that "
+    "answer model requests, its models, health and properties, and its web page."
 )
 """The message for a request to any other path."""

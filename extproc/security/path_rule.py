@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-"""The methods that a rule may name. HEAD is treated as GET."""
+METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
+"""The methods that a rule may name. HEAD is treated as GET; OPTIONS is answered for every path."""
 FILE_CHARACTERS: Final = "[A-Za-z0-9._-]"
 """The characters of a file name that `*` stands for: none of them needs an escape."""
 
@@ -75,14 +75,8 @@ class PathRule:
         below = "*" * self.and_below
         return f"{method}{self.path or '/'}{below}"
 
-    def opens(self, method: str) -> bool:
-        """Whether the rule opens its paths to `method`, if it is a rule about open paths. OPTIONS
-        is always included: browsers use it to ask what a page of another origin may do."""
-        return self.blocks(method) or method == "OPTIONS"
-
-    def blocks(self, method: str) -> bool:
-        """Whether the rule closes its paths to `method`, if it is a rule about closed paths. HEAD
-        is treated as GET."""
+    def concerns(self, method: str) -> bool:
+        """Whether the rule opens or closes its paths to `method`. HEAD is treated as GET."""
         return self.method in (None, method) or (method, self.method) == ("HEAD", "GET")
 
 

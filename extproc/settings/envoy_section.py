@@ -118,7 +118,7 @@ class EnvoySettings(Section):
     open_paths: Annotated[tuple[RuleText, ...], LIST] = ()
     """The paths that clients can use besides model requests, models, health, properties and the web
     page: `/path`, `/path*` for all paths below it, `/path/*.js` for files, or `POST /path` for one
-    method. All other paths are rejected with 403. The picker and the printed configuration must
+    method. All other paths are rejected. The picker and the printed configuration must
     have the same value."""
     blocked_paths: Annotated[tuple[RuleText, ...], LIST] = ()
     """Open paths that are rejected with 403, in the same format: `GET /` blocks the web page. Upper

@@ -19,8 +19,10 @@ from typing import Final
 
 from aiohttp import web
 
+from extproc.header_names import PREFLIGHT, READABLE
 from extproc.transport.descriptors import PAGES, connections
 
+PATH: Final = "/queue/{id}"
 EVENT_STREAM: Final = "text/event-stream"
 INTERVAL_S: Final = 0.5
 """The interval at which a stream checks for changes."""
@@ -37,7 +39,7 @@ MAX_STREAMS: Final = 1000
 """The maximum number of open streams, and at most half of the port's connections; further ones get
 503."""
 MAX_ID_CHARS: Final = 200
-_HEADERS: Final = {"cache-control": "no-store", "access-control-allow-origin": "*"}
+_HEADERS: Final = {"cache-control": "no-store", **READABLE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +109,7 @@ class Countdown:
 
     def routes(self) -> list[web.RouteDef]:
         """What to add to the server of the status pages."""
-        return [web.get("/queue/{id}", self._answer)]
+        return [web.get(PATH, self._answer), web.options(PATH, _allow)]
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         if self._asker(request) is None:
@@ -169,6 +171,11 @@ class Countdown:
         except ConnectionResetError:
             pass  # the client left
         return response
+
+
+async def _allow(_: web.Request) -> web.Response:
+    """The answer to a browser's preflight, for proxies that pass it on. Envoy answers it itself."""
+    return web.Response(headers=PREFLIGHT)
 
 
 def _is_gone(request: web.Request) -> bool:

@@ -36,6 +36,7 @@ const MEANINGS = {
   "model-failed": "the servers of its model failed",
   "context-length-exceeded": "its prompt is longer than every context",
   "blocked-path": "its path is blocked",
+  "unknown-path": "nothing is served at its path",
   "poison-request": "servers died while they processed it",
   "internal-error": "the picker lost track of it: a bug",
 };

@@ -15,7 +15,7 @@ from extproc.core.scheduler.explain import (
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy import codec
 from extproc.stream.exchange import ExchangeOptions
-from extproc.stream.model_list import OURS, fleet_models
+from extproc.stream.model_list import OURS, fleet_models, one_model
 from extproc.stream.request.body import RequestBody
 from extproc.stream.request.passing import NotServed, constraints_of
 from extproc.stream.request.translate import NO_BODY, NOT_READ, understand
@@ -40,12 +40,7 @@ def dry_run(
         return refused
     kind = options.paths.slot_kind(head.method, head.path)
     if kind is None:
-        if options.paths.is_closed(head.method, head.path):
-            return Explanation(candidates=(), reason=Reason.BLOCKED_PATH, takes_slot=False)
-        asks_for_models = options.paths.asks_for_models(head.method, head.path)
-        if asks_for_models and fleet_models(dispatcher, options.started_at) is not None:
-            return Explanation(candidates=(), takes_slot=False, resolved={"answered_by": OURS})
-        return _explain_passing(dispatcher, options, head, inquiry.body)
+        return _beside_slots(dispatcher, options, head, inquiry.body)
     raw, body = _read(options, head, kind, inquiry.body)
     if options.reading.is_strict and body.problem is not None:
         return _refused(f"The body {body.problem}.")
@@ -125,6 +120,26 @@ def _explain_passing(
             candidates=(), reason=constraints.reason, takes_slot=False, resolved=problem
         )
     return explain_passing(dispatcher, constraints)
+
+
+def _beside_slots(
+    dispatcher: Dispatcher, options: ExchangeOptions, head: codec.RequestHead, raw: bytes
+) -> Explanation:
+    """A request that takes no slot."""
+    paths, models = options.paths, fleet_models(dispatcher, options.started_at)
+    answered = Explanation(candidates=(), takes_slot=False, resolved={"answered_by": OURS})
+    if head.method == "OPTIONS":
+        return answered
+    name = paths.asks_for_model(head.method, head.path)
+    reason = None if name is not None else paths.why_closed(head.method, head.path)
+    if name is not None and (models is None or one_model(models, name) is None):
+        reason = Reason.NO_ENDPOINT if models is None else Reason.MODEL_NOT_FOUND
+    if reason is not None:
+        return Explanation(candidates=(), reason=reason, takes_slot=False)
+    is_list = models is not None and paths.asks_for_models(head.method, head.path)
+    if name is not None or is_list:
+        return answered
+    return _explain_passing(dispatcher, options, head, raw)
 
 
 def _refused(problem: str) -> Explanation:

@@ -449,10 +449,10 @@ class Exchange:
             case PassThrough(addresses, is_restricted):
                 self.stage = Stage.PASSING
                 self._send_to(addresses, is_restricted=is_restricted)
-            case LocalReply(body, status):
+            case LocalReply(body, status, headers):
                 self.stage = Stage.ANSWERED
                 self._response.answered_status = status
-                self._say(codec.immediate_json(body, status))
+                self._say(codec.immediate_json(body, status, headers))
             case InvalidRequest(reason, text, retry_after_s):
                 self._reject(reason, retry_after_s, text)
             case _:

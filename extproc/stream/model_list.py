@@ -1,4 +1,5 @@
-"""`GET /v1/models` for the fleet: the models of all endpoints, and the names in the settings."""
+"""`GET /v1/models` for the fleet: the models of all endpoints, and the names in the settings; and
+`GET /v1/models/{name}`, one of them."""
 
 import json
 from collections.abc import Iterable
@@ -12,11 +13,14 @@ from extproc.core.scheduler.dispatcher import Dispatcher
 SERVERS: Final = "llamacpp"
 OURS: Final = "coxswain"
 
+Models = dict[str, dict[str, Any]]
+"""OpenAI's objects by the model's name."""
+
 
 def fleet_models(
     dispatcher: Dispatcher, created_at: int, allowed: frozenset[Address] | None = None
-) -> bytes | None:
-    """The `model_list` of the fleet, or of its endpoints that are `allowed`."""
+) -> Models | None:
+    """The models of the fleet, or of its endpoints that are `allowed`."""
     endpoints = (
         endpoint
         for endpoint in dispatcher.fleet
@@ -25,23 +29,39 @@ def fleet_models(
     names = dispatcher.options.resolver.splits
     machines = dispatcher.resolver.names.loadable.values() if allowed is None else ()
     loadable = (reading for readings in machines for reading in readings.values())
-    return model_list(endpoints, names, created_at, loadable)
+    return models_of(endpoints, names, created_at, loadable)
 
 
-def model_list(
+def model_list(models: Models) -> bytes:
+    """OpenAI's list as JSON."""
+    return json.dumps({"object": "list", "data": list(models.values())}).encode()
+
+
+def one_model(models: Models, name: str) -> bytes | None:
+    """The model with this name or alias as JSON, None if there is none. A name that is the path of
+    a file may lack its first slash: Envoy merges slashes."""
+    names = {name, f"/{name}"}
+    found = models.get(name) or next(
+        (each for each in models.values() if not names.isdisjoint((each["id"], *each["aliases"]))),
+        None,
+    )
+    return None if found is None else json.dumps(found).encode()
+
+
+def models_of(
     endpoints: Iterable[Endpoint],
     names: Iterable[str],
     created_at: int,
     loadable: Iterable[ModelReading] = (),
-) -> bytes | None:
-    """OpenAI's list as JSON, None while no endpoint has reported a model. O(models of the fleet).
+) -> Models | None:
+    """The models, None while no endpoint has reported one. O(models of the fleet).
 
     `status` is the state at the server where the model is nearest to being served. `meta.n_ctx` is
     the longest context of a slot, in tokens. `loadable` are models that keepers can load. `names`
     are those that the settings give to models or to a choice of them; `created_at` is the Unix
     time to show, which no server reports.
     """
-    found: dict[str, dict[str, Any]] = {}
+    found: Models = {}
     for endpoint in endpoints:
         for model in endpoint.models:
             entry = found.setdefault(model.name, _entry(model.name, SERVERS, created_at))
@@ -62,7 +82,7 @@ def model_list(
         return None
     for name in names:
         found.setdefault(name, _entry(name, OURS, created_at))
-    return json.dumps({"object": "list", "data": list(found.values())}).encode()
+    return found
 
 
 _ORDER: Final = {state.value: place for place, state in enumerate(ModelState)}

@@ -8,14 +8,24 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from envoy_data_plane.envoy.config.core.v3 import HeaderMap, HeaderValue
+from envoy_data_plane.envoy.service.ext_proc.v3 import (
+    HttpHeaders,
+    StreamedBodyResponse,
+    StreamedImmediateResponse,
+)
+from envoy_data_plane.envoy.service.ext_proc.v3 import ProcessingResponse as Streamed
 
 from extproc import header_names
 from extproc.demo.port import LOOPBACK, free_port, free_ports
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
 from extproc.envoy_config.snippet import snippet
+from extproc.header_names import READABLE
+from extproc.pb.external_processor_pb2 import ProcessingResponse
 from extproc.security.path_rule import PathRule
 from tests.e2e.foreign_envoy import APP, as_before, dropped_in
 from tests.fakes.echo_server import EchoServer, echo_server
@@ -110,11 +120,9 @@ TRICKS = [
     "/%5cslots",
     "/\\slots",
     "/a\\..\\slots",
-    "/SLOTS",
     "/%u0073lots",
     "/%U0073lots",
     "/%%75073lots",
-    "/prefix/slots",
     "http://elsewhere/slots",
     "http://elsewhere//slots",
     "/metrics",
@@ -127,6 +135,7 @@ TRICKS = [
     "/v1/stream?conv_id=1",
     "/v1/stream/abc",
     "/v1/streams/lookup",
+    "/slots%2f..%2fslots",
 ]
 
 DETOURS = [
@@ -149,8 +158,11 @@ ONE_METHOD = [
     ("POST", "/lora-adapters"),
     ("POST", "/models"),
 ]
-ONE_METHOD += [("GET", COMPLETION), ("POST", "/prefix/v1/completions"), ("POST", "/sw.js")]
 ONE_METHOD += [("DELETE", "/models"), ("POST", "/lora%2Dadapters"), ("POST", "/x/../props/")]
+
+UNKNOWN = [("GET", COMPLETION), ("POST", "/prefix/v1/completions"), ("POST", "/sw.js")]
+UNKNOWN += [("GET", "/SLOTS"), ("GET", "/prefix/slots"), ("PUT", "/v1/models"), ("GET", "/v2")]
+MODELS = [("GET", "/v1/models/tiny"), ("HEAD", "/models/org%2Ftiny")]
 
 
 @pytest.mark.parametrize(
@@ -165,15 +177,22 @@ async def test_closed_paths_are_rejected_by_the_routes_in_every_disguise(
     async with rig(tmp_path, options, is_shared=is_shared) as it:
         await it.picker.kill()
         tricks = [*TRICKS, *(DETOURS if is_shared else ())]
-        tries = [(method, path) for path in tricks for method in ("GET", "POST", "OPTIONS", "HEAD")]
-        for method, path in tries + ONE_METHOD:
+        tries = [(method, path) for path in tricks for method in ("GET", "POST", "HEAD")]
+        is_closed = mode is Mode.ORIGINAL_DST  # without a picker; a shared one unescapes nothing
+        models = [] if is_closed else MODELS[: 1 if is_shared else 2]
+        for method, path in [*tries, *ONE_METHOD, *UNKNOWN, *models]:
             answer = await ask(it.envoy.port, method, path)
-            assert answer.status == 403, (method, path)
-            assert answer.headers[header_names.REASON] == "blocked-path"
+            is_unknown = (method, path) in [*UNKNOWN, *models]
+            assert answer.status == (404 if is_unknown else 403), (method, path)
+            reason = "unknown-path" if is_unknown else "blocked-path"
+            assert answer.headers[header_names.REASON] == reason
             assert answer.headers["content-type"] == "application/json"
+            assert READABLE.items() <= answer.headers.items()
             if method != "HEAD":
                 error = httpx.Response(403, content=answer.body).json()["error"]
                 assert set(error) == {"message", "type", "code"}
+        for path in TRICKS:
+            assert (await ask(it.envoy.port, "OPTIONS", path)).status == 200, path
         assert it.first.reached == it.second.reached == []
 
 
@@ -197,7 +216,7 @@ async def test_the_routes_of_a_neighbour_are_as_they_were(tmp_path: Path) -> Non
         if before[path][0] == 200:
             assert after[path] == before[path], path
         else:
-            assert after[path][0] in {403, 400}, path
+            assert after[path][0] in {400, 403, 404}, path
     assert before[APP][0] == 200 and before["//app"][0] == before["/%2fapp"][0] == 404
 
 
@@ -243,7 +262,6 @@ async def test_paths_that_are_none_are_rejected_and_reach_nobody(tmp_path: Path)
 OPEN_PATHS = [
     ("GET", "/props"),
     ("GET", "/models"),
-    ("OPTIONS", COMPLETION),
     ("HEAD", "/health"),
     ("GET", "/_app/immutable/bundle.1a2b.js"),
 ]
@@ -488,3 +506,29 @@ async def test_log_lines_hold_no_query_and_no_key(tmp_path: Path) -> None:
     lines = it.envoy.child.log_tail(100)
     assert '"request_id":"mine-1"' in lines and '"path":"/v1/models"' in lines
     assert "sk-hush" not in lines
+
+
+def begun_response(**part: Any) -> ProcessingResponse:
+    """A part of a response that the picker streams in place of a server."""
+    message = Streamed(streamed_immediate_response=StreamedImmediateResponse(**part))
+    return ProcessingResponse.FromString(bytes(message))
+
+
+@pytest.mark.parametrize("mode", [Mode.DISCOVERY, Mode.GATEWAY])
+async def test_a_response_that_the_picker_began_cannot_go_on_at_a_server(
+    tmp_path: Path, mode: Mode
+) -> None:
+    """So nothing can be sent to a client that is queued (decision 0194): Envoy streams what the
+    picker says, but cuts the response when the picker names a server."""
+    head = HeaderMap(headers=[HeaderValue(key=":status", raw_value=b"200")])
+    comment = b": queued\n\n"
+    async with rig(tmp_path, replace(PATIENT, mode=mode)) as it:
+        it.picker.before = (
+            begun_response(headers_response=HttpHeaders(headers=head)),
+            begun_response(body_response=StreamedBodyResponse(body=comment)),
+        )
+        async with it.client.stream("POST", COMPLETION, json={}) as answer:
+            assert answer.status_code == 200
+            with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
+                assert b"".join([piece async for piece in answer.aiter_bytes()]) == comment
+        assert not it.first.reached and not it.second.reached

@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from extproc.header_names import PREFLIGHT, READABLE
 from tests.e2e.conftest import QUICK
 from tests.e2e.stack import CHAT, CONTEXT_TOKENS, READY_S, Stack, chat
 from tests.fakes import quick_yaml
@@ -83,15 +85,24 @@ async def test_the_web_page_works_and_what_is_for_nobody_is_rejected(
             answer = await get(url(f"/{name}?v=1"))
             assert (answer.status_code, answer.text) == (200, content), name
         assert (await get(url("/props"))).json()["total_slots"] == 1
-        assert (await stack.client.options(url(CHAT))).status_code == 200
+        preflight = await stack.client.options(url(CHAT))
+        assert (preflight.status_code, preflight.content) == (200, b"")
+        assert PREFLIGHT.items() <= preflight.headers.items()
+        (model,) = (await get(url("/v1/models"))).json()["data"]
+        assert (await get(url(f"/v1/models/{quote(model['id'], safe='')}"))).json() == model
         assert (await stack.ask(2)).json()["usage"]["completion_tokens"] == 2
         for method, path in (
             *(("GET", "/v1/stream/abc"), ("GET", "/slots"), ("POST", "/props")),
-            *(("POST", f"/llama{CHAT}"), ("GET", "/lora-adapters")),
+            *(("POST", f"/llama{CHAT}"), ("GET", "/lora-adapters"), ("GET", "/v1/models/x")),
         ):
             answer = await stack.client.request(method, url(path), json={})
-            assert (answer.status_code, answer.json()["error"]["code"]) == (403, "blocked-path")
-            assert answer.headers["x-coxswain-reason"] == "blocked-path"
+            status, code = {
+                f"/llama{CHAT}": (404, "unknown-path"),
+                "/v1/models/x": (404, "model_not_found"),
+            }.get(path, (403, "blocked-path"))
+            assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+            assert answer.headers["x-coxswain-reason"] == code.replace("_", "-")
+            assert READABLE.items() <= answer.headers.items()
 
 
 async def test_a_prefix_of_the_servers_is_no_way_past_the_queue(tmp_path: Path, mode: str) -> None:

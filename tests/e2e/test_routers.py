@@ -106,7 +106,7 @@ async def test_models_of_routers(stack: Stack) -> None:
     listed = (await stack.client.get(stack.url("/v1/models"))).json()["data"]
     assert [one["id"] for one in listed] == ["alpha", "beta", "chat", "first"]
     stranger = await ask(stack, "gamma")
-    assert (stranger.status_code, stranger.json()["error"]["code"]) == (404, "model-not-found")
+    assert (stranger.status_code, stranger.json()["error"]["code"]) == (404, "model_not_found")
     assert stranger.headers["x-coxswain-reason"] == "model-not-found"
     too_long = await ask(stack, "chat", ignored="x" * 3_000_000)
     assert (too_long.status_code, too_long.json()["error"]["code"]) == (400, "bad-request")

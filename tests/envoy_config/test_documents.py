@@ -113,9 +113,10 @@ def test_the_snippet_has_the_same_filter_routes_and_clusters_as_the_whole() -> N
     parts, whole = read(snippet(options)), manager_in(document(options))
     assert list(parts) == ["http_connection_manager", "http_filters", "routes", "clusters"]
     assert parts["http_filters"][1:] == whole["http_filters"][:1]
-    detour, *routes = parts["routes"]
+    preflight, detour, *routes = parts["routes"]
     enabled = routes[-1]["typed_per_filter_config"]
     assert detour["name"] == "blocked-detour" and enabled.pop("coxswain.removals")
+    routes = [preflight, *routes]
     assert routes == whole["route_config"]["virtual_hosts"][0]["routes"]
     assert parts["clusters"] == document(options)["static_resources"]["clusters"]
     manager = parts["http_connection_manager"]
@@ -173,7 +174,7 @@ def test_the_picker_is_asked_on_the_way_to_the_servers_alone(mode: Mode) -> None
     assert [each["disabled"] for each in asking_filters(mode=mode)] == [True]
     routes = manager["route_config"]["virtual_hosts"][0]["routes"]
     asked = [route["name"] for route in routes if "typed_per_filter_config" in route]
-    assert asked == ["llama"]
+    assert asked == ["model", "llama"]
 
 
 @pytest.mark.parametrize("mode", Mode)

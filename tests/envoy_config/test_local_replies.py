@@ -6,12 +6,15 @@ from typing import Any
 
 from extproc.envoy_config.local_replies import local_replies
 from extproc.envoy_config.options import EnvoyOptions
+from extproc.header_names import READABLE
 from tests.envoy_config.parts import plain
 
 
 def mappers(**choices: Any) -> list[dict[str, Any]]:
+    """Without the last, which is for all other replies."""
     found: list[dict[str, Any]] = plain(local_replies(EnvoyOptions(**choices)))["mappers"]
-    return found
+    assert "body_format_override" not in found[-1]
+    return found[:-1]
 
 
 def error(mapper: dict[str, Any]) -> dict[str, Any]:
@@ -20,8 +23,22 @@ def error(mapper: dict[str, Any]) -> dict[str, Any]:
 
 
 def headers(mapper: dict[str, Any]) -> dict[str, str]:
+    """What it adds, except what each adds."""
     added = mapper.get("headers_to_add", [])
-    return {each["header"]["key"]: each["header"]["value"] for each in added}
+    found = {each["header"]["key"]: each["header"]["value"] for each in added}
+    return {name: value for name, value in found.items() if name not in READABLE}
+
+
+def test_pages_of_any_origin_may_read_each() -> None:
+    """Also those of routes, and of what Envoy answers without a response flag."""
+    found = plain(local_replies(EnvoyOptions(checks_clients=True)))["mappers"]
+    for mapper in found:
+        added = {each["header"]["key"]: each for each in mapper["headers_to_add"]}
+        for name, value in READABLE.items():
+            assert added[name]["header"]["value"] == value
+            assert added[name]["append_action"] == "OVERWRITE_IF_EXISTS_OR_ADD"
+    assert "default_value" not in str(found[-1]["filter"]), "at least 0: every status"
+    assert "GE" in str(found[-1]["filter"])
 
 
 def test_each_is_in_openais_shape_and_each_reason_is_a_header_too() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from extproc.envoy_config.options import HostPort, Mode
+from extproc.header_names import PREFLIGHT
 from extproc.security.api_paths import SLOT_PATHS
 from extproc.security.path_rule import PathRule
 from extproc.stream.request.paths import Paths
@@ -17,28 +18,51 @@ from tests.envoy_config.parts import manager, routes
 RULES = tuple(PathRule.parse(rule) for rule in ("/slots*", "POST /props", "/metrics"))
 
 
-CLOSED = ["closed-get", "closed-options", "closed-post", "closed"]
+CLOSED = [*(f"closed-{number}" for number in (1, 2, 3)), "closed-post-1", "closed-delete-1"]
+UNKNOWN = ["unknown-get", "unknown-post", "unknown"]
 
 
 def test_what_is_blocked_comes_first_then_what_is_not_open_and_the_servers_last() -> None:
-    """Closed by a route for each method; one for escapes that hide something; and the queue."""
+    """Before all, browsers' preflights; one for escapes that hide something; the queue; one model.
+    What is closed on purpose comes before what is unknown, by a route for each method."""
     names = [route["name"] for route in routes(blocked_paths=RULES)]
-    assert names == ["blocked-escape", "blocked-1", "blocked-post-1", "queue", *CLOSED, "llama"]
+    first = ["preflight", "blocked-escape"]
+    blocked = ["blocked-1", "blocked-post-1"]
+    assert names == [*first, *blocked, "queue", *CLOSED, "model", *UNKNOWN, "llama"]
     opened = (*RULES, PathRule.parse("DELETE /models"))
     names = [route["name"] for route in routes(status=None, open_paths=opened)]
-    assert names == ["blocked-escape", "closed-delete", *CLOSED, "llama"]
+    assert names == [*first, *CLOSED, "model", "unknown-delete", *UNKNOWN, "llama"]
+
+
+def test_a_preflight_is_answered_for_every_path() -> None:
+    preflight = routes(blocked_paths=RULES)[0]
+    assert preflight["match"]["prefix"] == "/"
+    assert preflight["match"]["headers"][0]["string_match"] == {"exact": "OPTIONS"}
+    assert preflight["direct_response"] == {"status": 200}
+    told = [each["header"] for each in preflight["response_headers_to_add"]]
+    assert told == [{"key": name, "value": value} for name, value in PREFLIGHT.items()]
+    assert "typed_per_filter_config" not in preflight, "the picker is not asked"
+
+
+def test_the_picker_is_asked_about_a_model_and_no_server() -> None:
+    """Without it Envoy itself says that nothing is there."""
+    (model,) = (route for route in routes() if route["name"] == "model")
+    assert list(model["typed_per_filter_config"]) == ["envoy.filters.http.ext_proc"]
+    assert model["direct_response"]["status"] == 404
 
 
 def test_a_rejection_says_what_it_is() -> None:
-    """By Envoy alone: 403, OpenAI's shape, and the reason as a header."""
-    rejections = [route for route in routes(blocked_paths=RULES) if "direct_response" in route]
-    assert len(rejections) == 7
+    """By Envoy alone: 403 or 404, OpenAI's shape, and the reason as a header."""
+    rejections = [route for route in routes(blocked_paths=RULES) if "direct_response" in route][1:]
+    assert len(rejections) == 12
     for route in rejections:
-        assert route["direct_response"]["status"] == 403
+        is_unknown = route["name"].startswith("unknown") or route["name"] == "model"
+        reason = "unknown-path" if is_unknown else "blocked-path"
+        assert route["direct_response"]["status"] == (404 if is_unknown else 403)
         body = json.loads(route["direct_response"]["body"]["inline_string"])
-        assert body["error"]["code"] == "blocked-path"
+        assert body["error"]["code"] == reason
         told = [each["header"] for each in route["response_headers_to_add"]]
-        assert {"key": "x-coxswain-reason", "value": "blocked-path"} in told
+        assert {"key": "x-coxswain-reason", "value": reason} in told
     (post,) = (route for route in rejections if route["name"] == "blocked-post-1")
     (method,) = post["match"]["headers"]
     assert method["string_match"] == {"exact": "POST"}
@@ -46,7 +70,7 @@ def test_a_rejection_says_what_it_is() -> None:
 
 ASKED = [
     (method, path)
-    for method in ("GET", "HEAD", "POST", "OPTIONS", "PUT", "DELETE")
+    for method in ("GET", "HEAD", "POST", "PUT", "DELETE")
     for path in (
         *SLOT_PATHS,
         *(
@@ -58,6 +82,9 @@ ASKED = [
             "/x.js",
             "/models",
             "/models/load",
+            "/models/sse",
+            "/v1/models/a/b",
+            "/llama/models/a",
         ),
         *("/llama/props", "/llama/completion", "/other/props", "/x/y.js", "/open/a", "/open/shut"),
         *("/PROPS", "/health/", "/%u0073lots", "/metrics"),
@@ -76,7 +103,8 @@ ASKED = [
 def test_routes_and_picker_agree(
     prefix: str, opened: tuple[str, ...], blocked: tuple[str, ...]
 ) -> None:
-    """Which of all these reaches a server, said by the printed patterns and by the picker."""
+    """Which of all these reaches a server, and why not, said by the printed patterns and by the
+    picker."""
     rules = {"opened": tuple(map(PathRule.parse, opened))}
     rules["blocked"] = tuple(map(PathRule.parse, blocked))
     printed = routes(
@@ -85,7 +113,15 @@ def test_routes_and_picker_agree(
     paths = Paths(prefix, **rules)
     for method, path in ASKED:
         taken = next(route for route in printed if _takes(route["match"], method, path))
+        if taken["name"] == "model" or paths.asks_for_model(method, path) is not None:
+            assert paths.asks_for_model(method, path) is not None, (method, path)
+            assert taken["name"] in ("model", "llama"), (method, path)
+            continue
         assert ("direct_response" in taken) == paths.is_closed(method, path), (method, path)
+        reason = paths.why_closed(method, path)
+        if reason is not None:
+            body = json.loads(taken["direct_response"]["body"]["inline_string"])
+            assert body["error"]["code"] == reason.value, (method, path, taken["name"])
 
 
 def _takes(match: dict[str, Any], method: str, path: str) -> bool:

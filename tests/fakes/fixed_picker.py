@@ -27,7 +27,7 @@ from extproc.pb.external_processor_pb2 import ProcessingRequest, ProcessingRespo
 class FixedPicker:
     """`heard` has, in order, `("headers", path)`, `("served", facts)`, `("report", flags)`
     and `("end", path)`. While `holds` is set, a request is kept in a line without end; while
-    `hangs` is set, it is not answered at all.
+    `hangs` is set, it is not answered at all. `before` is sent ahead of the choice.
     """
 
     fleet: Sequence[str]
@@ -36,6 +36,7 @@ class FixedPicker:
     sends_header: bool = True
     holds: bool = False
     hangs: bool = False
+    before: Sequence[ProcessingResponse] = ()
     heard: list[tuple[str, Any]] = field(default_factory=list)
     something_heard: asyncio.Condition = field(default_factory=asyncio.Condition)
     arrivals: list[str] = field(default_factory=list)
@@ -73,6 +74,8 @@ class FixedPicker:
                         h.raw_value.decode() for h in headers if h.key == header_names.ARRIVED_AT
                     ]
                     await self._hear("headers", path)
+                    for message in self.before:
+                        await context.write(message)
                     if not self.hangs:
                         await context.write(self._hold() if self.holds else self._choice())
                 elif request.HasField("response_headers"):

@@ -100,6 +100,7 @@ def test_a_request_from_end_to_end() -> None:
         "x-coxswain-endpoint": sent_to[0],
         "x-coxswain-queue-ms": "0",
         "x-coxswain-attempts": "1",
+        "access-control-expose-headers": "*",
     }
     harness.fleet.now += 1.0
     assert harness.ask(exchange, envoy.part("response_trailers")) is not None

@@ -17,7 +17,7 @@ from extproc.core.observation import (
     Observation,
     ScrapeStatus,
 )
-from extproc.stream.model_list import model_list
+from extproc.stream.model_list import Models, model_list, models_of, one_model
 
 
 def endpoint(
@@ -41,9 +41,9 @@ def endpoint(
 
 
 def listed(*endpoints: Endpoint, names: tuple[str, ...] = ()) -> dict[str, Any]:
-    found = model_list(endpoints, names, 7)
+    found = models_of(endpoints, names, 7)
     assert found is not None
-    whole = json.loads(found)
+    whole = json.loads(model_list(found))
     assert whole["object"] == "list"
     by_id = {one["id"]: one for one in whole["data"]}
     assert len(by_id) == len(whole["data"]), "each once"
@@ -98,9 +98,9 @@ def test_the_server_that_is_nearest_to_serving_counts() -> None:
             assert shown == {"value": better.state.value}
     loading = ModelReading(name="tiny", is_loaded=False, reported=ModelState.LOADING)
     idle = ModelReading(name="tiny", is_loaded=False)
-    (kept,) = json.loads(model_list([], (), 7, [idle, loading]) or b"{}")["data"]
+    (kept,) = (models_of([], (), 7, [idle, loading]) or {}).values()
     assert kept["status"] == {"value": "loading"}
-    (kept,) = json.loads(model_list([endpoint(readings[-1])], (), 7, [idle]) or b"{}")["data"]
+    (kept,) = (models_of([endpoint(readings[-1])], (), 7, [idle]) or {}).values()
     assert kept["status"]["value"] == "failed", "the server's own word"
 
 
@@ -119,18 +119,31 @@ def test_adapters_are_listed_as_they_are_named() -> None:
 
 
 def test_where_no_server_has_reported_there_is_no_list() -> None:
-    assert model_list([endpoint()], ("chat",), 7) is None
+    assert models_of([endpoint()], ("chat",), 7) is None
+
+
+def test_one_model_is_found_by_its_name_or_an_alias() -> None:
+    """As it stands in the list."""
+    served = endpoint(ModelReading(name="org/tiny:Q4", aliases=("tiny",)), adapters=("poet",))
+    found: Models = models_of([served], ("chat",), 7) or {}
+    for name in ("org/tiny:Q4", "tiny"):
+        assert json.loads(one_model(found, name) or b"") == found["org/tiny:Q4"]
+    for name in ("org/tiny:Q4:poet", "chat"):
+        assert json.loads(one_model(found, name) or b"")["id"] == name
+    by_file = models_of([endpoint(ModelReading(name="/models/tiny.gguf"))], (), 7) or {}
+    assert one_model(by_file, "models/tiny.gguf") is not None
+    assert one_model(found, "org") is one_model(found, "") is None
 
 
 def test_what_a_keeper_can_load_is_listed() -> None:
     """Also where no server runs; what is loaded is listed as loaded."""
     readings = [ModelReading(name="a", aliases=("x",), is_loaded=False)]
-    alone = json.loads(model_list([], (), 7, readings) or b"{}")["data"]
+    alone = list((models_of([], (), 7, readings) or {}).values())
     assert [(one["id"], one["aliases"], one["status"]["value"]) for one in alone] == [
         ("a", ["x"], "unloaded")
     ]
     loaded = endpoint(ModelReading(name="a"))
-    (both,) = json.loads(model_list([loaded], (), 7, readings) or b"{}")["data"]
+    (both,) = (models_of([loaded], (), 7, readings) or {}).values()
     assert both["status"]["value"] == "loaded" and both["aliases"] == ["x"]
 
 

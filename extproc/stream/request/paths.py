@@ -1,15 +1,20 @@
 """Which requests take a slot, and which paths are open; from `security/api_paths.py`."""
 
+from __future__ import annotations
+
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from posixpath import normpath
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import unquote
 
+from extproc.core.rejection import Reason
 from extproc.core.request import Kind
 from extproc.security.api_paths import (
+    CLOSED_PATHS,
     COUNTING_PATHS,
     HEALTH_PATHS,
+    MODEL_PATHS,
     MODELS_PATHS,
     OPEN_PATHS,
     QUERIED_PATHS,
@@ -40,10 +45,11 @@ class Paths:
         opened: Collection[PathRule] = (),
         blocked: Collection[PathRule] = (),
     ) -> None:
+        self._prefix = prefix
         self._open = (*OPEN_PATHS, *opened)
         self._blocked = tuple(blocked)
-        self._prefix = prefix
-        self._patterns: dict[str, tuple[re.Pattern[str], re.Pattern[str] | None]] = {}
+        self._opened = self._compiled(opened)
+        self._patterns: dict[str, _Patterns] = {}
         places = ("", prefix) if prefix else ("",)
         self._slots: dict[str, Kind] = {
             f"{place}{path}": kind
@@ -54,6 +60,8 @@ class Paths:
         self._models = frozenset(f"{place}{path}" for place in places for path in MODELS_PATHS)
         self._counting = frozenset(f"{place}{path}" for place in places for path in COUNTING_PATHS)
         self._queried = frozenset(f"{place}{path}" for place in places for path in QUERIED_PATHS)
+        below = f"(?:{re.escape(prefix)})?" if prefix else ""
+        self._model = re.compile(f"{below}(?:{MODEL_PATHS})", re.DOTALL)
         self._health = frozenset(f"{place}{path}" for place in places for path in HEALTH_PATHS)
 
     def slot_kind(self, method: str, path: str) -> Kind | None:
@@ -79,6 +87,19 @@ class Paths:
         """Whether it requests the list of models."""
         return method == "GET" and (path in self._models or normalised(path) in self._models)
 
+    def asks_for_model(self, method: str, path: str) -> str | None:
+        """The name of the model that it asks about, if it does."""
+        plain = _without_query(path)
+        if method not in ("GET", "HEAD") or "/models/" not in plain:
+            return None
+        plain = normalised(plain)
+        found = self._model.fullmatch(plain)
+        is_shut = self._patterns_of(method).blocks(plain) or self._is_shut(method, plain)
+        if found is None or is_shut:
+            return None
+        version, name = found.groups()
+        return name if version or self._opened.fullmatch(plain) is None else None
+
     def asks_for_health(self, method: str, path: str) -> bool:
         """Whether it requests a server's health, on an open path."""
         if method != "GET" or not (path in self._health or normalised(path) in self._health):
@@ -91,23 +112,52 @@ class Paths:
         plain = _without_query(path)
         return bool(plain) and self._is_closed(method, normalised(plain))
 
+    def why_closed(self, method: str, path: str) -> Reason | None:
+        """Why the path is closed: on purpose, or because nothing is known to be there. None if it
+        is open."""
+        if not self.is_closed(method, path):
+            return None
+        plain = normalised(_without_query(path))
+        if self._patterns_of(method).blocks(plain) or self._is_shut(method, plain):
+            return Reason.BLOCKED_PATH
+        return Reason.UNKNOWN_PATH
+
+    def _is_shut(self, method: str, plain: str) -> bool:
+        """Whether it is closed on purpose: what the settings open for another method is not."""
+        shut = self._patterns_of(method).shut
+        return shut.fullmatch(plain) is not None and self._opened.fullmatch(plain) is None
+
     def _is_closed(self, method: str, plain: str) -> bool:
+        patterns = self._patterns_of(method)
+        return patterns.open.fullmatch(plain) is None or patterns.blocks(plain)
+
+    def _patterns_of(self, method: str) -> _Patterns:
         known = method if method in METHODS or method == "HEAD" else OTHER
         patterns = self._patterns.get(known)
         if patterns is None:
-            patterns = self._patterns[known] = self._compiled(known)
-        opened, blocked = patterns
-        if opened.fullmatch(plain) is None or _HIDES.fullmatch(plain) is not None:
-            return True
-        return blocked is not None and blocked.fullmatch(plain) is not None
+            blocked = [rule for rule in self._blocked if rule.concerns(known)]
+            patterns = self._patterns[known] = _Patterns(
+                open=self._compiled(rule for rule in self._open if rule.concerns(known)),
+                shut=self._compiled(rule for rule in CLOSED_PATHS if rule.concerns(known)),
+                blocked=re.compile(blocked_pattern(blocked) if blocked else NOTHING),
+            )
+        return patterns
 
-    def _compiled(self, method: str) -> tuple[re.Pattern[str], re.Pattern[str] | None]:
-        opened = [rule for rule in self._open if rule.opens(method)]
-        blocked = [rule for rule in self._blocked if rule.blocks(method)]
-        return (
-            re.compile(open_pattern(opened, self._prefix) if opened else NOTHING),
-            re.compile(blocked_pattern(blocked)) if blocked else None,
-        )
+    def _compiled(self, rules: Iterable[PathRule]) -> re.Pattern[str]:
+        found = tuple(rules)
+        return re.compile(open_pattern(found, self._prefix) if found else NOTHING)
+
+
+class _Patterns(NamedTuple):
+    """What the rules say for one method: what is open, what is closed on purpose, and what the
+    settings block."""
+
+    open: re.Pattern[str]
+    shut: re.Pattern[str]
+    blocked: re.Pattern[str]
+
+    def blocks(self, plain: str) -> bool:
+        return (_HIDES.fullmatch(plain) or self.blocked.fullmatch(plain)) is not None
 
 
 NOTHING: Final = "(?!)"

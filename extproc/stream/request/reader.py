@@ -1,9 +1,10 @@
 """Reads the headers and the body of one request until it can be submitted.
 
-    headers --without a client's key----------> InvalidRequest, if clients have keys
+    headers --a browser's preflight-----------> LocalReply
+            --without a client's key----------> InvalidRequest, if clients have keys
             --takes no slot-------------------> PassThrough, or LocalReply (the models of the fleet,
                                                 or its health, also without a key)
-            --its path is closed--------------> InvalidRequest
+            --its path is closed or unknown---> InvalidRequest
             --takes a slot--------------------> NeedsSlot
             --body is needed------------------> None until enough has arrived --> one of the others
     any     --invalid, or an empty subset-----> InvalidRequest
@@ -13,6 +14,7 @@ servers cannot read: it is decompressed here. A `NeedsSlot` goes to the core; `d
 the request reaches the selected endpoint.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -24,10 +26,11 @@ from extproc.core.request import Kind, Request
 from extproc.core.scheduler.decision import Picked
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.fleet_capacity import fleet_health
+from extproc.header_names import PREFLIGHT, READABLE
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy import codec
 from extproc.stream.envoy.body_mode import BodyMode
-from extproc.stream.model_list import fleet_models
+from extproc.stream.model_list import Models, fleet_models, model_list, one_model
 from extproc.stream.options import ExchangeOptions
 from extproc.stream.request.body import RequestBody
 from extproc.stream.request.encoding import EncodingError, decompressed, is_supported
@@ -69,12 +72,12 @@ class PassThrough:
     is_restricted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LocalReply:
-    """The picker responds itself, with JSON."""
+class LocalReply(NamedTuple):
+    """The picker responds itself, with JSON, or without a body."""
 
     body: bytes
     status: int = 200
+    headers: Mapping[str, str] = READABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,8 @@ class InvalidRequest:
 
 ReadResult = NeedsSlot | PassThrough | LocalReply | InvalidRequest
 
+ALLOWED: Final = LocalReply(b"", headers=PREFLIGHT)
+"""Whatever the path: what a page may not do, it reads in the response to its request."""
 NOBODY: Final = InvalidRequest(Reason.NO_ENDPOINT, retry_after_s=RETRY_S)
 
 
@@ -123,6 +128,8 @@ class RequestReader:
         except codec.BadRequestError as error:
             self.head = error.head
             return self._unauthorized() or InvalidRequest(Reason.BAD_REQUEST, str(error))
+        if head.method == "OPTIONS":  # browsers send it without a key
+            return ALLOWED
         paths = self._options.paths
         if self._options.answers_health and paths.asks_for_health(head.method, head.path):
             health = fleet_health(self._dispatcher)
@@ -135,11 +142,9 @@ class RequestReader:
             return InvalidRequest(Reason.BAD_REQUEST, str(hint_error))
         self._kind = _kind_of(head, paths)
         if self._kind is None:
-            if head.path and paths.is_closed(head.method, head.path):
-                return InvalidRequest(Reason.BLOCKED_PATH)
-            list_reply = self._models() if paths.asks_for_models(head.method, head.path) else None
-            if list_reply is not None:
-                return list_reply
+            reply = self._local_reply(head, paths)
+            if reply is not None:
+                return reply
         if head.encoding and not self._can_decompress():
             return InvalidRequest(Reason.UNSUPPORTED_ENCODING)
         if self.body_mode.can_bring_body and self._wants_body(now):
@@ -337,9 +342,33 @@ class RequestReader:
             return NOBODY
         return PassThrough(())
 
-    def _models(self) -> LocalReply | None:
-        found = fleet_models(self._dispatcher, self._options.started_at, self._allowed())
-        return None if found is None else LocalReply(found)
+    def _local_reply(
+        self, head: codec.RequestHead, paths: Paths
+    ) -> LocalReply | InvalidRequest | None:
+        """What no server is asked, of a request that takes no slot; None for the others."""
+        name = paths.asks_for_model(head.method, head.path)
+        if name is not None:
+            return self._model(name)
+        closed = paths.why_closed(head.method, head.path)
+        if closed is not None:
+            return InvalidRequest(closed)
+        if paths.asks_for_models(head.method, head.path):
+            models = self._models()
+            if models is not None:
+                return LocalReply(model_list(models))
+        return None
+
+    def _models(self) -> Models | None:
+        return fleet_models(self._dispatcher, self._options.started_at, self._allowed())
+
+    def _model(self, name: str) -> LocalReply | InvalidRequest:
+        models = self._models()
+        if models is None:
+            return NOBODY
+        found = one_model(models, name)
+        if found is None:
+            return InvalidRequest(Reason.MODEL_NOT_FOUND, f"The model `{name}` does not exist.")
+        return LocalReply(found)
 
     def _allowed(self) -> frozenset[Address] | None:
         if self._hint is None:

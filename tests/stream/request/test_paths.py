@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extproc.core.rejection import Reason
 from extproc.core.request import Kind
 from extproc.security.api_paths import SLOT_PATHS
 from extproc.security.path_rule import PathRule
@@ -147,35 +148,82 @@ GET / | HEAD / | GET /index.html | GET /?x=1 | GET /bundle.js | GET /bundle.css 
 GET /_app/immutable/bundle.Dz0tER.js | GET /_app/immutable/assets/bundle.x.css
 GET /_app/version.json | GET /sw.js | GET /workbox-1a2b3c.js | GET /manifest.webmanifest
 GET /favicon.ico | GET /favicon-dark.svg | GET /pwa-64x64.png | GET /recommended-mcp/exa.png
-GET /loading.html | OPTIONS /v1/chat/completions | OPTIONS /props | HEAD /v1/models
+GET /loading.html | HEAD /v1/models
 """
 SHUT = """
 GET /slots | POST /slots/0?action=erase | GET /metrics | POST /props | GET /lora-adapters
 POST /lora-adapters | POST /models | DELETE /models | POST /models/load | POST /models/unload
 GET /models/sse | GET /tools | POST /tools | GET /cors-proxy?url=http://x | POST /predict
 GET /v1/stream | GET /v1/stream?conv_id=1 | GET /v1/stream/abc | DELETE /v1/stream/abc
-POST /v1/streams/lookup | POST /v1/chat/completions/control | OPTIONS /slots | HEAD /slots
-GET /v1/chat/completions | PUT /v1/chat/completions | BREW /health | GET /v1/stream/abc.js
+POST /v1/streams/lookup | POST /v1/chat/completions/control | HEAD /slots | GET /v1/stream/abc.js
 GET /%73lots | GET //slots | GET /props/../slots | GET /health/%2e%2e/slots | GET /%u0073lots
-GET /_app/../slots | GET /_app/%u002e%u002e/slots | GET /_app/%252e%252e/slots | POST /sw.js
+GET /_app/../slots | GET /_app/%u002e%u002e/slots | GET /_app/%252e%252e/slots
+GET /v1/models/%u0073lots
+"""
+UNKNOWN = """
+POST /sw.js | GET /v1/chat/completions | PUT /v1/chat/completions | BREW /health | PUT /props
 GET /prefix/health | GET /x/index.html | GET /SLOTS | GET /HEALTH | GET /v1 | GET /health/x
-GET /slots%3f.js | GET /slots%00.js | GET \\slots | GET http://elsewhere/slots
+GET /slots%3f.js | GET /slots%00.js | GET \\slots | GET http://elsewhere/slots | GET /v2/models/a
+POST /v1/embedding/x | GET /prefix/slots | POST /v1/models/a | GET /v1/threads | GET /favicon
 """
 
 
-@pytest.mark.parametrize(
-    "asked", [one.strip() for line in OPEN.split("\n") for one in line.split("|") if one.strip()]
-)
+def each(lines: str) -> list[str]:
+    return [one.strip() for line in lines.split("\n") for one in line.split("|") if one.strip()]
+
+
+@pytest.mark.parametrize("asked", each(OPEN))
 def test_what_llama_server_serves_to_users_is_open(asked: str) -> None:
     assert not PATHS.is_closed(*asked.split())
+    assert PATHS.why_closed(*asked.split()) is None
+
+
+@pytest.mark.parametrize("asked", each(SHUT))
+def test_what_clients_must_not_use_is_closed(asked: str) -> None:
+    """The rest of llama-server's routes."""
+    assert PATHS.is_closed(*asked.split())
+    assert PATHS.why_closed(*asked.split()) is Reason.BLOCKED_PATH
+
+
+@pytest.mark.parametrize("asked", each(UNKNOWN))
+def test_what_is_not_known_reaches_no_server(asked: str) -> None:
+    """A later llama-server may have it, but nothing is closed on purpose: the client reads 404."""
+    assert PATHS.is_closed(*asked.split())
+    assert PATHS.why_closed(*asked.split()) is Reason.UNKNOWN_PATH
 
 
 @pytest.mark.parametrize(
-    "asked", [one.strip() for line in SHUT.split("\n") for one in line.split("|") if one.strip()]
+    ("asked", "name"),
+    [
+        ("GET /v1/models/tiny", "tiny"),
+        ("HEAD /models/tiny?x=1", "tiny"),
+        ("GET /v1/models/org%2Ftiny%3AQ4", "org/tiny:Q4"),
+        ("GET //v1/models/org/my%20model/", "org/my model"),
+        ("GET /llama/v1/models/a", "a"),
+        ("GET /v1/models/v1/models/a", "v1/models/a"),
+        ("GET /models/load", None),
+        ("GET /v1/models/", None),
+        ("GET /v1/models", None),
+        ("POST /v1/models/tiny", None),
+        ("GET /other/v1/models/tiny", None),
+        ("GET /models/../slots", None),
+        ("GET /v1/models/secret", None),
+        ("GET /models/sse", None),
+        ("GET /v1/models/sse", "sse"),
+    ],
 )
-def test_what_is_not_known_is_closed(asked: str) -> None:
-    """The rest of llama-server's routes, and any that a later one may have."""
-    assert PATHS.is_closed(*asked.split())
+def test_one_model_is_asked_for_by_its_name(asked: str, name: str | None) -> None:
+    """In any spelling and below the prefix, but not where a rule of the settings stands."""
+    paths = Paths("/llama", rules("GET /models/sse"), rules("/v1/models/secret"))
+    assert paths.asks_for_model(*asked.split()) == name
+
+
+def test_what_the_settings_open_for_one_method_is_unknown_to_others() -> None:
+    paths = Paths("", rules("GET /slots", "/tools"), rules("/metrics", "GET /"))
+    assert paths.why_closed("GET", "/slots") is paths.why_closed("PUT", "/tools") is None
+    assert paths.why_closed("POST", "/slots") is Reason.UNKNOWN_PATH
+    for asked in ("GET /slots/0", "GET /tools/0", "GET /Metrics", "GET /"):
+        assert paths.why_closed(*asked.split()) is Reason.BLOCKED_PATH, asked
 
 
 def test_the_settings_open_more_and_close_more() -> None:

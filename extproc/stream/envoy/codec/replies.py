@@ -18,20 +18,17 @@ from extproc.header_names import (
     LB_NAMESPACE,
     MAX_RETRIES,
     QUEUE_MS,
+    READABLE,
     REASON,
     UNBOUNDED,
     UPLOAD,
 )
 from extproc.pb import external_processor_pb2 as pb
 from extproc.pb import http_status_pb2
-from extproc.security.api_paths import CLOSED
+from extproc.security.api_paths import CLOSED, UNKNOWN
 
 OK: Final = 200
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
-ANY_ORIGIN: Final = "access-control-allow-origin"
-"""Web pages may read these responses as they may read those of a llama-server; otherwise they could
-not distinguish a rejection from a network error.
-"""
 _STATUS: Final = {
     Reason.QUEUE_FULL: 429,
     Reason.QUEUE_TIMEOUT: 504,
@@ -44,6 +41,7 @@ _STATUS: Final = {
     Reason.EVICTED: 429,
     Reason.MODEL_NOT_FOUND: 404,
     Reason.BLOCKED_PATH: 403,
+    Reason.UNKNOWN_PATH: 404,
     Reason.INTERNAL_ERROR: 500,
     Reason.POISON_REQUEST: 502,
     Reason.RATE_LIMITED: 429,
@@ -63,6 +61,7 @@ _TEXT: Final = {
     Reason.EVICTED: "The queue is full, and a more critical request replaced this one.",
     Reason.MODEL_NOT_FOUND: "No llama.cpp endpoint serves this model or has this adapter.",
     Reason.BLOCKED_PATH: CLOSED,
+    Reason.UNKNOWN_PATH: UNKNOWN,
     Reason.INTERNAL_ERROR: "The endpoint picker lost track of this request.",
     Reason.POISON_REQUEST: "Two servers died while they processed this request, so it is "
     "rejected for some minutes. Change it before you try again.",
@@ -84,6 +83,7 @@ _FINAL: Final = frozenset(
         Reason.MODEL_FAILED,
         Reason.MODEL_NOT_FOUND,
         Reason.POISON_REQUEST,
+        Reason.UNKNOWN_PATH,
         Reason.UNSUPPORTED_ENCODING,
         Reason.UPLOAD_STALLED,
     }
@@ -93,13 +93,17 @@ _ERROR_TYPE: Final = {
     400: "invalid_request_error",
     401: "invalid_request_error",
     403: "permission_error",
+    404: "invalid_request_error",
     408: "invalid_request_error",
     415: "invalid_request_error",
     429: "rate_limit_error",
 }
 
-_OPENAI_CONTEXT: Final = {"code": "context_length_exceeded", "param": "messages"}
-"""The words by which OpenAI's clients know that a prompt is too long."""
+_OPENAI: Final = {
+    Reason.CONTEXT_LENGTH_EXCEEDED: {"code": "context_length_exceeded", "param": "messages"},
+    Reason.MODEL_NOT_FOUND: {"code": "model_not_found", "param": "model"},
+}
+"""The words by which OpenAI's clients know these errors."""
 
 
 def destination(
@@ -176,15 +180,19 @@ def replaced_part(body: bytes) -> pb.ProcessingResponse:
     return response
 
 
-def immediate_json(body: bytes, status: int = OK) -> pb.ProcessingResponse:
-    """Answer with JSON instead of a server."""
+def immediate_json(
+    body: bytes, status: int = OK, headers: Mapping[str, str] = READABLE
+) -> pb.ProcessingResponse:
+    """Answer with JSON, or without a body, instead of a server."""
     response = pb.ProcessingResponse()
     immediate = response.immediate_response
     immediate.status.code = cast("http_status_pb2.StatusCode", status)
     immediate.details = "coxswain_answered"
-    immediate.body = body
-    _set(immediate.headers, "content-type", "application/json")
-    _set(immediate.headers, ANY_ORIGIN, "*")
+    if body:
+        immediate.body = body
+        _set(immediate.headers, "content-type", "application/json")
+    for name, value in headers.items():
+        _set(immediate.headers, name, value)
     return response
 
 
@@ -242,8 +250,13 @@ def _unqueued_headers(served: str, attempts: int) -> pb.ProcessingResponse:
     if served:
         _set(mutation, ENDPOINT, served)
     _set(mutation, ATTEMPTS, str(attempts))
+    _set(mutation, _EXPOSED, READABLE[_EXPOSED])
     _set(mutation, QUEUE_MS, "0")
     return response
+
+
+_EXPOSED: Final = "access-control-expose-headers"
+"""Whether a page may read the response is the server's to say."""
 
 
 def extend_timeout(timeout_s: float) -> pb.ProcessingResponse:
@@ -275,15 +288,11 @@ def rejection(
         "type": _ERROR_TYPE.get(status, "server_error"),
         "code": reason.value,
     }
-    if reason is Reason.CONTEXT_LENGTH_EXCEEDED:
-        error |= _OPENAI_CONTEXT
+    error |= _OPENAI.get(reason, {})
     immediate.body = json.dumps({"error": error}).encode()
     _set(immediate.headers, "content-type", "application/json")
     _set(immediate.headers, REASON, reason.value)
-    _set(immediate.headers, ANY_ORIGIN, "*")
-    shown = ", ".join(("retry-after", REASON, *headers))
-    _set(immediate.headers, "access-control-expose-headers", shown)
-    for name, value in headers.items():
+    for name, value in {**READABLE, **headers}.items():
         _set(immediate.headers, name, value)
     if reason not in _FINAL:
         _set(immediate.headers, "retry-after", str(ceil(retry_after_s)))

@@ -76,7 +76,7 @@ def test_a_rejection(reason: Reason, status: int, kind: str) -> None:
     assert headers.get("retry-after") == (None if is_final else "3")
     assert immediate.details == f"coxswain_{reason.value}"
     assert headers["access-control-allow-origin"] == "*"
-    assert headers["access-control-expose-headers"] == "retry-after, x-coxswain-reason"
+    assert headers["access-control-expose-headers"] == "*"
 
 
 def test_an_answer_of_ours() -> None:
@@ -87,6 +87,7 @@ def test_an_answer_of_ours() -> None:
     assert envoy.set_headers(immediate.headers) == {
         "content-type": "application/json",
         "access-control-allow-origin": "*",
+        "access-control-expose-headers": "*",
     }
 
 
@@ -122,10 +123,19 @@ def test_added_response_headers() -> None:
     assert envoy.set_headers(mutation) == {
         "x-coxswain-queue-ms": "20",
         "x-coxswain-attempts": "1",
+        "access-control-expose-headers": "*",
     }
     assert (
         mutation.set_headers[0].append_action == mutation.set_headers[0].OVERWRITE_IF_EXISTS_OR_ADD
     )
+
+
+def test_an_unknown_model_is_rejected_in_openais_words() -> None:
+    immediate = codec.rejection(Reason.MODEL_NOT_FOUND, 2.1).immediate_response
+    error = json.loads(immediate.body)["error"]
+    assert (immediate.status.code, error["type"]) == (404, "invalid_request_error")
+    assert (error["code"], error["param"]) == ("model_not_found", "model")
+    assert envoy.set_headers(immediate.headers)["x-coxswain-reason"] == "model-not-found"
 
 
 def test_a_prompt_that_is_too_long_is_rejected_in_openais_words() -> None:

@@ -353,8 +353,8 @@ async def test_explains_that_a_body_could_not_be_read(picker: FakePicker) -> Non
     assert "body" not in (await explained(picker)).resolved
 
 
-async def test_explains_a_body_that_is_not_read(picker: FakePicker) -> None:
-    """A sound file to be transcribed is no JSON, whatever is in it: nothing of it counts."""
+async def test_explains_a_body_that_is_no_form(picker: FakePicker) -> None:
+    """A sound file to be transcribed comes in a form; nothing counts of what is none."""
     picker.add_ready(A)
     answer = await explained(
         picker,
@@ -363,7 +363,8 @@ async def test_explains_a_body_that_is_not_read(picker: FakePicker) -> None:
         body=b'{"model": "tiny", "n": 2}',
     )
     assert answer.resolved["weight_slots"] == "1"
-    assert not {"model", "body"} & answer.resolved.keys()
+    assert answer.resolved["body"] == "it is not a form"
+    assert "model" not in answer.resolved
 
 
 async def test_explains_what_an_operator_did(picker: FakePicker) -> None:

@@ -53,6 +53,9 @@ def endpoint_message(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> 
         is_pickable=endpoint.is_pickable,
         leases=len(dispatcher.slots_at(endpoint.address).leases),
     )
+    tokens = dispatcher.token_counts(endpoint)
+    if tokens is not None:
+        message.tokens.CopyFrom(pb.Tokens(**(asdict(tokens) | {"source": tokens.source.value})))
     if endpoint.observed_at is not None:
         message.observed_age_s = max(0.0, now - endpoint.observed_at)
     if endpoint.intent_since is not None:

@@ -60,6 +60,7 @@ class ModelReading:
 
     `is_loading`: a router is loading the model, for any client. `is_closed`: no new request may go
     to it there. `context_tokens` is what a slot will hold, of a model that is not loaded.
+    `shared_tokens` is the context that its slots share, 0 if each has its own.
     `reported` is the state in the server's own words, None where it only says whether the model is
     loaded.
     """
@@ -72,6 +73,7 @@ class ModelReading:
     busy_slots: int | None = None
     is_closed: bool = False
     context_tokens: int | None = None
+    shared_tokens: int | None = None
     reported: ModelState | None = None
 
     @property
@@ -182,8 +184,9 @@ class Observation:
     `busy_slots` is how many of them were processing, None if the server does not report its slots.
     `instance` changes when another process took over the address. `slot_readings` are the busy
     slots as far as they were reported, `ended_tasks` the last ones of idle slots. `context_tokens`
-    is the capacity of one slot (the largest of a router's); `adapters` is None if they were
-    not reported, and `awaits_adapters` then says that the next scrapes will request them again.
+    is the capacity of one slot (the largest of a router's), and `shared_tokens` that of the context
+    that all slots share, 0 if each has its own, None if nothing says it; `adapters` is None if they
+    were not reported, and `awaits_adapters` then says that the next scrapes request them again.
     `router` is that of a server in router mode, as far as it was reported. `counters` are the
     server's own, if they were wanted.
 
@@ -202,6 +205,7 @@ class Observation:
     slot_readings: tuple[SlotReading, ...] = ()
     ended_tasks: tuple[EndedTask, ...] = ()
     context_tokens: int | None = None
+    shared_tokens: int | None = None
     adapters: tuple[AdapterReading, ...] | None = None
     awaits_adapters: bool = False
     router: RouterReading | None = None
@@ -220,6 +224,12 @@ class Observation:
     def has_model_pools(self) -> bool:
         """Whether it lists the models of a router: as the server said itself, or by its models."""
         return bool(self.models) and (self.router is not None or is_router(self.models))
+
+    @property
+    def held_tokens(self) -> int:
+        """What all of its slots hold together, busy and idle ones."""
+        busy = sum(reading.prompt_tokens or 0 for reading in self.slot_readings)
+        return busy + sum(task.held_tokens for task in self.ended_tasks)
 
     def _check_slots(self, slots: int | None, busy_slots: int | None) -> None:
         if slots is not None and not 0 <= slots <= MAX_SLOTS:

@@ -44,6 +44,7 @@ const WAITS = {
   "no-idle-slot": "no idle slot",
   reserved: "the idle slots are reserved",
   "too-few-slots": "needs several slots at once",
+  "too-few-tokens": "the context that the slots share is full",
   affinity: "for the endpoint with its prompt in the cache",
   "model-loading": "its model is loading",
   "no-endpoint": "no endpoint for it gets requests",

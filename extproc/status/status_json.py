@@ -130,6 +130,7 @@ def _endpoint(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> dict[st
         "is_fresh": endpoint.is_fresh,
         "is_ejected": endpoint.ejection_issue is not None,
         "slots": asdict(dispatcher.slot_counts(endpoint)),
+        **_tokens(dispatcher, endpoint),
         "models": [model.name for model in endpoint.models],
         "observed_age_s": _age(endpoint.observed_at, now),
         "issues": [
@@ -137,6 +138,12 @@ def _endpoint(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> dict[st
             for issue in endpoint.issues
         ],
     }
+
+
+def _tokens(dispatcher: Dispatcher, endpoint: Endpoint) -> dict[str, Any]:
+    """The context that its slots share, if they do."""
+    tokens = dispatcher.token_counts(endpoint)
+    return {} if tokens is None else {"tokens": asdict(tokens) | {"source": tokens.source.value}}
 
 
 def _age(since: float | None, now: float) -> float | None:

@@ -50,8 +50,9 @@ def _answered(dispatcher: Dispatcher, response: ResponseHead, lease: Lease, now:
 
 def _blame(dispatcher: Dispatcher, response: ResponseHead, lease: Lease, now: float) -> None:
     fault = fault_of(response)
-    if fault is not None:
-        dispatcher.failed(lease, fault, now)
+    if fault is None or (may_be_overflow(response) and dispatcher.overflowed(lease, now)):
+        return
+    dispatcher.failed(lease, fault, now)
 
 
 UNAVAILABLE: Final = 503
@@ -80,6 +81,22 @@ _GAVE_UP: Final = frozenset(
 
 SHORT_BYTES: Final = 16 * 1024
 """A body of at most this length comes with its headers, or right behind them."""
+
+
+OVERFLOW_STATUS: Final = 500
+OVERFLOW_BODY_BYTES: Final = 88
+"""The body of llama-server's "Context size has been exceeded.", which is the same everywhere. Its
+text is not read: bodies of responses do not pass the picker."""
+
+
+def may_be_overflow(response: ResponseHead) -> bool:
+    """Whether it may say that the context which the server's slots share was full. Streams cannot:
+    their status was sent before."""
+    return (
+        not response.is_local_reply
+        and response.status == OVERFLOW_STATUS
+        and response.body_bytes == OVERFLOW_BODY_BYTES
+    )
 
 
 def is_finished(response: ResponseHead) -> bool:

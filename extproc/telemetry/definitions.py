@@ -45,6 +45,18 @@ SLOTS: Final = _gauge(
     "requests; also what was foreign or draining on a server that is down).",
     labels=("endpoint", "state"),
 )
+CONTEXT_TOKENS: Final = _gauge(
+    "coxswain_context_tokens",
+    "Tokens of the context that the slots of an endpoint share, by state: held (in it now), "
+    "reserved (at its likely peak, with those that are held), free (for further requests) or "
+    "total. Absent where each slot has its own context.",
+    labels=("endpoint", "state"),
+)
+CONTEXT_OVERFLOWS: Final = _counter(
+    "coxswain_context_overflows_total",
+    "How often an endpoint ended all of its requests because its shared context was full.",
+    labels=("endpoint",),
+)
 ENDPOINTS: Final = _gauge(
     "coxswain_endpoints",
     "Endpoints by health: loading, ready, degraded, down or asleep.",
@@ -62,7 +74,8 @@ QUEUE_DEPTH: Final = _gauge(
 MODEL_QUEUE_DEPTH: Final = _gauge(
     "coxswain_model_queue_depth",
     "Queued requests by model and by the reason why they wait: no-idle-slot, reserved, "
-    "too-few-slots, affinity, model-loading, no-endpoint or unreported (docs/operations.md). "
+    "too-few-slots, too-few-tokens, affinity, model-loading, no-endpoint or unreported "
+    "(docs/operations.md). "
     "`no-idle-slot` of each served model is always there. The model is empty for requests that "
     "name none, or none that is served.",
     labels=("model", "reason"),

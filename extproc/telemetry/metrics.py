@@ -186,6 +186,8 @@ class Metrics:
         now = self._clock()
         labels = endpoint_labels(fleet)
         slots: dict[tuple[str, ...], float] = defaultdict(float)
+        contexts: dict[tuple[str, ...], float] = defaultdict(float)
+        overflows: dict[tuple[str, ...], float] = defaultdict(float)
         oldest_s: dict[tuple[str, ...], float] = defaultdict(float)
         scrapes: dict[tuple[str, ...], float] = defaultdict(float)
         health: dict[tuple[str, ...], float] = {(one.value,): 0 for one in Health}
@@ -199,6 +201,11 @@ class Metrics:
             slots[label, "leased"] += counts.leased
             slots[label, "foreign"] += counts.foreign
             slots[label, "unusable"] += counts.unusable
+            tokens = self._dispatcher.token_counts(endpoint)
+            if tokens is not None:
+                overflows[label,] += endpoint.overflows
+                for state in ("held", "reserved", "free", "total"):
+                    contexts[label, state] += getattr(tokens, state)
             health[endpoint.health.value,] += 1
             ejected[label,] += endpoint.ejection_issue is not None
             for cause, count in self._dispatcher.ejection_totals(endpoint.address).items():
@@ -210,6 +217,8 @@ class Metrics:
                     scrapes[label, result] += count
         return {
             definitions.SLOTS: slots,
+            definitions.CONTEXT_TOKENS: contexts,
+            definitions.CONTEXT_OVERFLOWS: overflows,
             definitions.ENDPOINTS: health,
             definitions.OBSERVATION_AGE: oldest_s,
             definitions.SCRAPES: scrapes,

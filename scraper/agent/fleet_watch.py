@@ -157,6 +157,7 @@ def fleet_observation(
         busy_slots=min(message.busy_slots, MAX_SLOTS),
         models=tuple(_model(model, ahead) for model in message.models),
         context_tokens=message.context_tokens if message.HasField("context_tokens") else None,
+        shared_tokens=0,  # the picker there sees to it
     )
 
 

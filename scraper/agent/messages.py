@@ -37,6 +37,7 @@ def observation_message(observation: Observation, now: float) -> pb.Observation:
         ],
         ended=[pb.Observation.EndedTask(**asdict(task)) for task in observation.ended_tasks],
         context_tokens=observation.context_tokens,
+        shared_tokens=observation.shared_tokens,
         awaits_adapters=observation.awaits_adapters,
     )
     if observation.adapters is not None:
@@ -55,4 +56,5 @@ def _model(model: ModelReading) -> pb.Observation.Model:
         slots=model.slots,
         busy_slots=model.busy_slots,
         state="" if model.reported is None else model.reported.value,
+        shared_tokens=model.shared_tokens,
     )

@@ -21,6 +21,7 @@ from extproc.core.observation import (
     ModelState,
     SlotReading,
 )
+from scraper.llama.arguments import ContextArguments, context_arguments
 
 MAX_ADAPTERS = 65_536
 """Their ids are smaller: each is an index in the list of the server."""
@@ -77,12 +78,15 @@ class PropsReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEntry:
-    """One entry of GET /v1/models. `may_sleep` only where a router shows the model's arguments."""
+    """One entry of GET /v1/models. `may_sleep` and `context` only where a router shows the model's
+    arguments; `slot_tokens` is the context of one slot, of a model that is loaded."""
 
     name: str
     aliases: tuple[str, ...]
     status: ModelState
     may_sleep: bool
+    context: ContextArguments | None = None
+    slot_tokens: int | None = None
 
 
 def parse_slots(body: bytes) -> SlotsReading:
@@ -221,11 +225,14 @@ def _model_entry(name: str, entry: dict[str, Any], most_aliases: int) -> ModelEn
     named = [_name(alias) for alias in aliases[:most_aliases]] if isinstance(aliases, list) else []
     status = entry.get("status")
     arguments = status.get("args") if isinstance(status, dict) else None
+    is_shown = isinstance(arguments, list) and all(isinstance(one, str) for one in arguments)
     return ModelEntry(
         name=name,
         aliases=tuple(alias for alias in dict.fromkeys(named) if alias not in (None, name)),
         status=_model_status(status),
         may_sleep=isinstance(arguments, list) and "--sleep-idle-seconds" in arguments,
+        context=context_arguments(arguments) if isinstance(arguments, list) and is_shown else None,
+        slot_tokens=_count(entry.get("meta"), "n_ctx"),
     )
 
 

@@ -133,6 +133,7 @@ class RouterModels:
                 reported=model.entry.status,
                 slots=model.slots,
                 busy_slots=model.busy_slots,
+                shared_tokens=_shared_tokens(model.entry),
             )
             for name, model in self._models.items()
         )
@@ -145,3 +146,7 @@ class RouterModels:
         if not self._is_managed and self.status is ScrapeStatus.READY and self.slots == 0:
             found.append(issues.no_model_loaded())
         return tuple(found)
+
+
+def _shared_tokens(entry: ModelEntry) -> int | None:
+    return None if entry.context is None else entry.context.shared_tokens(entry.slot_tokens)

@@ -29,6 +29,7 @@ from extproc.core.observation import (
     ScrapeStatus,
     TokenCounters,
 )
+from scraper.llama.arguments import context_arguments
 from scraper.llama.client import (
     LOST_S,
     Answer,
@@ -58,6 +59,7 @@ from scraper.llama.slots_request import (
 from scraper.options import ScraperOptions
 from scraper.probe import issues
 from scraper.probe.idle_sleep import IdleSleepTracker
+from scraper.probe.local_server import find_local_server
 from scraper.probe.report import Report
 from scraper.probe.server_identity import ServerIdentity
 from scraper.schedule import ScrapePriority
@@ -174,10 +176,13 @@ class EndpointProbe:
             except ParseError as error:
                 return self._report_unusable(garbled(answer, error), "/props")
             hidden = None if props.shows_slots else issues.slots_disabled()
-            self._set_identified(self._identity.update(props, hidden))
+            is_new = self._identity.update(props, hidden)
+            self._set_identified(is_new)
             self._sleep.on_props(props.is_asleep)
             if not props.is_router:
                 await self._request_missing()
+                if is_new:
+                    await self._read_command_line()
         return answer
 
     def _read_props(self, body: bytes) -> PropsReading:
@@ -192,6 +197,12 @@ class EndpointProbe:
         if is_new:
             self._sleep.start_process()
             self._router.start_process()
+
+    async def _read_command_line(self) -> None:
+        """Read how a server on this machine was started."""
+        server = await asyncio.to_thread(find_local_server, self._target.address)
+        if server is not None:
+            self._identity.context = context_arguments(server.arguments, server.environment)
 
     async def _request_missing(self) -> None:
         """Request the models and adapters if they are not known."""

@@ -47,6 +47,8 @@ class Report:
         reported_slots = self._router.slots if is_router else self._identity.slots
         is_responding = status is ScrapeStatus.READY or status is ScrapeStatus.ASLEEP
         slots = reported_slots if is_responding else None
+        context_tokens = response.context_tokens if isinstance(response, SlotCounts) else None
+        context = self._identity.context
         return Observation(
             address=self._target.address,
             began_at=response.began_at,
@@ -59,7 +61,8 @@ class Report:
             instance=self._identity.instance,
             slot_readings=response.busy if isinstance(response, SlotCounts) else (),
             ended_tasks=response.ended if isinstance(response, SlotCounts) else (),
-            context_tokens=response.context_tokens if isinstance(response, SlotCounts) else None,
+            context_tokens=context_tokens,
+            shared_tokens=None if context is None else context.shared_tokens(context_tokens),
             adapters=self._identity.adapters,
             awaits_adapters=self._identity.awaits_adapters,
             router=self._router.reading if is_router else None,

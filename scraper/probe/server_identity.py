@@ -6,6 +6,7 @@ by how often we saw it gone or its task numbers start again.
 """
 
 from extproc.core.observation import AdapterReading, Issue, ModelReading
+from scraper.llama.arguments import ContextArguments
 from scraper.llama.parse import ModelEntry, PropsReading
 from scraper.llama.slots_request import SlotCounts
 
@@ -21,6 +22,8 @@ class ServerIdentity:
         self.hidden: Issue | None = None
         self.models: tuple[ModelReading, ...] = ()
         self.adapters: tuple[AdapterReading, ...] | None = None
+        self.context: ContextArguments | None = None
+        """What its command line says about its context; None if that is not known."""
         self.instance: str | None = None
         self._adapter_failures = 0
         self._restarts = 0
@@ -49,6 +52,7 @@ class ServerIdentity:
         if is_new:
             self.models = ()
             self.adapters = None
+            self.context = None
             self._adapter_failures = 0
             self._slots = None
             self._newest_task = None

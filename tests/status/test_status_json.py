@@ -6,7 +6,7 @@ import json
 from random import Random
 
 from extproc.core.address import Address
-from extproc.core.fleet.endpoint import EndpointSpec, Intent
+from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec, Intent
 from extproc.core.fleet.health import Health
 from extproc.core.fleet.membership import ConnectedEnvoy
 from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
@@ -15,6 +15,7 @@ from extproc.core.request import Request
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.status import why_not_ready
 from extproc.status.status_json import status_json
+from tests.fakes.steered_fleet import SteeredFleet
 
 ADDRESS = Address("10.0.0.1", 8080)
 
@@ -98,6 +99,19 @@ def test_picture_of_one_endpoint() -> None:
         {"node_id": "envoy-2", "acknowledged_version": None},
     ]
     json.dumps(tree)
+
+
+def test_a_shared_context_is_shown() -> None:
+    fleet = SteeredFleet(context=ContextSharing.SHARED)
+    shared = fleet.add(4, context_tokens=1024)
+    tree = status_json(fleet.dispatcher, exchanges=0, envoys=[], outcomes={}, now=fleet.now)
+    assert tree["endpoints"][str(shared)]["tokens"] == {
+        "total": 1024,
+        "held": 0,
+        "reserved": 0,
+        "free": 992,
+        "source": "setting",
+    }
 
 
 def test_free_slots_of_a_disabled_endpoint_are_not_idle() -> None:

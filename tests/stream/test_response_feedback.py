@@ -68,3 +68,29 @@ def test_the_core_hears_of_it(response: codec.ResponseHead, is_ejected: bool) ->
             fleet.dispatcher, response, (bad,), outcome.lease, fleet.now
         )
     assert fleet.endpoint(bad).is_ejected is is_ejected
+
+
+def test_a_full_context_is_not_held_against_its_server() -> None:
+    """Only what is said where slots may share one: a request that was alone there failed like
+    others do, and so did one with another body."""
+    for body_bytes, is_ejected in ((88, False), (90, True)):
+        fleet = SmallFleet(8, 8)
+        bad = fleet.addresses[0]
+        request = Request(id="r", timeout_s=1.0, allowed=frozenset({bad}))
+        assert isinstance(fleet.dispatcher.submit(request, fleet.now), Picked)
+        full = codec.ResponseHead(
+            status=500,
+            is_stream=False,
+            served=None,
+            attempts=1,
+            code_details="via_upstream",
+            body_bytes=body_bytes,
+        )
+        for _ in range(3):
+            outcome = fleet.dispatcher.submit(request, fleet.now)
+            assert isinstance(outcome, Picked)
+            response_feedback.apply_response(
+                fleet.dispatcher, full, (bad,), outcome.lease, fleet.now
+            )
+        assert fleet.endpoint(bad).is_ejected is is_ejected
+        assert bool(fleet.endpoint(bad).overflows) is not is_ejected

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from extproc.core.address import Address
 from extproc.core.exchange_record import Outcome
-from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec
 from extproc.core.observation import Observation, ScrapeStatus
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.rejection import Reason
@@ -87,6 +87,21 @@ def test_slots_by_state_add_up() -> None:
     found = samples(metrics_of(fleet).read())
     assert [found["coxswain_slots", address, state] for state in states] == [0, 0, 0, 4]
     assert found["coxswain_endpoints", "down"] == 1
+
+
+def test_tokens_of_a_shared_context() -> None:
+    """By state, with the overflows, of each endpoint whose slots share one; of no other."""
+    fleet = SteeredFleet(context=ContextSharing.SHARED)
+    address = fleet.add(4, context_tokens=1024)
+    fleet.add(1, context_tokens=1024)
+    here = frozenset({address})
+    fleet.pick(prompt_tokens=50, prompt_chars=200, max_tokens=100, allowed=here)
+    found = samples(metrics_of(fleet).read())
+    states = ("held", "reserved", "free", "total")
+    shown = [found["coxswain_context_tokens", str(address), state] for state in states]
+    assert shown == [264, 364, 628, 1024]
+    assert found["coxswain_context_overflows_total", str(address)] == 0
+    assert len([key for key in found if key[0] == "coxswain_context_tokens"]) == len(states)
 
 
 def test_ejections_by_cause() -> None:

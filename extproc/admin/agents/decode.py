@@ -115,6 +115,7 @@ def read_observation(
                 _ended(task) for task in observation.ended if task.held_tokens <= MAX_COUNT
             ),
             context_tokens=_tokens(observation, "context_tokens"),
+            shared_tokens=_tokens(observation, "shared_tokens"),
             adapters=tuple(_adapter(adapter) for adapter in observation.adapters.adapters)
             if observation.HasField("adapters")
             else None,
@@ -134,6 +135,7 @@ def _model(model: pb.Observation.Model) -> ModelReading:
         slots=_optional(model, "slots"),
         busy_slots=_optional(model, "busy_slots"),
         reported=_STATES.get(model.state),
+        shared_tokens=_tokens(model, "shared_tokens"),
     )
 
 

@@ -23,6 +23,9 @@ YIELDING: Final = ("STATE", "MODEL")
 """Columns that give way where the screen is narrow, the wider one first. Numbers never do."""
 EJECTED: Final = "ejected"
 """The issue of an endpoint that gets only trial requests."""
+GUESS: Final = "guess"
+"""The source of what nothing says."""
+SETTLES: Final = "set context: shared or per_slot at the endpoint, or run an agent on its machine"
 NARROW_NAME: Final = 21
 """What a narrow screen has for a name: any IPv4 address with its port."""
 
@@ -110,6 +113,25 @@ def intents(endpoints: Sequence[pb.Endpoint]) -> list[Text]:
     return lines
 
 
+def contexts(endpoints: Sequence[pb.Endpoint]) -> list[Text]:
+    """How full the contexts are that slots share."""
+    lines = []
+    for endpoint in endpoints:
+        if not endpoint.HasField("tokens"):
+            continue
+        tokens = endpoint.tokens
+        is_guess = tokens.source == GUESS
+        what = "4 slots, which may share" if is_guess else "its slots share"
+        line = (
+            f"{called(endpoint)}: {what} a context of {tokens.total} tokens: {tokens.held} held, "
+            f"{tokens.reserved} reserved, {tokens.free} free"
+        )
+        if is_guess:
+            line += f"; {SETTLES}"
+        lines.append(Text(printable(line)))
+    return lines
+
+
 def remedies(endpoints: Sequence[pb.Endpoint]) -> list[Text]:
     """The issues with their remedies."""
     lines = []
@@ -130,7 +152,7 @@ def table_of(
     if not endpoints:
         none = Text("no endpoints yet; add one with `coxswain endpoints add HOST:PORT`")
         return Group(none, *_spaced(wrong))
-    notes = wrong + intents(endpoints) + remedies(endpoints)
+    notes = wrong + intents(endpoints) + contexts(endpoints) + remedies(endpoints)
     return Group(endpoint_table(endpoints, width), *_spaced(notes))
 
 

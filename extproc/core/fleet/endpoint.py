@@ -7,7 +7,7 @@ disabled. A new endpoint is loading and active.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from extproc.core.address import Address
 from extproc.core.fleet.health import SERVING, Health
@@ -20,6 +20,27 @@ class ContextSharing(Enum):
     AUTO = "auto"  # it is found out
     SHARED = "shared"
     PER_SLOT = "per_slot"  # each slot has its own
+
+
+class ContextSource(Enum):
+    """How it is known that slots share their context."""
+
+    SETTING = "setting"
+    ARGUMENTS = "arguments"  # of its process, or as its router shows them
+    OVERFLOW = "overflow"  # its requests ended because it was full
+    GUESS = "guess"  # it has as many slots as a server that was started without a number of them
+
+
+class SharedContext(NamedTuple):
+    """The size of a context that several slots share, and how that is known.
+
+    If it is only guessed, it is taken to be shared: to wait without need is better than to lose
+    answers. A context that was not shared has soon held more than one slot may hold, as idle slots
+    keep their tokens, and counts as what it was seen to hold then.
+    """
+
+    tokens: int
+    source: ContextSource
 
 
 class Intent(Enum):
@@ -69,6 +90,10 @@ REPLACED_WHILE_DRAINED = Issue(
     "gets no requests",
     remedy="if it should serve, run `coxswain endpoints activate`",
 )
+AUTOMATIC_SLOTS = 4
+"""The number of slots of a llama-server that was started without one."""
+TOGETHER_S = 2.0
+"""The requests that one overflow ends are reported within this time."""
 ASSUMED_SLOTS = 1
 """The number of slots of a server that serves and does not report it: the only safe guess."""
 
@@ -110,6 +135,14 @@ class Endpoint:
         self.has_reported = False
         """Whether it has reported its models and adapters, as far as it ever will."""
         self.context_tokens: int | None = None
+        self.reported_shared_tokens: int | None = None
+        """The context that its slots share, 0 if none; None while nothing says it."""
+        self.most_held_tokens = 0
+        """The most that all of its slots were seen to hold together, idle ones too."""
+        self.overflowed_at: float | None = None
+        """When its requests last ended because their shared context was full."""
+        self.overflows = 0
+        """How often they did."""
         self.observed_at: float | None = None
         self.consecutive_failures = 0
 
@@ -120,25 +153,65 @@ class Endpoint:
     @property
     def issues(self) -> tuple[Issue, ...]:
         """The problems that an operator should fix."""
-        ours = (self.envoy_issue, self.ejection_issue, self.intent_issue)
+        ours = (self.envoy_issue, self.ejection_issue, self.intent_issue, self.context_issue)
         if not any(ours):
             return self.observed_issues
         return (*(issue for issue in ours if issue is not None), *self.observed_issues)
+
+    def is_context_split(self, model: str) -> bool:
+        """Whether each slot certainly has a context of its own, of a router those of that model."""
+        if self.spec.context is not ContextSharing.AUTO:
+            return self.spec.context is ContextSharing.PER_SLOT
+        reading = self.models_by_name.get(model)
+        reported = self.reported_shared_tokens if reading is None else reading.shared_tokens
+        return reported == 0
+
+    @property
+    def context_issue(self) -> Issue | None:
+        """That requests were lost there because their shared context was full."""
+        if not self.overflows:
+            return None
+        return Issue(
+            code="context-overflow",
+            message=f"its slots share one context, which was full ({self.overflows} times): "
+            "llama-server then ends all of its requests with 500",
+            remedy="send it no requests but through Coxswain, or give each slot its own context: "
+            "start it with -np 4 --no-kv-unified and 4 times the -c, or with a larger -c",
+        )
+
+    def overflowed(self, now: float) -> bool:
+        """One of its requests ended because its shared context was full. Returns whether that is
+        new: all that run end at once."""
+        is_new = self.overflowed_at is None or now - self.overflowed_at > TOGETHER_S
+        self.overflowed_at = now
+        self.overflows += is_new
+        return is_new
 
     @property
     def offer(self) -> tuple[frozenset[str], frozenset[str], int | None]:
         """What eligibility depends on: the names of its models and adapters, and its context."""
         return frozenset(self.models_by_name), frozenset(self.adapter_ids), self.context_tokens
 
-    @property
-    def shares_context(self) -> bool:
-        """Whether its slots are taken to share one context."""
-        return self.spec.context is ContextSharing.SHARED
-
-    @property
-    def shared_tokens(self) -> int | None:
-        """The tokens that its slots share; None if they share none or that is not known."""
-        return self.context_tokens if self.shares_context else None
+    def shared_context(self, reading: ModelReading | None, slots: int) -> SharedContext | None:
+        """The context that this number of slots share, of a router those of one of its models;
+        None if they share none. Whatever nobody says is guessed: see `SharedContext`."""
+        reported = self.reported_shared_tokens if reading is None else reading.shared_tokens
+        own = self.context_tokens or 0
+        match self.spec.context:
+            case ContextSharing.PER_SLOT:
+                return None
+            case ContextSharing.SHARED:
+                tokens, source = reported or own, ContextSource.SETTING
+            case ContextSharing.AUTO if reported is not None:
+                tokens, source = reported, ContextSource.ARGUMENTS
+            case ContextSharing.AUTO:
+                if slots != AUTOMATIC_SLOTS and not self.overflows:
+                    return None
+                tokens = max(own, self.most_held_tokens) if own else 0
+                source = ContextSource.OVERFLOW if self.overflows else ContextSource.GUESS
+            case _:
+                assert_never(self.spec.context)
+        return SharedContext(tokens, source) if tokens and slots > 1 else None
 
     @property
     def is_serving(self) -> bool:
@@ -216,6 +289,9 @@ class Endpoint:
         """A new process runs there, with its own adapters and numbers."""
         self.adapter_ids = {}
         self.has_reported = False
+        self.reported_shared_tokens = None
+        self.most_held_tokens = 0
+        self.overflowed_at, self.overflows = None, 0
         self._check_intent()
 
     def _check_intent(self) -> None:
@@ -236,6 +312,9 @@ class Endpoint:
         if health is not Health.LOADING and not observation.awaits_adapters:
             self.has_reported = True
         self.context_tokens = observation.context_tokens or self.context_tokens
+        if observation.shared_tokens is not None:
+            self.reported_shared_tokens = observation.shared_tokens
+        self.most_held_tokens = max(self.most_held_tokens, observation.held_tokens)
         self.consecutive_failures = 0
 
     def refresh(self, observed_at: float) -> None:

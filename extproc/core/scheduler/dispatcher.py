@@ -33,7 +33,7 @@ from extproc.core.scheduler.options import DispatcherOptions
 from extproc.core.scheduler.sizing import learn_size
 from extproc.core.scheduler.slo import evaluate_end, evaluate_headers
 from extproc.core.scheduler.takeover import Arrival, HeldLease, Place
-from extproc.core.scheduler.token_claims import learn_length
+from extproc.core.scheduler.token_claims import learn_length, overflowed
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.model_pools import slot_pool
 
@@ -262,6 +262,16 @@ class Dispatcher(Introspection):
             if blame(self.state, lease, fault, now):
                 self._allocator.after_capacity_change(lease.address, now)
             self._outbox.wake_at(self.state.outliers.next_expiry())
+
+    def overflowed(self, lease: Lease, now: float) -> bool:
+        """The server seems to have failed the request because the context that its slots share was
+        full. Returns whether that may be; if not, it `failed`."""
+        with self._call:
+            is_possible = overflowed(self.state, lease, now)
+            if is_possible:
+                self._outbox.scrape(lease.address)
+                self._allocator.after_capacity_change(lease.address, now)
+            return is_possible
 
     def passing(self, constraints: Constraints = UNCONSTRAINED) -> list[Address]:
         """The pickable endpoints for a request that takes no slot, best first, whether their slots

@@ -17,6 +17,7 @@ from extproc.core.selection.cost import Cost
 from extproc.core.selection.endpoint_picker import has_preferences, ttft_limit_s
 from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.model_pools import slot_pool
+from extproc.core.slots.token_demand import TokenDemand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +175,9 @@ def _ranked(
     rated = []
     is_weighed = request is not None and has_preferences(resolved, request)
     ttft_s = None if request is None else ttft_limit_s(resolved, request)
+    demand: TokenDemand | None = None
+    if request is not None and dispatcher.ledger.shares_contexts:
+        demand = dispatcher.state.demands.of(resolved, request)
     for endpoint in dispatcher.fleet:
         endpoint_slots = dispatcher.ledger.endpoint_slots(endpoint.address)
         weight_slots = 0 if request is None else request.weight_slots
@@ -181,7 +185,9 @@ def _ranked(
         why = (
             ()
             if is_chosen
-            else tuple(_filters(dispatcher, endpoint, endpoint_slots, resolved, weight_slots, now))
+            else tuple(
+                _filters(dispatcher, endpoint, endpoint_slots, resolved, weight_slots, demand, now)
+            )
         )
         pool, _, is_loaded = slot_pool(endpoint, endpoint_slots, resolved.constraints.model)
         share = pool.free_slots / pool.slots if pool.slots else 0.0
@@ -241,6 +247,7 @@ def _filters(
     endpoint_slots: EndpointSlots,
     resolved: ResolvedRequest,
     weight_slots: int,
+    demand: TokenDemand | None,
     now: float,
 ) -> Iterator[str]:
     constraints = resolved.constraints
@@ -266,4 +273,11 @@ def _filters(
         taken = f"{pool.leased_slots} leased, {pool.foreign_slots} foreign"
         yield f"{pool.free_slots} of its {pool.slots} slots are free ({taken})"
     elif weight_slots and pool.reservation is not None:
-        yield "its free slots are reserved for a multi-slot request"
+        yield "its free slots are reserved for a request that needs more"
+    elif demand is not None and pool.tokens is not None and not pool.tokens.admits(demand):
+        tokens = pool.tokens
+        prompt_tokens = min(demand.prompt_tokens, tokens.capacity_tokens)
+        yield (
+            f"its slots share {tokens.capacity_tokens} tokens: {tokens.held_tokens:.0f} are held, "
+            f"{tokens.reserved_tokens:.0f} expected, and its prompt may take {prompt_tokens:.0f}"
+        )

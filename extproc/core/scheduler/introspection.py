@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from extproc.core.address import Address
-from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.fleet.endpoint import ContextSource, Endpoint
 from extproc.core.fleet.resolver import RequestResolver
 from extproc.core.fleet.subset_hints import SubsetHints
 from extproc.core.outliers.failure_evidence import Fault
@@ -23,6 +23,7 @@ from extproc.core.scheduler.waits import Waits
 from extproc.core.selection.cost import Cost
 from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.lease import Lease
+from extproc.core.slots.token_pool import TokenPool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,19 @@ class SlotCounts:
     foreign: int
     idle: int
     unusable: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenCounts:
+    """The tokens of the contexts that an endpoint's slots share, of a router those of its models
+    together. `held` are in them now, `reserved` at their peak as far as that is likely, `free`
+    neither; `source` says how it is known that they are shared."""
+
+    total: int
+    held: int
+    reserved: int
+    free: int
+    source: ContextSource
 
 
 class Introspection(FleetUpdates):
@@ -67,6 +81,28 @@ class Introspection(FleetUpdates):
     def slot_counts(self, endpoint: Endpoint) -> SlotCounts:
         """The slots of an endpoint, counted by use. O(1)."""
         return count_slots(endpoint, self.ledger.endpoint_slots(endpoint.address))
+
+    def token_counts(self, endpoint: Endpoint) -> TokenCounts | None:
+        """The tokens of an endpoint whose slots share a context; None for any other. O(leases
+        there)."""
+        endpoint_slots = self.ledger.endpoint_slots(endpoint.address)
+        source: ContextSource | None = None
+        found: list[TokenPool] = []
+        for model, pool in endpoint_slots.pools():
+            if pool.tokens is not None:
+                found.append(pool.tokens)
+                reading = endpoint.models_by_name.get(model)
+                shared = endpoint.shared_context(reading, pool.slots)
+                source = source if shared is None else shared.source
+        if source is None:
+            return None
+        return TokenCounts(
+            total=sum(each.capacity_tokens for each in found),
+            held=round(sum(each.held_tokens for each in found)),
+            reserved=round(sum(each.reserved_tokens for each in found)),
+            free=round(sum(each.free_tokens for each in found)),
+            source=source,
+        )
 
     def leases(self) -> Iterable[Lease]:
         """All leases, open and draining."""

@@ -7,9 +7,8 @@ by its demand already.
 
 from collections.abc import Mapping
 from math import inf
-from typing import Final
 
-from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.fleet.endpoint import TOGETHER_S, Endpoint
 from extproc.core.observation import Observation, SlotReading
 from extproc.core.prediction.latency import Task, task_of
 from extproc.core.prediction.size_features import features_of
@@ -25,17 +24,17 @@ from extproc.core.slots.token_pool import TokenPool
 Runs = Mapping[Task, tuple[Lease, InFlightRequest]]
 """The requests whose tasks are known."""
 Pair = tuple[Lease, InFlightRequest, SlotReading]
-ONE_SLOT: Final = 1
 
 
 def share_contexts(state: State, endpoint: Endpoint) -> None:
     """Give each pool of an endpoint the tokens that its slots share, if they do."""
     endpoint_slots = state.ledger.endpoint_slots(endpoint.address)
-    if not endpoint.shares_context and not state.ledger.shares_contexts:
-        return
-    pools = endpoint_slots.model_pools
-    for pool in pools.values() if pools else (endpoint_slots,):
-        capacity = endpoint.shared_tokens if pool.slots > ONE_SLOT else None
+    for model, pool in endpoint_slots.pools():
+        reading = endpoint.models_by_name.get(model)
+        shared = endpoint.shared_context(reading, pool.slots)
+        capacity = None if shared is None else shared.tokens
+        if capacity is None and pool.tokens is None:
+            continue
         if capacity is not None and pool.tokens is None:
             state.ledger.shares_contexts = True
             for lease in pool.leases.values():
@@ -45,8 +44,26 @@ def share_contexts(state: State, endpoint: Endpoint) -> None:
                         lease.model, run.objective.name, run.request
                     )
         pool.share_context(capacity)
-    if pools:
+    if endpoint_slots.model_pools:
         endpoint_slots.share_context(None)
+
+
+def overflowed(state: State, lease: Lease, now: float) -> bool:
+    """A request seems to have ended because the context of its server was full. Returns whether
+    that may be: the slots may share it, and the request was not alone."""
+    endpoint = state.fleet.get(lease.address)
+    if endpoint is None or endpoint.is_context_split(lease.model_pool):
+        return False
+    endpoint_slots = state.ledger.endpoint_slots(lease.address)
+    pool = endpoint_slots.model_pools.get(lease.model_pool, endpoint_slots)
+    is_recent = endpoint.overflowed_at is not None and now - endpoint.overflowed_at <= TOGETHER_S
+    if not is_recent and len(pool.leases) + pool.foreign_slots <= 1:
+        return False
+    if endpoint.overflowed(now):
+        share_contexts(state, endpoint)
+        if pool.tokens is not None:
+            pool.tokens.overflowed()
+    return True
 
 
 def observe_tokens(
@@ -56,8 +73,7 @@ def observe_tokens(
     by_model: dict[str, list[SlotReading]] = {}
     for reading in observation.slot_readings:
         by_model.setdefault(reading.model, []).append(reading)
-    pools = endpoint_slots.model_pools
-    for model, pool in pools.items() if pools else (("", endpoint_slots),):
+    for model, pool in endpoint_slots.pools():
         if pool.tokens is not None:
             _observe_pool(
                 state, model, pool, pool.tokens, by_model.get(model, []), runs, observation

@@ -13,6 +13,7 @@ from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.queue.ticket import Ticket
 from extproc.core.scheduler.state import State
 from extproc.core.slots.model_pools import slot_pool
+from extproc.core.slots.reservation import Reservation
 
 
 class WaitReason(Enum):
@@ -21,6 +22,7 @@ class WaitReason(Enum):
     NO_IDLE_SLOT = "no-idle-slot"
     RESERVED = "reserved"
     TOO_FEW_SLOTS = "too-few-slots"
+    TOO_FEW_TOKENS = "too-few-tokens"
     AFFINITY = "affinity"
     MODEL_LOADING = "model-loading"
     NO_ENDPOINT = "no-endpoint"
@@ -29,8 +31,9 @@ class WaitReason(Enum):
 
 MEANINGS: Final = {
     WaitReason.NO_IDLE_SLOT: "no endpoint that can serve them has an idle slot",
-    WaitReason.RESERVED: "the idle slots are reserved for a request that needs several",
+    WaitReason.RESERVED: "the idle slots are reserved for a request that needs more",
     WaitReason.TOO_FEW_SLOTS: "they need more slots at once than an endpoint has idle",
+    WaitReason.TOO_FEW_TOKENS: "the context that the slots share has no room for them yet",
     WaitReason.AFFINITY: "they wait briefly for the endpoint with their prompt in its cache",
     WaitReason.MODEL_LOADING: "their model is being loaded",
     WaitReason.NO_ENDPOINT: "no endpoint that can serve them gets requests",
@@ -72,7 +75,7 @@ class Waits:
     def reason_of(self, ticket: Ticket) -> WaitReason:
         """Why a queued ticket waits."""
         if ticket.reservation is not None:
-            return WaitReason.TOO_FEW_SLOTS
+            return _lacks(ticket.reservation)
         if self._state.affinity_waits.is_pinned(ticket):
             return WaitReason.AFFINITY
         return self._reason(ticket.constraints)
@@ -85,7 +88,8 @@ class Waits:
             pinned[ticket.constraints] += 1
             self._count(ticket.constraints, WaitReason.AFFINITY, 1)
         for ticket in self._state.queue.with_reservations():
-            self._count(ticket.constraints, WaitReason.TOO_FEW_SLOTS, 1)
+            assert ticket.reservation is not None
+            self._count(ticket.constraints, _lacks(ticket.reservation), 1)
             if self._state.affinity_waits.is_pinned(ticket):
                 pinned[ticket.constraints] -= 1
                 self._count(ticket.constraints, WaitReason.AFFINITY, -1)
@@ -153,6 +157,13 @@ class Waits:
         if constraints.allowed is not None:
             named = filter(None, map(self._state.fleet.get, constraints.allowed))
         return any(one.is_pickable and is_eligible(constraints, one) for one in named)
+
+
+def _lacks(reservation: Reservation) -> WaitReason:
+    """What a request with a reservation has too little of."""
+    if reservation.lacks_tokens:
+        return WaitReason.TOO_FEW_TOKENS
+    return WaitReason.TOO_FEW_SLOTS
 
 
 def explain_idle_slots(queues: Mapping[str, ModelQueue], idle_slots: int) -> str:

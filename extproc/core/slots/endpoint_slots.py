@@ -15,7 +15,7 @@ looks busy until the next scrape. `draining_evidence` decides when a draining le
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from extproc.core.observation import Observation
@@ -110,6 +110,11 @@ class EndpointSlots:
     def pool(self, model: str | None) -> EndpointSlots:
         """The slots for requests for that model: the whole endpoint, except for a router."""
         return self.model_pools.get(model, self) if model is not None and self.model_pools else self
+
+    def pools(self) -> Iterable[tuple[str, EndpointSlots]]:
+        """The pools that requests take slots from: those of a router's models by their names, or
+        the whole endpoint, with an empty name."""
+        return self.model_pools.items() if self.model_pools else (("", self),)
 
     @property
     def draining_slots(self) -> int:

@@ -4,7 +4,7 @@ It needs more slots than are free, or more tokens of the context that they share
 """
 
 from extproc.core.objective import Criticality
-from extproc.core.slots.endpoint_slots import EndpointSlots
+from extproc.core.slots.endpoint_slots import EndpointSlots, can_fit
 from extproc.core.slots.token_demand import TokenDemand
 
 
@@ -33,6 +33,12 @@ class Reservation:
     def can_be_met(self) -> bool:
         """Whether there will be enough of both once our own leases have ended."""
         return self.pool.can_ever_fit(self.weight_slots, self.demand)
+
+    @property
+    def lacks_tokens(self) -> bool:
+        """Whether enough slots are free, and only the context that they share is too full."""
+        pool = self.pool
+        return pool.tokens is not None and can_fit(self.weight_slots, pool.free_slots, pool.slots)
 
     def may_be_bypassed(
         self, criticality: Criticality, weight_slots: int, demand: TokenDemand | None = None

@@ -56,10 +56,6 @@ class TokenPool:
         self._usual_at = 0.0
         self._overflow_margin = 0.0
 
-    def __len__(self) -> int:
-        """The number of leases that have a claim."""
-        return len(self.claims)
-
     def resize(self, capacity_tokens: int, slots: int) -> None:
         """The server has another context, or other slots."""
         self.capacity_tokens, self._slots = capacity_tokens, slots

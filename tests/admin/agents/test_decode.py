@@ -46,6 +46,7 @@ FULL = Observation(
             slots=3,
             busy_slots=1,
             reported=ModelState.DOWNLOADING,
+            shared_tokens=0,
         ),
     ),
     issues=(Issue(code="slow-slots", message="slow", remedy="wait"),),
@@ -64,6 +65,7 @@ FULL = Observation(
     ),
     ended_tasks=(EndedTask(task_id=6, held_tokens=120, model="m"),),
     context_tokens=4096,
+    shared_tokens=8192,
     adapters=(AdapterReading(id=1, name="sql"),),
     awaits_adapters=True,
 )

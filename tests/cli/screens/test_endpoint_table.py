@@ -80,6 +80,17 @@ def test_each_issue_has_its_remedy_below() -> None:
     assert not any("\x1b" in line for line in lines)
 
 
+@pytest.mark.parametrize("source", ["setting", "guess"])
+def test_a_shared_context_stands_below(source: str) -> None:
+    """How full it is; and what would settle it where it is only guessed that it is shared."""
+    tokens = pb.Tokens(total=8192, held=1000, reserved=2500, free=5436, source=source)
+    lines = drawn(table_of([endpoint(tokens=tokens), endpoint(name="gpu-2")]), width=400)
+    (line,) = [line for line in lines if "8192" in line]
+    assert line.startswith("gpu-1 (10.0.0.1:8080): ")
+    assert "a context of 8192 tokens: 1000 held, 2500 reserved, 5436 free" in line
+    assert ("may share" in line and "per_slot" in line) is (source == "guess")
+
+
 @pytest.mark.parametrize("endpoints", [[], [endpoint()]])
 def test_what_the_picker_cannot_read_stands_below(endpoints: list[pb.Endpoint]) -> None:
     lines = drawn(table_of(endpoints, problems=["\x1bfleet.yaml cannot be read: no such file"]))

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.fleet.endpoint import ContextSharing
+from extproc.core.fleet.endpoint import ContextSharing, ContextSource
 from extproc.core.objective import Criticality, Objective
-from extproc.core.observation import ModelReading, SlotReading
+from extproc.core.observation import EndedTask, ModelReading, SlotReading
 from extproc.core.prediction.answer_lengths import LEAST_OF_MODEL, LengthDistribution
 from extproc.core.prediction.prompt_sizes import TEMPLATE_TOKENS
 from extproc.core.request import Kind, Request
 from extproc.core.scheduler.decision import Queued
+from extproc.core.scheduler.explain import explain
+from extproc.core.scheduler.waits import WaitReason
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.token_demand import TokenDemand
 from extproc.core.slots.token_pool import TokenPool
@@ -351,3 +353,179 @@ def test_other_leases_than_those_of_the_slots_are_a_fault() -> None:
     ]
     fleet.dispatcher.rebuild(fleet.now)
     assert fleet.dispatcher.faults(fleet.now) == []
+
+
+# Whether a context is shared
+
+
+def test_four_slots_are_taken_to_share_their_context_until_they_hold_more() -> None:
+    """A server that was started without a number of slots has four. If each has a context of its
+    own, its slots together soon hold more than one of them may, idle ones included."""
+    fleet = sized(SteeredFleet())
+    address = fleet.add(4, context_tokens=CONTEXT)
+    endpoint = fleet.dispatcher.fleet.get(address)
+    assert endpoint is not None
+    shared = endpoint.shared_context(None, 4)
+    assert shared == (CONTEXT, ContextSource.GUESS)
+    fleet.pick(**asked(600, 300))
+    ticket = fleet.queue(**asked(600, 300))
+    fleet.now += 1
+    ended = tuple(EndedTask(task_id=task, held_tokens=700) for task in range(3))
+    fleet.scrape(
+        address, slots=4, busy_slots=1, slot_readings=(reading(3, 600, 50),), ended_tasks=ended
+    )
+    assert fleet.served(ticket)
+    assert tokens_of(fleet, address).capacity_tokens == 2750
+    fleet.now += 1
+    fleet.scrape(address, slots=4, busy_slots=0, instance="a")
+    fleet.now += 1
+    fleet.scrape(address, slots=4, busy_slots=0, instance="b")
+    assert endpoint.shared_context(None, 4) == (CONTEXT, ContextSource.GUESS)  # another process
+
+
+@pytest.mark.parametrize(
+    ("setting", "reported", "slots", "expected"),
+    [
+        (ContextSharing.AUTO, None, 4, (CONTEXT, ContextSource.GUESS)),
+        (ContextSharing.AUTO, None, 2, None),
+        (ContextSharing.AUTO, 0, 4, None),
+        (ContextSharing.AUTO, 4096, 4, (4096, ContextSource.ARGUMENTS)),
+        (ContextSharing.AUTO, 4096, 1, None),
+        (ContextSharing.SHARED, None, 8, (CONTEXT, ContextSource.SETTING)),
+        (ContextSharing.SHARED, 4096, 8, (4096, ContextSource.SETTING)),
+        (ContextSharing.PER_SLOT, 4096, 4, None),
+    ],
+)
+def test_who_says_whether_a_context_is_shared(
+    setting: ContextSharing,
+    reported: int | None,
+    slots: int,
+    expected: tuple[int, ContextSource] | None,
+) -> None:
+    """The setting, then the arguments of the process, then a guess by the number of slots."""
+    fleet = SteeredFleet(context=setting)
+    address = fleet.add(slots, context_tokens=CONTEXT, shared_tokens=reported)
+    endpoint = fleet.dispatcher.fleet.get(address)
+    assert endpoint is not None
+    assert endpoint.shared_context(None, slots) == expected
+    tokens = fleet.dispatcher.ledger.endpoint_slots(address).tokens
+    assert (None if tokens is None else tokens.capacity_tokens) == (expected and expected[0])
+
+
+def test_without_the_size_of_a_context_nothing_is_guessed() -> None:
+    fleet = SteeredFleet()
+    address = fleet.add(4)
+    assert fleet.dispatcher.ledger.endpoint_slots(address).tokens is None
+
+
+def test_the_models_of_a_router_say_it_one_by_one() -> None:
+    models = (
+        ModelReading(name="a", slots=4, busy_slots=0, shared_tokens=2048),
+        ModelReading(name="b", slots=4, busy_slots=0, shared_tokens=0),
+    )
+    fleet = SteeredFleet()
+    address = fleet.add(8, models=models, context_tokens=CONTEXT)
+    pools = fleet.dispatcher.ledger.endpoint_slots(address).model_pools
+    assert pools["a"].tokens is not None and pools["a"].tokens.capacity_tokens == 2048
+    assert pools["b"].tokens is None
+    lease = fleet.pick(model="b")
+    assert not fleet.dispatcher.overflowed(lease, fleet.now)
+
+
+# Overflows
+
+
+def test_an_overflow_shows_that_the_context_is_shared() -> None:
+    """All that ran end at once, and count as one. It is shown at the endpoint, and from then on
+    requests wait for room there."""
+    fleet = sized(SteeredFleet())
+    address = fleet.add(3, context_tokens=CONTEXT)
+    leases = [fleet.pick(**asked(400, 300)) for _ in range(3)]
+    for lease in leases:
+        assert fleet.dispatcher.overflowed(lease, fleet.now)
+        fleet.dispatcher.answered(lease, fleet.now, is_error=True)
+        fleet.finish(lease)
+        fleet.now += 0.1
+    endpoint = fleet.dispatcher.fleet.get(address)
+    assert endpoint is not None and endpoint.overflows == 1
+    assert endpoint.shared_context(None, 3) == (CONTEXT, ContextSource.OVERFLOW)
+    assert [issue.code for issue in endpoint.issues] == ["context-overflow"]
+    assert tokens_of(fleet, address).margin_tokens > CONTEXT / 16
+    fleet.pick(**asked(400, 300))
+    fleet.dispatcher.cancel(fleet.queue(**asked(400, 300)), fleet.now)
+    fleet.now += 60
+    second = fleet.pick(**asked(50, 50))
+    assert fleet.dispatcher.overflowed(second, fleet.now) and endpoint.overflows == 2
+
+
+def test_what_cannot_be_an_overflow_is_a_failure() -> None:
+    """A request that is alone is cut off instead; and a slot with a context of its own has none to
+    share."""
+    fleet = SteeredFleet(context=ContextSharing.SHARED)
+    fleet.add(4, context_tokens=CONTEXT)
+    assert not fleet.dispatcher.overflowed(fleet.pick(**asked(100, 10)), fleet.now)
+    split = SteeredFleet(context=ContextSharing.PER_SLOT)
+    address = split.add(4, context_tokens=CONTEXT)
+    lease = split.pick(**asked(100, 10))
+    split.pick(**asked(100, 10))
+    assert not split.dispatcher.overflowed(lease, split.now)
+    told = SteeredFleet()
+    told.add(4, context_tokens=CONTEXT, shared_tokens=0)
+    lease = told.pick(**asked(100, 10))
+    told.pick(**asked(100, 10))
+    assert not told.dispatcher.overflowed(lease, told.now)
+    split.dispatcher.set_members("test", [], split.now)
+    for one in list(split.dispatcher.ledger.leases()):
+        split.finish(one)
+    assert (
+        not split.dispatcher.overflowed(lease, split.now) and address not in split.dispatcher.fleet
+    )
+
+
+def test_an_overflow_of_unknown_size_is_remembered() -> None:
+    """The server has not said how long its context is: nothing can be leased, but it is known."""
+    fleet = SteeredFleet()
+    address = fleet.add(4)
+    lease = fleet.pick(**asked(100, 10))
+    fleet.pick(**asked(100, 10))
+    assert fleet.dispatcher.overflowed(lease, fleet.now)
+    assert fleet.dispatcher.ledger.endpoint_slots(address).tokens is None
+
+
+# What people see
+
+
+def test_why_requests_wait_for_tokens() -> None:
+    """The one that is next waits for tokens, those behind it for the slots that are kept for it."""
+    fleet = sized(fleet_of())
+    address = fleet.add(4, context_tokens=CONTEXT)
+    fleet.pick(**asked(500, 400))
+    first, second = fleet.queue(**asked(400, 300)), fleet.queue(**asked(400, 300))
+    waits = fleet.dispatcher.waits()
+    assert waits.reason_of(first) is WaitReason.TOO_FEW_TOKENS
+    assert waits.reason_of(second) is WaitReason.RESERVED
+    by_reason = waits.by_model()[""].by_reason
+    assert by_reason == {WaitReason.TOO_FEW_TOKENS: 1, WaitReason.RESERVED: 1}
+    endpoint = fleet.dispatcher.fleet.get(address)
+    assert endpoint is not None
+    counts = fleet.dispatcher.token_counts(endpoint)
+    assert counts is not None and counts.source is ContextSource.SETTING
+    assert counts.total == CONTEXT and counts.held == pytest.approx(590, abs=10)
+    assert counts.reserved > 900 and counts.free == 0
+
+
+def test_an_explanation_names_the_tokens() -> None:
+    """What is held, what is expected, and what the prompt may take; nothing where it fits."""
+    fleet = sized(fleet_of())
+    fleet.add(4, context_tokens=CONTEXT)
+    fleet.pick(**asked(500, 400))
+    for prompt, is_named in ((400, True), (1, False)):
+        request = Request(id="r", timeout_s=1.0, **asked(prompt, 10))
+        filtered = explain(fleet.dispatcher, request, fleet.now).candidates[0].filtered
+        assert any("its slots share 1024 tokens" in why for why in filtered) is is_named
+
+
+def test_no_tokens_are_shown_of_split_contexts() -> None:
+    fleet = SteeredFleet(context=ContextSharing.PER_SLOT)
+    endpoint = fleet.dispatcher.fleet.get(fleet.add(4, context_tokens=CONTEXT))
+    assert endpoint is not None and fleet.dispatcher.token_counts(endpoint) is None

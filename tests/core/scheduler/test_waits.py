@@ -79,7 +79,7 @@ def test_reserved_slots() -> None:
     assert by_model(fleet)["big"].idle_slots == 1
     assert note(fleet) == (
         "1 idle slot; 1 queued for big: they need more slots at once than an endpoint has idle; "
-        "1 queued for big: the idle slots are reserved for a request that needs several"
+        "1 queued for big: the idle slots are reserved for a request that needs more"
     )
 
 

@@ -39,7 +39,7 @@ def test_what_surely_fits_is_admitted() -> None:
     pool.add(2, bounded(200, 120))
     assert not pool.admits(bounded(200, 120))
     pool.remove(0)
-    assert pool.admits(bounded(200, 120)) and len(pool) == 2
+    assert pool.admits(bounded(200, 120)) and len(pool.claims) == 2
 
 
 def test_the_peak_counts_and_not_the_sum_of_peaks() -> None:

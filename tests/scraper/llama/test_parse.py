@@ -120,6 +120,21 @@ def test_a_router_shows_which_models_may_sleep() -> None:
     assert (b.status, b.may_sleep) == (ModelState.FAILED, False)
 
 
+def test_a_router_shows_which_models_share_a_context() -> None:
+    """As its children do without a number of slots; what is no list of texts says nothing."""
+    meta = {"n_ctx": 512}
+    listed = [
+        {"id": "a", "status": {"value": "loaded", "args": ["llama-server"]}, "meta": meta},
+        {"id": "b", "status": {"value": "loaded", "args": ["--parallel", "2"]}, "meta": meta},
+        {"id": "c", "status": {"value": "loaded", "args": ["--ctx-size", 512]}},
+        {"id": "d", "status": {"value": "unloaded"}},
+    ]
+    a, b, c, d = parse_models(encoded({"data": listed}))
+    assert a.context is not None and a.context.is_shared and a.slot_tokens == 512
+    assert b.context is not None and not b.context.is_shared
+    assert c.context is None and d.context is None and c.slot_tokens is None
+
+
 def test_a_process_is_distinguished_by_its_marker_which_is_not_repeated() -> None:
     one, other = (parse_props(props(media_marker=f"<__media_{m}__>")) for m in ("one", "two"))
     assert one.process != other.process

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from extproc.core.observation import ModelState, ScrapeStatus
+from scraper.llama.arguments import ContextArguments
 from scraper.llama.parse import ModelEntry
 from scraper.llama.router import RouterModels
 from scraper.llama.slots_request import SlotCounts
@@ -136,3 +139,13 @@ def test_each_state_is_reported_in_the_routers_own_word() -> None:
     states = list(ModelState)
     models = router(*(entry(state.value, state) for state in states))
     assert [reading.state for reading in models.readings()] == states
+
+
+def test_the_context_that_the_slots_of_a_model_share() -> None:
+    listed = (
+        replace(entry("a", ModelState.LOADED), context=ContextArguments(True), slot_tokens=512),
+        replace(entry("b", ModelState.LOADED), context=ContextArguments(False), slot_tokens=512),
+        entry("c", ModelState.LOADED),
+    )
+    shared = [reading.shared_tokens for reading in router(*listed).readings()]
+    assert shared == [512, 0, None]

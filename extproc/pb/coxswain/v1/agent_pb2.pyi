@@ -51,7 +51,7 @@ class Tls(_message.Message):
     def __init__(self, server_name: _Optional[str] = ..., ca_pem: _Optional[str] = ...) -> None: ...
 
 class Observation(_message.Message):
-    __slots__ = ("began_ago_s", "answered_ago_s", "status", "slots", "busy_slots", "models", "issues", "instance", "busy", "context_tokens", "adapters", "awaits_adapters", "ended")
+    __slots__ = ("began_ago_s", "answered_ago_s", "status", "slots", "busy_slots", "models", "issues", "instance", "busy", "context_tokens", "adapters", "awaits_adapters", "ended", "shared_tokens")
     class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATUS_UNSPECIFIED: _ClassVar[Observation.Status]
@@ -67,7 +67,7 @@ class Observation(_message.Message):
     STATUS_UNREACHABLE: Observation.Status
     STATUS_FAILED: Observation.Status
     class Model(_message.Message):
-        __slots__ = ("name", "aliases", "is_loaded", "slots", "busy_slots", "is_loading", "state")
+        __slots__ = ("name", "aliases", "is_loaded", "slots", "busy_slots", "is_loading", "state", "shared_tokens")
         NAME_FIELD_NUMBER: _ClassVar[int]
         ALIASES_FIELD_NUMBER: _ClassVar[int]
         IS_LOADED_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +75,7 @@ class Observation(_message.Message):
         BUSY_SLOTS_FIELD_NUMBER: _ClassVar[int]
         IS_LOADING_FIELD_NUMBER: _ClassVar[int]
         STATE_FIELD_NUMBER: _ClassVar[int]
+        SHARED_TOKENS_FIELD_NUMBER: _ClassVar[int]
         name: str
         aliases: _containers.RepeatedScalarFieldContainer[str]
         is_loaded: bool
@@ -82,7 +83,8 @@ class Observation(_message.Message):
         busy_slots: int
         is_loading: bool
         state: str
-        def __init__(self, name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., is_loaded: _Optional[bool] = ..., slots: _Optional[int] = ..., busy_slots: _Optional[int] = ..., is_loading: _Optional[bool] = ..., state: _Optional[str] = ...) -> None: ...
+        shared_tokens: int
+        def __init__(self, name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., is_loaded: _Optional[bool] = ..., slots: _Optional[int] = ..., busy_slots: _Optional[int] = ..., is_loading: _Optional[bool] = ..., state: _Optional[str] = ..., shared_tokens: _Optional[int] = ...) -> None: ...
     class Issue(_message.Message):
         __slots__ = ("code", "message", "remedy")
         CODE_FIELD_NUMBER: _ClassVar[int]
@@ -143,6 +145,7 @@ class Observation(_message.Message):
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     AWAITS_ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
+    SHARED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     began_ago_s: float
     answered_ago_s: float
     status: Observation.Status
@@ -156,7 +159,8 @@ class Observation(_message.Message):
     adapters: Observation.Adapters
     awaits_adapters: bool
     ended: _containers.RepeatedCompositeFieldContainer[Observation.EndedTask]
-    def __init__(self, began_ago_s: _Optional[float] = ..., answered_ago_s: _Optional[float] = ..., status: _Optional[_Union[Observation.Status, str]] = ..., slots: _Optional[int] = ..., busy_slots: _Optional[int] = ..., models: _Optional[_Iterable[_Union[Observation.Model, _Mapping]]] = ..., issues: _Optional[_Iterable[_Union[Observation.Issue, _Mapping]]] = ..., instance: _Optional[str] = ..., busy: _Optional[_Iterable[_Union[Observation.Slot, _Mapping]]] = ..., context_tokens: _Optional[int] = ..., adapters: _Optional[_Union[Observation.Adapters, _Mapping]] = ..., awaits_adapters: _Optional[bool] = ..., ended: _Optional[_Iterable[_Union[Observation.EndedTask, _Mapping]]] = ...) -> None: ...
+    shared_tokens: int
+    def __init__(self, began_ago_s: _Optional[float] = ..., answered_ago_s: _Optional[float] = ..., status: _Optional[_Union[Observation.Status, str]] = ..., slots: _Optional[int] = ..., busy_slots: _Optional[int] = ..., models: _Optional[_Iterable[_Union[Observation.Model, _Mapping]]] = ..., issues: _Optional[_Iterable[_Union[Observation.Issue, _Mapping]]] = ..., instance: _Optional[str] = ..., busy: _Optional[_Iterable[_Union[Observation.Slot, _Mapping]]] = ..., context_tokens: _Optional[int] = ..., adapters: _Optional[_Union[Observation.Adapters, _Mapping]] = ..., awaits_adapters: _Optional[bool] = ..., ended: _Optional[_Iterable[_Union[Observation.EndedTask, _Mapping]]] = ..., shared_tokens: _Optional[int] = ...) -> None: ...
 
 class Deregistration(_message.Message):
     __slots__ = ()

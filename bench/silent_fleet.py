@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from random import Random
 
 from extproc.core.address import Address
-from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
 from extproc.core.scheduler.decision import Picked
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
@@ -31,7 +31,8 @@ class SilentFleet:
         self.addresses = [
             Address(f"10.{i >> 16 & 255}.{i >> 8 & 255}.{i & 255}", 8080) for i in range(size)
         ]
-        specs = [EndpointSpec(address=one) for one in self.addresses]
+        split = ContextSharing.PER_SLOT
+        specs = [EndpointSpec(address=one, context=split) for one in self.addresses]
         self.dispatcher.set_members("bench", specs, 0.0)
         for address in self.addresses:
             scrape = Observation(

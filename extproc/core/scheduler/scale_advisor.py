@@ -182,7 +182,7 @@ class ScaleAdvisor:
                 count.busy_slots += pool.foreign_slots
                 if endpoint.is_pickable and is_loaded and pool.slots:
                     count.servers += 1
-                    count.slots += pool.slots
+                    count.slots += pool.usable_slots
         return counts
 
     def _count_requests(

@@ -73,6 +73,14 @@ class EndpointSlots:
         return max(0, self.surplus_slots)
 
     @property
+    def usable_slots(self) -> int:
+        """How many slots requests like those that wait can have at once: only those that are in
+        use, while the context that all share has no room for more."""
+        if self.reservation is None or not self.reservation.lacks_tokens:
+            return self.slots
+        return max(1, self.slots - self.free_slots)
+
+    @property
     def open_slots(self) -> int:
         """Slots that an arrival may take: none while they are reserved."""
         return 0 if self.reservation is not None else self.free_slots

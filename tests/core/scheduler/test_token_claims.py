@@ -529,3 +529,17 @@ def test_no_tokens_are_shown_of_split_contexts() -> None:
     fleet = SteeredFleet(context=ContextSharing.PER_SLOT)
     endpoint = fleet.dispatcher.fleet.get(fleet.add(4, context_tokens=CONTEXT))
     assert endpoint is not None and fleet.dispatcher.token_counts(endpoint) is None
+
+
+def test_slots_that_tokens_do_not_suffice_for_are_no_capacity() -> None:
+    """While a request waits for tokens, a server of four slots counts as one of those in use, so
+    that the advice is to add servers."""
+    fleet = sized(fleet_of())
+    address = fleet.add(4, context_tokens=CONTEXT)
+    pool = fleet.dispatcher.ledger.endpoint_slots(address)
+    fleet.pick(**asked(500, 400))
+    assert pool.usable_slots == 4
+    ticket = fleet.queue(**asked(400, 300))
+    assert pool.usable_slots == 1
+    fleet.dispatcher.cancel(ticket, fleet.now)
+    assert pool.usable_slots == 4

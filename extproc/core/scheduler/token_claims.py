@@ -97,6 +97,8 @@ def _observe_pool(
         else:
             ours.append((*found, reading))
     for together in _begun_together(ours):
+        if len(together) > 1 and not all(pair[2].decoded_tokens for pair in together):
+            continue  # in its prefill a longer prompt may still look like the shorter one
         for lease, run, reading in together:
             whole, claim = reading.whole_prompt_tokens, tokens.claims[lease.id]
             if not whole or not reading.decoded_tokens:
@@ -122,7 +124,7 @@ def _begun_together(ours: list[Pair]) -> list[list[Pair]]:
     for group in groups:
         if len(group) > 1:
             requests = sorted(group, key=_likely_tokens)
-            tasks = sorted((pair[2] for pair in group), key=_held)
+            tasks = sorted((pair[2] for pair in group), key=_whole_prompt)
             group[:] = [(*pair[:2], task) for pair, task in zip(requests, tasks, strict=True)]
     return groups
 
@@ -133,6 +135,10 @@ def _opened_at(pair: Pair) -> float:
 
 def _likely_tokens(pair: Pair) -> int:
     return pair[1].request.likely_tokens
+
+
+def _whole_prompt(reading: SlotReading) -> int:
+    return reading.whole_prompt_tokens or 0
 
 
 def _foreign(state: State, model: str, reading: SlotReading, tokens: TokenPool) -> TokenClaim:

@@ -188,6 +188,28 @@ def test_prompts_that_began_together_are_told_apart_by_their_length() -> None:
     assert 164 < prompts.at_most("", request) < 164 * 2
 
 
+def test_a_prefill_is_not_taken_for_a_shorter_prompt() -> None:
+    """Of two requests that began together the short one generates, and the long one has read less
+    than the short one has: the long one keeps all that it asked for, until its prefill ends. Then
+    the long answer of the short one makes it no longer prompt."""
+    fleet = sized(fleet_of())
+    address = fleet.add(4, context_tokens=4 * CONTEXT)
+    short = fleet.pick(**asked(300, 900))
+    long = fleet.pick(**asked(1200, 200))
+    fleet.now += 1
+    in_prefill = SlotReading(
+        task_id=2, prompt_tokens=256, cached_tokens=0, processed_tokens=256, decoded_tokens=0
+    )
+    readings = (reading(1, 300, 20), in_prefill)
+    fleet.scrape(address, slots=4, busy_slots=2, slot_readings=readings)
+    claims = tokens_of(fleet, address).claims
+    assert claims[long.id].prompt_tokens >= 1200
+    readings = (reading(1, 310, 899), reading(2, 1190, 1))
+    fleet.now += 1
+    fleet.scrape(address, slots=4, busy_slots=2, slot_readings=readings)
+    assert [claims[lease.id].prompt_tokens for lease in (short, long)] == [310, 1190]
+
+
 def test_a_context_that_turns_out_to_be_shared_has_the_leases_that_run() -> None:
     """They hold what their requests are expected to take; what runs from before a restart of the
     picker, and whose request is not known, may hold anything."""

@@ -217,7 +217,7 @@ LONG_PROMPT = {"model": "m", "prompt_tokens": 3000, "prompt_chars": 12_000}
 def test_the_last_long_context_is_waited_for_only_while_it_is_there(how: str, tokens: int) -> None:
     """Then a queued prompt gets what a new one gets: another endpoint, or its rejection."""
     fleet = SteeredFleet()
-    short = fleet.add(4, context_tokens=2000, models=("m",))
+    short = fleet.add(4, context_tokens=2000, shared_tokens=0, models=("m",))
     long = fleet.add(1, context_tokens=20_000, models=("m",), instance="first")
     fleet.pick(**LONG_PROMPT)
     ask = LONG_PROMPT | {"prompt_tokens": tokens, "prompt_chars": 4 * tokens}

@@ -565,3 +565,13 @@ def test_slots_that_tokens_do_not_suffice_for_are_no_capacity() -> None:
     assert pool.usable_slots == 1
     fleet.dispatcher.cancel(ticket, fleet.now)
     assert pool.usable_slots == 4
+
+
+def test_a_prompt_that_is_still_read_shows_no_length() -> None:
+    """Before its first token a slot holds a part of the prompt, or what the last task left."""
+    fleet = fleet_of()
+    address = fleet.add(4, context_tokens=CONTEXT)
+    lease = fleet.pick(**asked(100, 10))
+    fleet.now += 1
+    fleet.scrape(address, slots=4, busy_slots=1, slot_readings=(reading(0, 30, 0),))
+    assert tokens_of(fleet, address).claims[lease.id].prompt_tokens == 400 + TEMPLATE_TOKENS

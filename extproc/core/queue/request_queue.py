@@ -19,8 +19,7 @@ from extproc.core.queue.fair_queueing import FairQueueing
 from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.queue.ticket import UNKNOWN_SIZE, ExpectedSize, Ticket, TicketIds
 from extproc.core.request import UNCONSTRAINED_REQUEST, Request, ResolvedRequest
-from extproc.core.slots.endpoint_slots import EndpointSlots
-from extproc.core.slots.reservation import Reservation
+from extproc.core.slots.endpoint_slots import EndpointSlots, Reservation
 from extproc.core.slots.token_demand import TokenDemand
 
 FEW_QUEUES = 8

@@ -8,7 +8,7 @@ from extproc.core.address import Address
 from extproc.core.objective import Criticality, Objective
 from extproc.core.queue.fair_queueing import Flow
 from extproc.core.request import Request, ResolvedRequest
-from extproc.core.slots.reservation import Reservation
+from extproc.core.slots.endpoint_slots import Reservation
 
 ExpectedSize = tuple[float, int]
 """The slot-seconds that a request is expected to take, 0 if unknown, and the class of its size: a

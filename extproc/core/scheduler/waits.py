@@ -12,8 +12,8 @@ from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.queue.ticket import Ticket
 from extproc.core.scheduler.state import State
+from extproc.core.slots.endpoint_slots import Reservation
 from extproc.core.slots.model_pools import slot_pool
-from extproc.core.slots.reservation import Reservation
 
 
 class WaitReason(Enum):

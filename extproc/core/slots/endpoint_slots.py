@@ -16,16 +16,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from extproc.core.objective import Criticality
 from extproc.core.observation import Observation
 from extproc.core.slots.draining_evidence import DrainingEvidence
 from extproc.core.slots.lease import Lease
 from extproc.core.slots.token_demand import UNKNOWN, TokenDemand
 from extproc.core.slots.token_pool import TokenPool
-
-if TYPE_CHECKING:
-    from extproc.core.slots.reservation import Reservation
 
 CLOSED_MEMORY_S = 60.0
 """Closings older than this are forgotten even without a scrape: no scrape takes that long."""
@@ -296,6 +294,48 @@ class EndpointSlots:
             self._unexplained = self.foreign_slots = self.foreign_slots + lease.weight_slots
         if lease.model_pool in self.model_pools:
             self.model_pools[lease.model_pool].write_off(lease)
+
+
+class Reservation:
+    """The free slots of `pool` are reserved for a queued request until they suffice: it needs more
+    slots than are free, or more tokens of the context that they share."""
+
+    __slots__ = ("criticality", "demand", "is_exclusive", "pool", "ticket_id", "weight_slots")
+
+    def __init__(
+        self,
+        pool: EndpointSlots,
+        ticket_id: int,
+        criticality: Criticality,
+        weight_slots: int,
+        demand: TokenDemand | None = None,
+    ) -> None:
+        self.pool = pool
+        self.ticket_id = ticket_id
+        self.criticality = criticality
+        self.weight_slots = weight_slots
+        self.demand = demand
+        """As expected when it was reserved."""
+        self.is_exclusive = False
+        """Whether not even a request of higher criticality may use the slots."""
+
+    def can_be_met(self) -> bool:
+        """Whether there will be enough of both once our own leases have ended."""
+        return self.pool.can_ever_fit(self.weight_slots, self.demand)
+
+    @property
+    def lacks_tokens(self) -> bool:
+        """Whether enough slots are free, and only the context that they share is too full."""
+        pool = self.pool
+        return pool.tokens is not None and can_fit(self.weight_slots, pool.free_slots, pool.slots)
+
+    def may_be_bypassed(
+        self, criticality: Criticality, weight_slots: int, demand: TokenDemand | None = None
+    ) -> bool:
+        """Whether a request of that criticality, weight and demand may use the slots."""
+        if criticality >= self.criticality or (self.is_exclusive and self.can_be_met()):
+            return False
+        return self.pool.fits(weight_slots, demand)
 
 
 class _Closed(NamedTuple):

@@ -1,4 +1,4 @@
-"""Claims about extproc/core/slots/reservation.py: which requests may use reserved slots."""
+"""Claims about extproc/core/slots/endpoint_slots.py: which requests may use reserved slots."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from extproc.core.address import Address
 from extproc.core.objective import Criticality
 from extproc.core.observation import Observation, ScrapeStatus
+from extproc.core.slots.endpoint_slots import Reservation
 from extproc.core.slots.ledger import DrainingCaps, Ledger
-from extproc.core.slots.reservation import Reservation
 
 HERE = Address("10.0.0.1", 8080)
 CRITICAL, STANDARD, SHEDDABLE = Criticality

@@ -92,6 +92,13 @@ function slotsInWords(slots) {
   return `${slots.leased} leased, ${slots.foreign} foreign, ${slots.idle} idle${unusable} of ${slots.total} slots`;
 }
 
+const SETTLES = "a guess: set context to shared or per_slot at the endpoint, or run an agent on its machine";
+
+function tokensInWords({ held, reserved, free, total, source }) {
+  const words = `${whole.format(held)} held, ${whole.format(reserved)} reserved, ${whole.format(free)} free of ${whole.format(total)} tokens`;
+  return source === "guess" ? `${words} (${SETTLES})` : words;
+}
+
 // Elements: only what differs is touched, so that a reader's place and selection stay
 
 function write(element, text) {
@@ -497,6 +504,9 @@ function showEndpoint(rows, endpoint) {
   write(rows.address, endpoint.name ? clipped(endpoint.address) : "");
   const slots = endpoint.slots;
   write(rows.count, slots.total ? `${slots.leased + slots.foreign}/${slots.total}` : "none known");
+  const tokens = endpoint.tokens;
+  write(rows.tokens, tokens ? `${whole.format(tokens.free)} of ${whole.format(tokens.total)} tokens free${tokens.source === "guess" ? "?" : ""}` : "");
+  describe(rows.tokens, "title", tokens ? tokensInWords(tokens) : "");
   const models = endpoint.models.map((model) => clipped(model, MAX_NAME_CHARS));
   write(rows.models, models.slice(0, 2).join(", ") + (models.length > 2 ? ` +${models.length - 2}` : ""));
   describe(rows.models, "title", models.join("\n"));
@@ -529,6 +539,7 @@ function showEndpointPage(name, endpoints, learned) {
   showState(Object.fromEntries(Object.entries(parts).map(([part, id]) => [part, byId(`endpoint-${id}`)])), endpoint);
   write(byId("endpoint-count"), slotsInWords(endpoint.slots));
   const facts = { Address: endpoint.address, "Host name": endpoint.hostname, Models: endpoint.models.join(", ") };
+  if (endpoint.tokens) facts["Context that its slots share"] = tokensInWords(endpoint.tokens);
   facts["Last scrape"] = endpoint.observed_age_s === null ? "never" : `${seconds(endpoint.observed_age_s)} ago`;
   if (endpoint.intent_age_s !== null) facts[`${endpoint.intent === "draining" ? "Draining" : "Disabled"} since`] = `${timeOfDay(endpoint.intent_age_s)}, ${seconds(endpoint.intent_age_s)} ago`;
   if (learned && learned.endpoint === endpoint.address) Object.assign(facts, learnedInWords(learned));

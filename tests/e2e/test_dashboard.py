@@ -75,6 +75,13 @@ def status(**changes: Any) -> dict[str, Any]:
         "is_fresh": True,
         "is_ejected": True,
         "slots": SLOTS,
+        "tokens": {
+            "total": 131_072,
+            "held": 100_000,
+            "reserved": 120_000,
+            "free": 10_944,
+            "source": "guess",
+        },
         "models": [MARKUP, "second", "third"],
         "observed_age_s": 0.5,
         "issues": [{"code": "slow-slots", "message": MARKUP, "remedy": MARKUP}],
@@ -235,6 +242,7 @@ async def test_what_is_reported_is_shown_as_text(browser: Browser) -> None:
             "#models tr:last-child td": "no known model",
             '[data-part="also"]': "draining for 1 min 5 s, ejected",
             '[data-part="count"]': "3/5",
+            '[data-part="tokens"]': "10,944 of 131,072 tokens free?",
             "#machine-models td:nth-child(2)": "restarting\npinned, for 7.0 s",
             "#machine-models td:nth-child(3)": "9,000 MiB",
             "#machine-models td:nth-child(4)": "4",
@@ -348,6 +356,9 @@ async def test_the_page_of_an_endpoint(browser: Browser) -> None:
         facts = await browser.text("#endpoint")
         for text in ("draining for 1 min 5 s", "Draining since", "250 ms", "33 tokens per second"):
             assert text in facts
+        assert (
+            "100,000 held, 120,000 reserved, 10,944 free of 131,072 tokens (a guess: set" in facts
+        )
         assert "2 5xx" in facts and "about\n12 requests" in facts and "slow-slots" in facts
         assert not await browser.run("return document.querySelector('.charts').checkVisibility()")
         await browser.run("window.location.hash = '#/endpoints/nobody'")

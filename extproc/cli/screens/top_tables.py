@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from extproc.cli.output import ROOMY, seconds, word
-from extproc.cli.screens.endpoint_table import called, models, state
+from extproc.cli.screens.endpoint_table import GUESS, called, models, state
 from extproc.cli.screens.request_table import STYLES
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.security.foreign_text import printable
@@ -64,11 +64,14 @@ def issue_lines(problems: Iterable[str], endpoints: Iterable[pb.Endpoint]) -> li
 
 
 def endpoint_lines(endpoints: Sequence[pb.Endpoint], frame: Frame) -> Table | Text:
-    """One for each endpoint, with its slots as a bar."""
+    """One for each endpoint, with its slots as a bar; with tokens if slots share a context."""
     if not endpoints:
         return Text("no endpoints yet; add one with `coxswain endpoints add HOST:PORT`")
     widths = frame.widths
-    table = _table("ENDPOINT", "STATE", "SLOTS", "BUSY", "MODEL", "AGE")
+    has_tokens = any(endpoint.HasField("tokens") for endpoint in endpoints)
+    table = _table(
+        *("ENDPOINT", "STATE", "SLOTS", "BUSY"), *["TOKENS"] * has_tokens, *("MODEL", "AGE")
+    )
     for endpoint in endpoints:
         slots = endpoint.slots
         name = called(endpoint) if frame.is_roomy else endpoint.name or endpoint.address
@@ -77,10 +80,24 @@ def endpoint_lines(endpoints: Sequence[pb.Endpoint], frame: Frame) -> Table | Te
             _shortened(state(endpoint), widths.state),
             slot_bar(slots, widths.bar, is_ascii=frame.is_ascii),
             f"{slots.leased + slots.foreign}/{slots.total}" if slots.total else "-",
+            *[_tokens(endpoint, is_roomy=frame.is_roomy)] * has_tokens,
             _one_line(models(endpoint)),
             seconds(endpoint.observed_age_s) if endpoint.HasField("observed_age_s") else "never",
         )
     return table
+
+
+def _tokens(endpoint: pb.Endpoint, *, is_roomy: bool) -> str:
+    """What is free of a shared context, with `?` where it is a guess that it is shared; `coxswain
+    endpoints` says what settles it."""
+    if not endpoint.HasField("tokens"):
+        return ""
+    tokens = endpoint.tokens
+    doubt = "?" if tokens.source == GUESS else ""
+    if not is_roomy:
+        free = tokens.free
+        return f"{free if free < 10_000 else f'{free // 1000}k'} free{doubt}"
+    return f"{tokens.held} held {tokens.reserved} reserved {tokens.free} free/{tokens.total}{doubt}"
 
 
 def request_lines(requests: Sequence[pb.Request], frame: Frame) -> Table | Text:

@@ -50,6 +50,25 @@ def test_an_endpoint_shows_who_has_its_slots() -> None:
     assert words(line) == "gpu-1 (10.0.0.1:8080) ready ██▒· 3/4 tiny 0.4s"
 
 
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (160, ["1000 held 2500 reserved 5436 free/8192", "0 held 0 reserved 131000 free/131072?"]),
+        (80, ["5436 free", "131k free?"]),
+    ],
+)
+def test_shared_contexts_have_a_column_of_tokens(width: int, shown: list[str]) -> None:
+    """With a question mark where it is only guessed; one with split contexts has nothing there."""
+    known = pb.Tokens(total=8192, held=1000, reserved=2500, free=5436, source="arguments")
+    guess = pb.Tokens(total=131_072, free=131_000, source="guess")
+    three = [endpoint(tokens=known), endpoint(tokens=guess), endpoint()]
+    header, first, second, third = drawn(endpoint_lines(three, frame(width)), width)
+    assert "BUSY TOKENS MODEL" in words(header)
+    assert f"3/4 {shown[0]} tiny 0.4s" in words(first)
+    assert f"3/4 {shown[1]} tiny 0.4s" in words(second)
+    assert "3/4 tiny" in words(third)
+
+
 def test_one_that_was_never_seen_says_so() -> None:
     unseen = endpoint(slots=pb.Slots(), models=[])
     unseen.ClearField("observed_age_s")

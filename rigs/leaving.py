@@ -1,4 +1,5 @@
-"""The ways in which clients leave a response, over HTTP/1.1 and HTTP/2.
+"""The ways in which clients leave a response, over HTTP/1.1 and HTTP/2. Those of Node are its own
+clients' (`rigs.node_client`).
 
 Envoy flags most of them as errors. A reset of an HTTP/2 stream without an error, as Node sends it
 by default, looks like a good end to whom looks for errors alone.
@@ -12,7 +13,6 @@ import struct
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import Enum
-from random import Random
 from typing import Final
 
 import h2.connection
@@ -38,13 +38,24 @@ class Way(Enum):
     H2_INTERNAL_ERROR = "h2-rst-2"
     H2_STREAM_CLOSED = "h2-rst-5"
     H2_CANCEL = "h2-rst-8"
+    NODE_CLOSE = "node-close"
+    NODE_DESTROY = "node-destroy"
+    NODE_SESSION_CLOSE = "node-session-close"
+    NODE_SESSION_DESTROY = "node-session-destroy"
+    NODE_HTTP1 = "node-http1"
+    NODE_FETCH = "node-fetch"
 
     @property
     def is_http2(self) -> bool:
         return self.value.startswith("h2-")
 
+    @property
+    def is_of_node(self) -> bool:
+        return self.value.startswith("node-")
 
-WAYS: Final = tuple(Way)
+
+NODE_WAYS: Final = tuple(way for way in Way if way.is_of_node)
+WAYS: Final = tuple(way for way in Way if not way.is_of_node)
 _CODES: Final = {
     Way.H2_NO_ERROR: h2.errors.ErrorCodes.NO_ERROR,
     Way.H2_INTERNAL_ERROR: h2.errors.ErrorCodes.INTERNAL_ERROR,
@@ -53,11 +64,6 @@ _CODES: Final = {
 }
 _RESETS: Final = frozenset({Way.RESET, Way.H2_RESET})
 _HALF_CLOSES: Final = frozenset({Way.HALF_CLOSE, Way.H2_HALF_CLOSE})
-
-
-def draw_way(source: Random) -> Way:
-    """Any of them."""
-    return source.choice(WAYS)
 
 
 async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Way) -> None:

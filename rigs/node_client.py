@@ -1,4 +1,5 @@
-"""Node's own HTTP/2 client as a process, whose requests may be left in its ways."""
+"""Node's own clients, of HTTP/2 and HTTP/1.1, in one process, whose requests may be left in their
+ways."""
 
 from __future__ import annotations
 
@@ -6,21 +7,23 @@ import asyncio
 import base64
 import json
 import shutil
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from rigs.leaving import Way
+
 SCRIPT: Final = Path(__file__).with_suffix(".mjs")
-WAYS: Final = ("close", "destroy", "session-close", "session-destroy")
 LINE_BYTES: Final = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """What the client saw of one request."""
+    """What the client saw of one request. `ended_at` is in monotonic seconds of this machine."""
 
+    ended_at: float
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -29,77 +32,76 @@ class Ended:
     error: str
 
 
-def has_node() -> bool:
-    """Whether there is a Node on this machine."""
-    return shutil.which("node") is not None
-
-
 class NodeClient:
-    """Sends to one port. Belongs to one event loop."""
+    """The process; `node_client` starts it. Belongs to one event loop."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._process: asyncio.subprocess.Process | None = None
-        self._reading: asyncio.Task[None] | None = None
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
         self._open: dict[str, asyncio.Future[Ended]] = {}
-
-    async def start(self) -> None:
-        """Start the process; raises `FileNotFoundError` without Node."""
-        self._process = await asyncio.create_subprocess_exec(
-            *("node", SCRIPT, str(self._port)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=LINE_BYTES,
-        )
-        self._reading = asyncio.create_task(self._read())
 
     async def ask(
         self,
         id_: str,
+        port: int,
         path: str,
         headers: Mapping[str, str],
         body: bytes,
-        way: str,
+        way: Way,
         leaves_after_s: float,
     ) -> Ended:
-        """Send a request, and leave it in this way unless it ends before."""
-        assert self._process is not None and self._process.stdin is not None
+        """Send a request, and leave it in this way of Node's unless it ends before. Raises
+        `ConnectionResetError` if the process has ended."""
+        if self._process.returncode is not None:
+            raise ConnectionResetError("the client's process has ended")
+        assert self._process.stdin is not None
         future = self._open[id_] = asyncio.get_running_loop().create_future()
         line = {
             "id": id_,
+            "port": port,
             "path": path,
             "headers": dict(headers),
             "body": body.decode(),
-            "way": way,
+            "way": way.value,
             "leaves_after_s": leaves_after_s,
         }
         self._process.stdin.write(json.dumps(line).encode() + b"\n")
         ended: Ended = await future
         return ended
 
-    async def aclose(self) -> None:
-        """End the process."""
-        process, reading = self._process, self._reading
-        if process is None or reading is None:
-            return
+    async def read(self) -> None:
+        """Give each request its end, until the process ends."""
+        assert self._process.stdout is not None
+        async for text in self._process.stdout:
+            line = json.loads(text)
+            future = self._open.pop(line.pop("id"))
+            if not future.done():
+                future.set_result(Ended(**{**line, "body": base64.b64decode(line["body"])}))
+        for future in self._open.values():
+            if not future.done():
+                future.set_exception(ConnectionResetError("the client's process has ended"))
+
+
+@asynccontextmanager
+async def node_client(say: Callable[[str], None]) -> AsyncIterator[NodeClient | None]:
+    """One whose process ends with the block, and with this process; None, and a word about it,
+    where no Node is installed."""
+    node = shutil.which("node")
+    if node is None:
+        say("there is no Node on this machine: its own clients are not among those that leave")
+        yield None
+        return
+    process = await asyncio.create_subprocess_exec(
+        *(node, SCRIPT),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=LINE_BYTES,
+    )
+    client = NodeClient(process)
+    reading = asyncio.create_task(client.read())
+    try:
+        yield client
+    finally:
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
         await reading
-
-    async def _read(self) -> None:
-        assert self._process is not None and self._process.stdout is not None
-        async for text in self._process.stdout:
-            line = json.loads(text)
-            self._open.pop(line["id"]).set_result(
-                Ended(
-                    status=line["status"],
-                    headers=line["headers"],
-                    body=base64.b64decode(line["body"]),
-                    is_whole=line["is_whole"],
-                    has_left=line["has_left"],
-                    error=line["error"],
-                )
-            )
-        for future in self._open.values():
-            future.set_exception(ConnectionResetError("the client's process has ended"))

@@ -21,6 +21,7 @@ from rigs.chaos.security import CLIENT_KEY, Security
 from rigs.chaos.stage import Stage
 from rigs.chaos.watch import Watch, closed_between
 from rigs.chaos.wishes import PATIENT_S, draw_wish
+from rigs.node_client import NodeClient, node_client
 
 MEAN_S = 0.5
 """About how long a request of the mixed load keeps a slot."""
@@ -61,18 +62,22 @@ async def attack(folder: Path, script: Script, say: Callable[[str], None]) -> Ou
         fronts=script.fronts,
         is_cluster=script.is_cluster,
     )
-    async with aclosing(stage):
-        return await _attack(stage, script, say)
+    async with aclosing(stage), node_client(say) as node:
+        return await _attack(stage, node, script, say)
 
 
-async def _attack(stage: Stage, script: Script, say: Callable[[str], None]) -> Outcome:
+async def _attack(
+    stage: Stage, node: NodeClient | None, script: Script, say: Callable[[str], None]
+) -> Outcome:
     for one in script.fleet:
         await stage.add_server(one.slots, kind=one.kind, has_agent=one.has_agent)
     await stage.begin()
     director, watch = Director(stage, say), Watch(stage)
     before = await footprint(stage)
     clients = Clients(
-        [one.envoy_port for one in stage.members], CLIENT_KEY if stage.security else ""
+        [one.envoy_port for one in stage.members],
+        CLIENT_KEY if stage.security else "",
+        node=node,
     )
     is_over = asyncio.Event()
     async with asyncio.TaskGroup() as group:
@@ -132,4 +137,4 @@ async def _load(clients: Clients, script: Script, is_over: asyncio.Event) -> Non
         due_s += source.expovariate(rate)
         await asyncio.sleep(max(0.0, began_at + due_s - loop.time()))
         identity = f"{PREFIX}{script.seed}-{source.getrandbits(48):012x}"
-        clients.send(draw_wish(source, identity, TOKENS_PER_S))
+        clients.send(draw_wish(source, identity, TOKENS_PER_S, clients.ways))

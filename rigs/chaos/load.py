@@ -1,4 +1,4 @@
-"""Clients over plain sockets: each sends one request and records what came of it."""
+"""Clients over plain sockets, and Node's own: each sends a request and records what came of it."""
 
 import asyncio
 import itertools
@@ -11,7 +11,8 @@ from h2.exceptions import ProtocolError
 
 from rigs.chaos.records import Call
 from rigs.chaos.wishes import SLOW_PIECES, Wish
-from rigs.leaving import Http2Call, Way, leave
+from rigs.leaving import NODE_WAYS, WAYS, Http2Call, Way, leave
+from rigs.node_client import NodeClient
 
 PATH = "/v1/chat/completions"
 NO_ANSWER_S = 60.0
@@ -22,12 +23,19 @@ KEPT_BYTES = 4 * 1024 * 1024
 
 
 class Clients:
-    """Sends wishes to these ports in turn; `calls` are the records of those that ended."""
+    """Sends wishes to these ports in turn; `calls` are the records of those that ended, `ways`
+    are those in which they can leave."""
 
     def __init__(
-        self, ports: Sequence[int], key: str = "", no_answer_s: float = NO_ANSWER_S
+        self,
+        ports: Sequence[int],
+        key: str = "",
+        no_answer_s: float = NO_ANSWER_S,
+        node: NodeClient | None = None,
     ) -> None:
         self.calls: list[Call] = []
+        self.ways = WAYS if node is None else WAYS + NODE_WAYS
+        self._node = node
         self._ports = itertools.cycle(ports)
         self._key = key
         self._no_answer_s = no_answer_s
@@ -51,29 +59,32 @@ class Clients:
             await asyncio.wait(self._tasks)
 
     async def _call(self, wish: Wish) -> None:
+        leaves_after_s = wish.leaves_after_s
         call = Call(
             id=wish.id,
-            kind=wish.kind,
+            kind=wish.kind if leaves_after_s is None else f"{wish.kind} ({wish.way.value})",
             sent_at=time.monotonic(),
             weight=wish.choices,
             patience_s=wish.patience_ms / 1000,
         )
         body = bytearray()
         limit_s = call.patience_s + self._no_answer_s
-        if wish.leaves_after_s is not None:
-            limit_s = min(limit_s, wish.leaves_after_s)
+        if leaves_after_s is not None and not wish.way.is_of_node:
+            limit_s = min(limit_s, leaves_after_s)
         try:
             async with asyncio.timeout(limit_s):
-                if wish.leaves_after_s is not None and wish.way.is_http2:
+                if leaves_after_s is not None and wish.way.is_of_node:
+                    await self._exchange_node(wish, leaves_after_s, call, body)
+                elif leaves_after_s is not None and wish.way.is_http2:
                     await self._exchange_http2(wish, call, body)
                 else:
                     await self._exchange(wish, call, body)
         except TimeoutError:
-            call.has_left = wish.leaves_after_s is not None
+            call.has_left = limit_s == leaves_after_s
             call.error = "" if call.has_left else NO_ANSWER
         except (OSError, h11.RemoteProtocolError, ProtocolError) as failure:
             call.error = repr(failure)
-        call.ended_at = time.monotonic()
+        call.ended_at = call.ended_at or time.monotonic()
         call.body_bytes = len(body)
         call.is_sound = is_sound(wish, bytes(body))
         if call.status >= 400 and not call.reason:
@@ -106,6 +117,21 @@ class Clients:
             _read_headers(call, stream.headers)
             body += stream.body
             await stream.leave(Way.H2_FIN if stream.is_whole else wish.way)
+
+    async def _exchange_node(
+        self, wish: Wish, leaves_after_s: float, call: Call, body: bytearray
+    ) -> None:
+        """Of a client that leaves as Node does."""
+        assert self._node is not None
+        headers, port = dict(self._headers(wish)), next(self._ports)
+        ended = await self._node.ask(
+            wish.id, port, PATH, headers, wish.body, wish.way, leaves_after_s
+        )
+        call.ended_at = ended.ended_at
+        call.status, call.is_whole = ended.status, ended.is_whole
+        call.has_left, call.error = ended.has_left, ended.error
+        _read_headers(call, ended.headers)
+        body += ended.body
 
     def _head(self, wish: Wish) -> h11.Request:
         headers = [("host", "chaos"), *self._headers(wish)]

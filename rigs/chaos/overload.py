@@ -20,7 +20,8 @@ from rigs.chaos.logs import PREFIX
 from rigs.chaos.records import Leftover
 from rigs.chaos.stage import Stage
 from rigs.chaos.wishes import Wish
-from rigs.leaving import draw_way
+from rigs.leaving import Way
+from rigs.node_client import NodeClient, node_client
 
 SERVICE_S = 0.4
 SLOTS = (2, 2, 4)
@@ -50,18 +51,23 @@ async def attack(
     # No server fails here, though on a busy machine one may not get to answering for seconds.
     scraper = {"slow_interval_s": 0.5, "connect_timeout_s": 20.0, "read_timeout_s": 20.0}
     settings = {"queue": {"timeout_s": TIMEOUT_S}, "scraper": scraper}
-    async with aclosing(Stage(folder, mode=mode, settings=settings)) as stage:
-        return await _attack(stage, sizes, Random(seed), say)
+    stage = Stage(folder, mode=mode, settings=settings)
+    async with aclosing(stage), node_client(say) as node:
+        return await _attack(stage, node, sizes, Random(seed), say)
 
 
 async def _attack(
-    stage: Stage, sizes: Sizes, source: Random, say: Callable[[str], None]
+    stage: Stage,
+    node: NodeClient | None,
+    sizes: Sizes,
+    source: Random,
+    say: Callable[[str], None],
 ) -> Verdict:
     for slots in SLOTS:
         await stage.add_server(slots, flags=("--service-time", str(SERVICE_S)))
     await stage.begin()
     before = await footprint(stage)
-    clients = Clients([stage.members[0].envoy_port], no_answer_s=FORGOTTEN_S)
+    clients = Clients([stage.members[0].envoy_port], no_answer_s=FORGOTTEN_S, node=node)
     parts = [
         ("60 requests/s, patience 2 s", _steady(clients, source, 60, 2000, sizes.steady_s)),
         ("20 requests/s, patience 5 s", _steady(clients, source, 20, 5000, sizes.steady_s)),
@@ -88,7 +94,12 @@ async def _attack(
     return close_books(stage, clients, left)
 
 
-def _wish(source: Random, patience_ms: int, leaves_after_s: float | None = None) -> Wish:
+def _wish(
+    source: Random,
+    patience_ms: int,
+    leaves_after_s: float | None = None,
+    way: Way = Way.FIN,
+) -> Wish:
     return Wish(
         id=f"{PREFIX}{source.getrandbits(64):016x}",
         kind="overload" if leaves_after_s is None else "storm",
@@ -96,7 +107,7 @@ def _wish(source: Random, patience_ms: int, leaves_after_s: float | None = None)
         is_streamed=source.random() < 0.5,
         patience_ms=patience_ms,
         leaves_after_s=leaves_after_s,
-        way=draw_way(source),
+        way=way,
     )
 
 
@@ -114,7 +125,7 @@ async def _steady(
 async def _storm(clients: Clients, source: Random, count: int) -> None:
     """All at once; each leaves within a second, whether it waits or is being served."""
     for _ in range(count):
-        clients.send(_wish(source, 5000, leaves_after_s=source.random()))
+        clients.send(_wish(source, 5000, source.random(), source.choice(clients.ways)))
         await asyncio.sleep(0)
 
 

@@ -1,10 +1,11 @@
 """What clients ask for, drawn from a seed. Pure."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from rigs.leaving import Way, draw_way
+from rigs.leaving import Way
 
 PATIENT_S = 12.0
 HURRIED_MS = (1, 2, 5, 20, 100, 400)
@@ -45,9 +46,9 @@ class Wish:
         return json.dumps(wish).encode()
 
 
-def draw_wish(source: Random, identity: str, tokens_per_s: float) -> Wish:
+def draw_wish(source: Random, identity: str, tokens_per_s: float, ways: Sequence[Way]) -> Wish:
     """One request of the mixed load: half of the waits are too short to be met, a quarter of the
-    clients leave at a random moment, some upload slowly or need two slots."""
+    clients leave at a random moment in one of these ways, some upload slowly or need two slots."""
     is_streamed = source.random() < 0.5
     is_long = source.random() < 0.15
     tokens = max(1, int(tokens_per_s * (source.uniform(1, 3) if is_long else source.random() / 2)))
@@ -73,7 +74,7 @@ def draw_wish(source: Random, identity: str, tokens_per_s: float) -> Wish:
         content=beginning + identity,
         choices=choices,
         leaves_after_s=leaves_after_s,
-        way=draw_way(Random(identity)),
+        way=Random(identity).choice(ways),
         upload_pause_s=pause_s,
         padding=padding,
     )

@@ -3,7 +3,8 @@
 `python -m rigs.soak.clients --port P --requests N` prints a JSON line for each tick: how each
 request so far has ended, and the latencies since the previous line. The last line has `is_done`.
 Requests differ: streamed or not, in prompt, tenant and session, in how long they may wait, and
-some clients leave before the answer. The prober asks for something that takes no slot, again and
+some clients leave before the answer, over HTTP/1.1 or, on a connection of their own, HTTP/2. The
+prober asks for something that takes no slot, again and
 again: what it waits for is the way through Envoy and the picker, not a slot.
 """
 
@@ -12,9 +13,13 @@ import asyncio
 import json
 import time
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from random import Random
 
-from rigs.leaving import Way, leave
+from h2.exceptions import ProtocolError
+
+from rigs.leaving import WAYS, Http2Call, Way, leave
 
 HOST = "127.0.0.1"
 PATH = "/v1/chat/completions"
@@ -26,13 +31,22 @@ SESSIONS = 1_000_000
 """Large enough that most sessions are new: the picker's memory of sessions must be bounded."""
 LEAVES = 0.03
 LEAVES_WITHIN_S = 0.1
-WAYS = (Way.FIN, Way.RESET, Way.HALF_CLOSE)
 PROBE_PAUSE_S = 0.02
 NO_ANSWER_S = 60.0
 
 SERVED = "served"
 LEFT = "left"
 BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is asked, over either HTTP."""
+
+    path: str
+    method: str = "POST"
+    headers: Sequence[tuple[str, str]] = ()
+    body: bytes = b""
 
 
 class Report:
@@ -79,12 +93,12 @@ class Connection:
         self._port = port
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def ask(self, request: bytes) -> tuple[int, dict[str, str]]:
+    async def ask(self, request: Request) -> tuple[int, dict[str, str]]:
         """Send it and read the whole answer: its status and headers."""
         if self._streams is None:
             self._streams = await asyncio.open_connection(HOST, self._port)
         reader, writer = self._streams
-        writer.write(request)
+        writer.write(_as_http1(request))
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         lines = head.split("\r\n")
         headers = {
@@ -117,7 +131,24 @@ async def _read_body(reader: asyncio.StreamReader, headers: dict[str, str]) -> N
     await reader.readuntil(b"\r\n")
 
 
-def draw_request(source: Random) -> bytes:
+def _as_http1(request: Request) -> bytes:
+    fields = [("host", "soak"), *request.headers]
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields)
+    return f"{request.method} {request.path} HTTP/1.1\r\n{head}\r\n".encode() + request.body
+
+
+async def ask_over_http2(port: int, request: Request, way: Way) -> tuple[int, dict[str, str]]:
+    """Ask on a new connection; its status and headers. Leaves it in this way when cancelled."""
+    call = await Http2Call.open(HOST, port)
+    try:
+        call.send(request.path, request.headers, request.body)
+        await call.read_on()
+    finally:
+        await call.leave(Way.H2_FIN if call.is_whole else way)
+    return call.status, call.headers
+
+
+def draw_request(source: Random) -> Request:
     """One request of the mixed load."""
     content = f"Verse {source.randrange(100)}: " + "row the boat " * source.randrange(1, 40)
     body = json.dumps(
@@ -128,15 +159,15 @@ def draw_request(source: Random) -> bytes:
             "stream": source.random() < 0.5,
         }
     ).encode()
-    head = (
-        f"POST {PATH} HTTP/1.1\r\nhost: soak\r\ncontent-type: application/json\r\n"
-        f"x-coxswain-queue-timeout-ms: {source.choice(PATIENCE_MS)}\r\n"
-        f"x-gateway-inference-fairness-id: tenant-{source.randrange(TENANTS)}\r\n"
-        f"content-length: {len(body)}\r\n"
-    )
+    headers = [
+        ("content-type", "application/json"),
+        ("x-coxswain-queue-timeout-ms", str(source.choice(PATIENCE_MS))),
+        ("x-gateway-inference-fairness-id", f"tenant-{source.randrange(TENANTS)}"),
+        ("content-length", str(len(body))),
+    ]
     if source.random() < 0.3:
-        head += f"x-session-id: {source.randrange(SESSIONS)}\r\n"
-    return f"{head}\r\n".encode() + body
+        headers.append(("x-session-id", str(source.randrange(SESSIONS))))
+    return Request(path=PATH, headers=headers, body=body)
 
 
 async def _client(port: int, requests: int, source: Random, report: Report) -> None:
@@ -144,15 +175,21 @@ async def _client(port: int, requests: int, source: Random, report: Report) -> N
     while report.sent < requests:
         report.sent += 1
         leaves = source.random() < LEAVES
+        way = source.choice(WAYS) if leaves else Way.FIN
         limit_s = source.random() * LEAVES_WITHIN_S if leaves else NO_ANSWER_S
+        request = draw_request(source)
         began = time.perf_counter()
         try:
             async with asyncio.timeout(limit_s):
-                status, headers = await connection.ask(draw_request(source))
+                if way.is_http2:
+                    status, headers = await ask_over_http2(port, request, way)
+                else:
+                    status, headers = await connection.ask(request)
         except TimeoutError:
             report.outcomes[LEFT if leaves else f"{BROKEN}: no answer"] += 1
-            await connection.leave(source.choice(WAYS))
-        except (OSError, asyncio.IncompleteReadError, ValueError, KeyError) as error:
+            if not way.is_http2:
+                await connection.leave(way)
+        except (OSError, ProtocolError, asyncio.IncompleteReadError, KeyError, ValueError) as error:
             report.outcomes[f"{BROKEN}: {type(error).__name__}"] += 1
             connection.close()
         else:
@@ -169,7 +206,7 @@ async def _prober(port: int, report: Report) -> None:
     connection = Connection(port)
     while True:
         began = time.perf_counter()
-        await connection.ask(b"GET /health HTTP/1.1\r\nhost: soak\r\n\r\n")
+        await connection.ask(Request(method="GET", path="/health"))
         report.probed(time.perf_counter() - began)
         await asyncio.sleep(PROBE_PAUSE_S)
 

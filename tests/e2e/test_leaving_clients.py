@@ -23,9 +23,8 @@ from extproc.demo.model import ModelShape
 from extproc.demo.simulator.options import Distribution, SimulatorOptions
 from extproc.demo.simulator.server import Simulator
 from extproc.demo.simulator.slots import Slots, Task
-from rigs.leaving import WAYS, Http2Call, Way, draw_way, leave
-from rigs.node_client import WAYS as NODE_WAYS
-from rigs.node_client import NodeClient, has_node
+from rigs.leaving import WAYS, Http2Call, Way, leave
+from rigs.node_client import node_client
 from tests.e2e.conftest import QUICK
 from tests.e2e.stack import CHAT, Stack, chat, until
 from tests.long_run import IS_LONG_RUN
@@ -87,7 +86,7 @@ async def ask(stack: Stack, random: Random, counts: Counts) -> None:
     is_stream = random.random() < 0.5
     patience_s = random.uniform(0, 2 * SERVICE_S) if random.random() < LEAVING else None
     request = chat(TOKENS, stream=is_stream)
-    if await has_left(stack, request, draw_way(random), patience_s):
+    if await has_left(stack, request, random.choice(WAYS), patience_s):
         counts.left += 1
 
 
@@ -169,29 +168,31 @@ DEFERRED = re.compile(r"^llamacpp:requests_deferred (\d+)", re.MULTILINE)
 async def test_a_llama_server_defers_nobody_however_its_clients_leave(tmp_path: Path) -> None:
     """It ends the step that it computes before it frees a slot, so who came at once would wait
     there. Node's own client is among those that leave, as it does by default."""
-    if not has_node():
-        pytest.skip("there is no Node here")
-    async with Stack.running(
-        tmp_path, slots=(2,), shapes=(SLOW_MODEL,), flags=(("--metrics",),), settings=QUICK
-    ) as stack:
-        node = NodeClient(stack.envoy_port)
-        await node.start()
+    async with (
+        node_client(pytest.skip) as node,
+        Stack.running(
+            tmp_path, slots=(2,), shapes=(SLOW_MODEL,), flags=(("--metrics",),), settings=QUICK
+        ) as stack,
+    ):
+        assert node is not None
         random = Random(5)
         request = chat(OUTLASTING, stream=True)
         headers = {"content-type": "application/json"}
         deferred: list[int] = []
-        left: list[str] = []
+        left: list[Way] = []
 
-        async def leave_in(way: Way | str, number: int) -> None:
+        async def leave_in(way: Way, number: int) -> None:
             patience_s = random.uniform(0.05, 0.3)
-            if isinstance(way, Way):
-                await has_left(stack, request, way, patience_s)
-            else:
+            if way.is_of_node:
                 body = json.dumps(request).encode()
-                await node.ask(f"{way}-{number}", CHAT, headers, body, way, patience_s)
-            left.append(str(way))
+                port, id_ = stack.envoy_port, f"{way.value}-{number}"
+                ended = await node.ask(id_, port, CHAT, headers, body, way, patience_s)
+                assert (ended.has_left, ended.error) == (True, "")
+            else:
+                assert await has_left(stack, request, way, patience_s)
+            left.append(way)
 
-        ways: list[Way | str] = [*WAYS, *NODE_WAYS] * ROUNDS
+        ways = [*Way] * ROUNDS
         remaining = iter(enumerate(ways))
 
         async def client() -> None:
@@ -210,6 +211,5 @@ async def test_a_llama_server_defers_nobody_however_its_clients_leave(tmp_path: 
             await asyncio.gather(*(client() for _ in range(4)))
         finally:
             looking.cancel()
-            await node.aclose()
     assert len(left) == len(ways) and len(deferred) > len(ways)
     assert [count for count in deferred if count] == []

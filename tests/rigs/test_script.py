@@ -7,6 +7,7 @@ from random import Random
 from rigs.chaos.script import GLOBAL, MODES, OF_MEMBERS, OF_PICKER, OF_PROCESSES, Kind, draw_script
 from rigs.chaos.windows import ALLOWANCES
 from rigs.chaos.wishes import PATIENT_S, draw_wish
+from rigs.leaving import WAYS
 
 SEEDS = range(1, 21)
 
@@ -15,8 +16,8 @@ def test_a_seed_replays_its_script_and_its_load() -> None:
     assert str(draw_script(7, 60)) == str(draw_script(7, 60))
     assert draw_script(7, 60).actions != draw_script(8, 60).actions
     one, other = Random(7), Random(7)
-    assert [draw_wish(one, "x", 60) for _ in range(99)] == [
-        draw_wish(other, "x", 60) for _ in range(99)
+    assert [draw_wish(one, "x", 60, WAYS) for _ in range(99)] == [
+        draw_wish(other, "x", 60, WAYS) for _ in range(99)
     ]
 
 
@@ -74,7 +75,7 @@ def test_everybody_has_time_to_recover() -> None:
 
 def test_half_of_the_waits_are_too_short_and_some_clients_leave_or_send_slowly() -> None:
     source = Random(1)
-    wishes = [draw_wish(source, "x", 60) for _ in range(2000)]
+    wishes = [draw_wish(source, "x", 60, WAYS) for _ in range(2000)]
     hurried = sum(wish.patience_ms < 1000 * PATIENT_S for wish in wishes)
     assert 900 < hurried < 1100
     kinds = {wish.kind for wish in wishes}

@@ -67,7 +67,9 @@ _HALF_CLOSES: Final = frozenset({Way.HALF_CLOSE, Way.H2_HALF_CLOSE})
 
 
 async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Way) -> None:
-    """Leave the connection."""
+    """Leave the connection, unless the other side has broken it."""
+    if writer.is_closing():  # uvloop raises `RuntimeError` for what is done to it
+        return
     if way in _RESETS:
         connection: socket.socket = writer.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -124,6 +126,8 @@ class Http2Call:
 
     async def leave(self, way: Way) -> None:
         """Leave the response in this way, and then the connection, which says no more of it."""
+        if self._writer.is_closing():
+            return
         try:
             if way in _CODES:
                 self._protocol.reset_stream(self._id, _CODES[way])
@@ -133,7 +137,6 @@ class Http2Call:
             elif way is Way.H2_GOAWAY:
                 self._protocol.close_connection()
                 self._flush()
-                self._writer.write_eof()
                 await leave(self._reader, self._writer, Way.HALF_CLOSE)
         except OSError:
             pass

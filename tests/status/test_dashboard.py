@@ -17,9 +17,9 @@ import pytest
 from extproc.app.placement import Placement
 from extproc.core.address import Address
 from extproc.core.exchange_record import Outcome
-from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec
 from extproc.core.fleet.health import Health
-from extproc.core.observation import ModelReading
+from extproc.core.observation import ModelReading, Observation, ScrapeStatus
 from extproc.core.placement.swaps import PlacementOptions
 from extproc.core.processes import ClusterMember, ClusterReport
 from extproc.core.queue.flow_order import Discipline, QueueOrder
@@ -118,7 +118,17 @@ def test_each_field_that_the_script_reads_is_reported() -> None:
     options = DispatcherOptions(order=QueueOrder(discipline=Discipline.SHORTEST_EXPECTED))
     dispatcher = listen(Dispatcher(Random(1), options), RecordingListener())
     address = Address("10.0.0.1", 8080)
-    dispatcher.set_members("test", [EndpointSpec(address=address)], 0.0)
+    spec = EndpointSpec(address=address, context=ContextSharing.SHARED)
+    dispatcher.set_members("test", [spec], 0.0)
+    seen = Observation(
+        address=address,
+        began_at=0.0,
+        answered_at=0.0,
+        status=ScrapeStatus.READY,
+        slots=4,
+        context_tokens=1024,
+    )
+    dispatcher.observe(seen, 0.0)
     tree = status_json(dispatcher, exchanges=0, envoys=(), outcomes={}, now=1.0)
     endpoint = tree["endpoints"][str(address)]
     told = {
@@ -139,6 +149,7 @@ def test_each_field_that_the_script_reads_is_reported() -> None:
         "peer": {each.name for each in fields(ClusterMember)},
         "endpoint": {*endpoint, "address"},
         "slots": set(endpoint["slots"]),
+        "tokens": set(endpoint["tokens"]),
         "issue": {"code", "message", "remedy"},
         **activity_fields(dispatcher, address),
     }

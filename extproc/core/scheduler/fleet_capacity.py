@@ -98,7 +98,7 @@ def _busy(account: EndpointSlots) -> int:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetHealth:
     """The slots of all endpoints that get requests: `idle` ones are available to the next request,
-    `processing` ones are in use."""
+    `processing` ones are in use, or the tokens of a shared context do not suffice for them."""
 
     idle: int
     processing: int
@@ -132,6 +132,8 @@ def fleet_health(dispatcher: Dispatcher) -> FleetHealth:
     for endpoint in dispatcher.fleet:
         if endpoint.is_pickable:
             counts = dispatcher.slot_counts(endpoint)
-            idle += counts.idle
-            processing += counts.total - counts.idle
+            account = dispatcher.slots_at(endpoint.address)
+            usable = max(0, counts.idle - (account.slots - account.usable_slots))
+            idle += usable
+            processing += counts.total - usable
     return FleetHealth(idle=idle, processing=processing)

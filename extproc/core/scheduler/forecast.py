@@ -4,8 +4,9 @@ An endpoint with `slots` slots, each in use for `slot_s` seconds on average, fre
 slots a second. Requests of higher criticality that will arrive meanwhile take a part of them: the
 share that such requests had of the recent assignments there. The request at position n waits until
 the eligible endpoints have freed n slots and that part. That is no later than when as many of the
-responses that run there reach the length that they were asked for, as scrapes show it. While none
-of this is known, the drain rate of the queue is used.
+responses that run there reach the length that they were asked for, as scrapes show it. Slots that
+the tokens of a shared context do not suffice for free none. While none of this is known, the drain
+rate of the queue is used.
 
 Where the order is by size, the tickets ahead in the same flow count by their expected slot-seconds,
 and the slots that smaller requests take which arrive meanwhile are left out, by their share in the
@@ -306,9 +307,12 @@ class Forecast:
             pool, _, _ = slot_pool(endpoint, endpoint_slots, constraints.model)
             if has_learned:
                 slot_s = max(1e-3, state.latency.estimate(address, now).slot_s)
-                rate += max(0, slots - pool.foreign_slots) / slot_s
+                usable = min(slots, pool.usable_slots)
+                rate += max(0, usable - pool.foreign_slots) / slot_s
             for criticality, use in state.use_by_criticality.items():
                 assigned[criticality] += use.recent_slots(address, now)
+            if pool.usable_slots < pool.slots:
+                continue  # the end of a response need not free enough tokens
             for lease in pool.leases.values():
                 run = state.in_flight.get(lease)
                 if run is not None and run.ends_by < inf:

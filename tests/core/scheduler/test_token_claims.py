@@ -16,6 +16,7 @@ from extproc.core.prediction.prompt_sizes import TEMPLATE_TOKENS
 from extproc.core.request import Kind, Request
 from extproc.core.scheduler.decision import Queued
 from extproc.core.scheduler.explain import explain
+from extproc.core.scheduler.fleet_capacity import fleet_health
 from extproc.core.scheduler.waits import WaitReason
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.token_demand import TokenDemand
@@ -452,6 +453,26 @@ def test_the_models_of_a_router_say_it_one_by_one() -> None:
     assert pools["b"].tokens is None
     lease = fleet.pick(model="b")
     assert not fleet.dispatcher.overflowed(lease, fleet.now)
+
+
+def test_slots_without_tokens_are_no_capacity_in_health_and_forecasts() -> None:
+    """Four slots whose context one request fills serve as one: neither are three idle for outside
+    load balancers, nor does the queue move four times as fast, or with the first end."""
+    fleet = sized(fleet_of())
+    address = fleet.add(4, context_tokens=CONTEXT)
+    for _ in range(20):
+        lease = fleet.pick(**asked(600, 300))
+        fleet.dispatcher.answered(lease, fleet.now, is_stream=False)
+        fleet.now += 10.0
+        fleet.finish(lease)
+    fleet.pick(**asked(600, 300))
+    assert fleet_health(fleet.dispatcher).idle == 3, "nobody waits: a small request may begin"
+    tickets = [fleet.queue(**asked(600, 300)) for _ in range(4)]
+    health = fleet_health(fleet.dispatcher)
+    assert (health.idle, health.processing, health.http_status) == (0, 4, 200)
+    estimate, _ = fleet.dispatcher.latency_at(address, fleet.now)
+    expected_s = fleet.dispatcher.position_of(tickets[-1], fleet.now).expected_s
+    assert expected_s == pytest.approx(3 * estimate.slot_s), "the first has its reservation"
 
 
 # Overflows

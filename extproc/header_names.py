@@ -40,6 +40,8 @@ MODEL: Final = "x-gateway-model-name"
 """The model that a gateway read in the body; servers may see it."""
 ADAPTER: Final = "x-lora-adapter"
 SESSION: Final = "x-session-id"
+CONVERSATION: Final = "x-conversation-id"
+"""llama-server keeps the answer under this id, and goes on when the client leaves."""
 REQUEST_ID: Final = "x-request-id"
 TRACE_PARENT: Final = "traceparent"
 CREDENTIALS: Final = ("authorization", "x-api-key")
@@ -54,7 +56,7 @@ CONTROL_HEADERS: Final = frozenset(
 """Those of a request that are for the picker alone: it removes them before the server, and so does
 Envoy where it does not ask."""
 REQUEST_HEADERS: Final = CONTROL_HEADERS | {
-    *(":method", ":path", REQUEST_ID, TRACE_PARENT, SESSION, MODEL),
+    *(":method", ":path", REQUEST_ID, TRACE_PARENT, SESSION, CONVERSATION, MODEL),
     *CREDENTIALS,
     *("content-type", "content-encoding", "content-length"),
 }

@@ -146,6 +146,7 @@ def exchange_options(
         limits=limits,
         keys=keys,
         answers_health=envoy.health,
+        keeps_conversations=routing.conversations == "keep",
         uploads=UploadLimits(
             idle_s=envoy.request_body_idle_timeout_s,
             min_rate_bytes_per_s=envoy.request_body_min_rate_bytes_per_s,

@@ -26,6 +26,7 @@ class Reason(Enum):
     INVALID_API_KEY = "invalid-api-key"
     MODEL_FAILED = "model-failed"
     UNSUPPORTED_ENCODING = "unsupported-encoding"
+    CONVERSATION_NOT_FOUND = "conversation-not-found"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

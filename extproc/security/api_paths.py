@@ -68,6 +68,13 @@ COUNTING_PATHS: Final = frozenset(
 QUERIED_PATHS: Final = frozenset({"/props", "/slots", "/metrics", "/lora-adapters"})
 """A GET of one of these belongs to a model of a router, if its query names one."""
 
+STREAM_PATHS: Final = frozenset({"/v1/stream"})
+"""A GET of one of these replays the answer of a conversation, a DELETE ends it. It belongs to the
+server that has the conversation, and to the client that began it."""
+
+STREAM_LOOKUP_PATHS: Final = frozenset({"/v1/streams/lookup"})
+"""A POST to one of these says which conversations there are, of those that its body names."""
+
 _BESIDE_SLOTS = (
     "GET /health",
     "GET /v1/health",
@@ -88,6 +95,8 @@ _WEB_PAGE = (
 OPEN_PATHS: Final = (
     *(PathRule(path, "POST") for path in SLOT_PATHS),
     *(PathRule(path, "POST") for path in sorted(COUNTING_PATHS)),
+    *(PathRule(path, method) for path in STREAM_PATHS for method in ("GET", "DELETE")),
+    *(PathRule(path, "POST") for path in STREAM_LOOKUP_PATHS),
     *map(PathRule.parse, _BESIDE_SLOTS),
     *map(PathRule.parse, _WEB_PAGE),
 )
@@ -109,8 +118,6 @@ CLOSED_PATHS: Final = tuple(
             "/tools*",  # includes a shell
             "/cors-proxy*",  # fetches any address that the server reaches
             "/predict",  # its body names any other route
-            "/v1/stream*",  # as the next one, replays or cancels other clients' responses
-            "/v1/streams*",
             "/v1/chat/completions/control",  # concerns one server, and any may get it
         ),
     )

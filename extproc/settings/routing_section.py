@@ -52,6 +52,11 @@ class RoutingSettings(Section):
     """How to handle prompts that are longer than the context of a server's slots, by an estimate:
     `reject` sends them to servers with a longer context, and rejects with 400 what certainly fits
     none; `route` rejects none: use it if servers run with --context-shift; `off` does neither."""
+    conversations: Reloadable[Literal["keep", "strip"]] = "keep"
+    """How to handle `x-conversation-id`, with which llama-server goes on when the client leaves and
+    keeps a streamed answer for five minutes: `keep` lets the client read the rest or end it
+    (/v1/stream), and counts the slot and the request until the server has finished; `strip`
+    removes the header."""
     path_prefix: PathPrefix = ""
     """A path prefix below which clients find the API besides the root, such as `/llama`. Set it if
     servers have scraper.path_prefix, or if a gateway removes a prefix after the picker. The picker

@@ -32,6 +32,7 @@ from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.exchange_registry import ExchangeSnapshot
 from extproc.core.scheduler.takeover import Arrival, HeldLease, Place
 from extproc.core.slots.lease import Lease, LeaseEnd
+from extproc.header_names import CONVERSATION
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import response_feedback
 from extproc.stream.envoy import codec
@@ -160,6 +161,8 @@ class Exchange:
         if picked is not None:
             self.stage = Stage.LEASED
             self._slot.take(picked.lease)
+            if self._reader.head.conversation:
+                self._reader.keeps_conversation(picked.lease)
         self._limited = self._limited_request()
         if self._limited is not None:
             self._limited.adopt(now)
@@ -446,9 +449,9 @@ class Exchange:
         match result:
             case NeedsSlot(request):
                 self._submit(request, now)
-            case PassThrough(addresses, is_restricted):
+            case PassThrough(addresses, is_restricted, body):
                 self.stage = Stage.PASSING
-                self._send_to(addresses, is_restricted=is_restricted)
+                self._send_to(addresses, body, is_restricted=is_restricted)
             case LocalReply(body, status, headers):
                 self.stage = Stage.ANSWERED
                 self._response.answered_status = status
@@ -515,7 +518,7 @@ class Exchange:
         replies = body_mode.answer(
             addresses,
             self.id,
-            head.controls,
+            self._removed(),
             new_body,
             is_upload=is_upload,
             # After the last fallback Envoy would try any server.
@@ -524,6 +527,15 @@ class Exchange:
         )
         self._destination = replies[0]
         self._say(*replies)
+
+    def _removed(self) -> tuple[str, ...]:
+        """The headers to remove. The server must not keep a conversation that is not known here."""
+        head, lease = self._reader.head, self._slot.lease
+        if not head.conversation:
+            return head.controls
+        if lease is not None and self._reader.keeps_conversation(lease):
+            return head.controls
+        return (*head.controls, CONVERSATION)
 
     def _reject(self, reason: Reason, retry_after_s: float, text: str = "") -> None:
         self.ticket = None

@@ -15,7 +15,8 @@ class ExchangeOptions:
     Unix time that is shown for models; `retries` how often Envoy tries again by itself. `limits`
     are those of clients; they count what clients use, so they are the same over a reload.
     `keys` are those of clients, None where everybody may ask. With `answers_health`, the picker
-    answers requests for the health of a server, for the whole fleet."""
+    answers requests for the health of a server, for the whole fleet. With `keeps_conversations`
+    servers go on with such requests when their clients leave."""
 
     queue_timeout_s: float = 60.0
     adds_response_headers: bool = True
@@ -27,3 +28,4 @@ class ExchangeOptions:
     limits: ClientLimits = field(default_factory=lambda: ClientLimits({}))
     keys: KnownKeys | None = None
     answers_health: bool = False
+    keeps_conversations: bool = True

@@ -132,9 +132,6 @@ TRICKS = [
     "/tools",
     "/cors-proxy?url=http://127.0.0.1/",
     "/predict",
-    "/v1/stream?conv_id=1",
-    "/v1/stream/abc",
-    "/v1/streams/lookup",
     "/slots%2f..%2fslots",
 ]
 

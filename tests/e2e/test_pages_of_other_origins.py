@@ -133,7 +133,7 @@ async def test_a_page_of_another_origin_uses_all_of_the_api(llama: None, tmp_pat
             ("GET", "/v1/models/nobody", KEY, 404, "model-not-found"),
             ("GET", "/v1/threads", KEY, 404, "unknown-path"),
             ("GET", "/slots", KEY, 403, "blocked-path"),
-            ("DELETE", "/v1/stream", KEY, 403, "blocked-path"),
+            ("DELETE", "/v1/stream?conv_id=none", KEY, 404, "conversation-not-found"),
             ("GET", "/props", "sk-other", 401, "invalid-api-key"),
             ("GET", "/queue/nobody", KEY, 404, None),
             ("GET", "/queue/nobody", "", 401, None),

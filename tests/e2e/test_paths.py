@@ -92,7 +92,7 @@ async def test_the_web_page_works_and_what_is_for_nobody_is_rejected(
         assert (await get(url(f"/v1/models/{quote(model['id'], safe='')}"))).json() == model
         assert (await stack.ask(2)).json()["usage"]["completion_tokens"] == 2
         for method, path in (
-            *(("GET", "/v1/stream/abc"), ("GET", "/slots"), ("POST", "/props")),
+            *(("GET", "/tools"), ("GET", "/slots"), ("POST", "/props")),
             *(("POST", f"/llama{CHAT}"), ("GET", "/lora-adapters"), ("GET", "/v1/models/x")),
         ):
             answer = await stack.client.request(method, url(path), json={})

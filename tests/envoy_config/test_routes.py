@@ -18,8 +18,8 @@ from tests.envoy_config.parts import manager, routes
 RULES = tuple(PathRule.parse(rule) for rule in ("/slots*", "POST /props", "/metrics"))
 
 
-CLOSED = [*(f"closed-{number}" for number in (1, 2, 3)), "closed-post-1", "closed-delete-1"]
-UNKNOWN = ["unknown-get", "unknown-post", "unknown"]
+CLOSED = [*(f"closed-{number}" for number in (1, 2)), "closed-post-1", "closed-delete-1"]
+UNKNOWN = ["unknown-delete", "unknown-get", "unknown-post", "unknown"]
 
 
 def test_what_is_blocked_comes_first_then_what_is_not_open_and_the_servers_last() -> None:
@@ -31,7 +31,7 @@ def test_what_is_blocked_comes_first_then_what_is_not_open_and_the_servers_last(
     assert names == [*first, *blocked, "queue", *CLOSED, "model", *UNKNOWN, "llama"]
     opened = (*RULES, PathRule.parse("DELETE /models"))
     names = [route["name"] for route in routes(status=None, open_paths=opened)]
-    assert names == [*first, *CLOSED, "model", "unknown-delete", *UNKNOWN, "llama"]
+    assert names == [*first, *CLOSED, "model", *UNKNOWN, "llama"]
 
 
 def test_a_preflight_is_answered_for_every_path() -> None:
@@ -78,7 +78,9 @@ ASKED = [
             "/props",
             "/slots",
             "/slots/0",
+            "/v1/stream",
             "/v1/stream/abc",
+            "/v1/streams/lookup",
             "/x.js",
             "/models",
             "/models/load",

@@ -232,8 +232,8 @@ async def finished(shell: Shell) -> None:
 
 
 async def streamed(shell: Shell) -> None:
-    """An event stream to its end."""
-    stream = await shell.open(ask(1))
+    """An event stream of a conversation to its end."""
+    stream = await shell.open(ask(1, x_conversation_id="c"))
     await shell.say(stream, envoy.response_headers(content_type="text/event-stream"))
     for one in shell.registry:
         one.complete()

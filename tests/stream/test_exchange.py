@@ -842,7 +842,7 @@ def test_a_closed_path_is_rejected_and_takes_nothing() -> None:
     """Also where all that Envoy has is routes of its own."""
     harness = ExchangeHarness(1)
     exchange = harness.exchange()
-    headers = envoy.request_headers("/v1/stream/abc", method="GET")
+    headers = envoy.request_headers("/tools", method="GET")
     assert envoy.rejection(harness.ask(exchange, headers)) == (403, "blocked-path")
     record = exchange.end(harness.fleet.now)
     assert (record.outcome, record.reason) == (Outcome.REJECTED, Reason.BLOCKED_PATH)

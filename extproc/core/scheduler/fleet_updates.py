@@ -122,6 +122,7 @@ class FleetUpdates:
         if is_replaced:
             self.state.prefix_caches.forget(endpoint.address)
             self.state.sessions.forget(endpoint.address)
+            self.state.conversations.forget_at(endpoint.address)
             self.state.latency.endpoint(endpoint.address).replaced()
             endpoint.replaced()
         seen(self.state, observation, now, is_replaced=is_replaced)

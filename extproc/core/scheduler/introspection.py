@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from extproc.core.address import Address
+from extproc.core.conversations import Conversations
 from extproc.core.fleet.endpoint import ContextSource, Endpoint
 from extproc.core.fleet.resolver import RequestResolver
 from extproc.core.fleet.subset_hints import SubsetHints
@@ -68,6 +69,11 @@ class Introspection(FleetUpdates):
     def subset_hints(self) -> SubsetHints:
         """The subsets of endpoints that gateways named lately."""
         return self.state.subset_hints
+
+    @property
+    def conversations(self) -> Conversations:
+        """Which server has which conversation."""
+        return self.state.conversations
 
     @property
     def running_requests(self) -> int:

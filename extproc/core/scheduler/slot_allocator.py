@@ -381,6 +381,7 @@ class SlotAllocator(Settlements):
         state = self._state
         state.rankings.forget(address)
         state.ledger.remove_endpoint(address)
+        state.conversations.forget_at(address)
         state.fleet.drop(address)
         state.outliers.forget(address)
         state.contexts.forget(address)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from random import Random
 
 from extproc.core.constraints import UNRESOLVED, Constraints
+from extproc.core.conversations import Conversations
 from extproc.core.fleet.catalog import ContextSizes
 from extproc.core.fleet.membership import Fleet
 from extproc.core.fleet.resolver import RequestResolver
@@ -69,6 +70,7 @@ class State:
         self.answer_lengths = AnswerLengths()
         self.demands = TokenDemands(self.answer_lengths, self.prompt_sizes)
         self.subset_hints = SubsetHints(self.fleet)
+        self.conversations = Conversations()
         self.loads: Mapping[str, ModelLoad] = {}
         """What requests wait for, by all names of the models that keepers could load."""
         self.failed_models: Mapping[str, str] = {}

@@ -56,6 +56,8 @@ class EndpointSlots:
         self._closed: deque[_Closed] = deque()
         self.known_at = opened_at  # an older scrape may have seen leases from before a restart
         """When the last applied scrape began."""
+        self.counted_at = opened_at
+        """When the last one began that showed which slots are busy."""
         self._instance: str | None = None
         self._evidence = DrainingEvidence()
         self._unexplained = 0
@@ -216,6 +218,7 @@ class EndpointSlots:
                 self.tokens.restarted()
         if observation.busy_slots is not None:
             self.reports_busy_slots = True
+            self.counted_at = observation.began_at
             return self._count_busy(observation, observation.busy_slots)
         # The new process reports no slots, but abandoned tasks ended with the old one.
         return [

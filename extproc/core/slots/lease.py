@@ -39,6 +39,7 @@ class Lease:
         "address",
         "answered_at",
         "asked_slots",
+        "closed_at",
         "demand",
         "id",
         "is_uploading",
@@ -46,6 +47,7 @@ class Lease:
         "model",
         "model_pool",
         "opened_at",
+        "outlives_client",
         "state",
         "weight_slots",
     )
@@ -75,6 +77,10 @@ class Lease:
         self.is_uploading = False
         """Whether its body may have been incomplete when it was picked."""
         self.left_at: float | None = None
+        self.closed_at: float | None = None
+        """When its slots were known to be free; None before."""
+        self.outlives_client = False
+        """Whether its server goes on with the request when the client leaves, to the end."""
         self.model_pool = ""
         """The model whose slots it takes, by the server's name, if slots are separate by model."""
         self.state = LeaseState.OPEN
@@ -91,11 +97,12 @@ class Lease:
         self.state = LeaseState.DRAINING
         self.left_at = now
 
-    def close(self) -> None:
+    def close(self, now: float) -> None:
         """The slots are free; raises `LeaseError` if the lease is closed already."""
         if self.state is LeaseState.CLOSED:
             raise LeaseError(f"lease {self.id} was released twice")
         self.state = LeaseState.CLOSED
+        self.closed_at = now
 
     def __repr__(self) -> str:
         return f"Lease({self.id}, {self.address}, {self.state.value}, {self.weight_slots} slots)"

@@ -6,6 +6,7 @@ Rules, which the property tests check:
   2. Every lease is released exactly once; a second release raises.
   3. A draining lease closes when a scrape that began after its client left proves its slot
      free (`draining_evidence`), when its server was replaced by another, or when its cap passed.
+     One that outlives its client has no cap while scrapes show its server at work.
 Synchronous and pure; `now` is an argument everywhere.
 """
 
@@ -26,6 +27,11 @@ from extproc.core.slots.token_demand import TokenDemand
 HANDOVER_S = 0.25
 """The longest time from our response until a gateway's request reaches the server. Scrapes that
 began before prove nothing about a request whose stream ended with the response."""
+OUTLASTING_S = 3600.0
+"""The longest time for which a lease that outlives its client drains, however often scrapes show
+its server at work."""
+MIN_STEP_S = 1.0
+"""The least time after which such a lease is looked at again."""
 GRACE_S = 2.0
 """A draining lease that exceeds its cap by this time was forgotten."""
 
@@ -168,10 +174,23 @@ class Ledger:
         while self._caps_due and self._caps_due[0][0] <= now:
             lease = heapq.heappop(self._caps_due)[2]
             if lease.state is LeaseState.DRAINING:
+                if self._is_still_at_work(lease, now):
+                    due_at = now + max(MIN_STEP_S, self._caps.reported_s)
+                    heapq.heappush(self._caps_due, (due_at, lease.id, lease))
+                    continue
                 self._by_endpoint[lease.address].write_off(lease)
                 self._close(lease, now)
                 changed.append(lease.address)
         return changed
+
+    def _is_still_at_work(self, lease: Lease, now: float) -> bool:
+        """Whether its cap does not count, as its server goes on without its client: it was scraped
+        since the last look, and that did not prove the slot free."""
+        left_at, endpoint_slots = lease.left_at, self._by_endpoint[lease.address]
+        if not lease.outlives_client or left_at is None or now >= left_at + OUTLASTING_S:
+            return False
+        since = now - max(MIN_STEP_S, self._caps.reported_s)
+        return endpoint_slots.reports_busy_slots and endpoint_slots.counted_at >= since
 
     def next_expiry(self) -> float | None:
         """When `expire` must be called next, or None."""
@@ -206,7 +225,7 @@ class Ledger:
         return changed
 
     def _close(self, lease: Lease, now: float) -> None:
-        lease.close()
+        lease.close(now)
         self._leases.pop(lease.id, None)
         self._by_endpoint[lease.address].remove(lease, now)
 
@@ -226,12 +245,14 @@ class Ledger:
             found += [f"{address}: {fault}" for fault in endpoint_slots.faults()]
         if counted != len(self._leases):
             found.append(f"{len(self._leases)} leases are open, and {counted} at endpoints")
-        longest_s = max(self._caps.reported_s, self._caps.blind_s) + GRACE_S
+        cap_s = max(self._caps.reported_s, self._caps.blind_s)
         for lease in self._leases.values():
             if lease.state is LeaseState.CLOSED:
                 found.append(f"{lease} was closed and is still listed")
-            elif lease.left_at is not None and lease.left_at < now - longest_s:
-                found.append(f"{lease} drains for longer than its cap")
+            elif lease.left_at is not None:
+                longest_s = cap_s + GRACE_S + OUTLASTING_S * lease.outlives_client
+                if lease.left_at < now - longest_s:
+                    found.append(f"{lease} drains for longer than its cap")
         return found
 
     def rebuild(self) -> None:

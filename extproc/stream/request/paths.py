@@ -19,6 +19,8 @@ from extproc.security.api_paths import (
     OPEN_PATHS,
     QUERIED_PATHS,
     SLOT_PATHS,
+    STREAM_LOOKUP_PATHS,
+    STREAM_PATHS,
 )
 from extproc.security.path_rule import (
     HIDDEN_CHARACTER,
@@ -60,6 +62,10 @@ class Paths:
         self._models = frozenset(f"{place}{path}" for place in places for path in MODELS_PATHS)
         self._counting = frozenset(f"{place}{path}" for place in places for path in COUNTING_PATHS)
         self._queried = frozenset(f"{place}{path}" for place in places for path in QUERIED_PATHS)
+        self._streams = frozenset(f"{place}{path}" for place in places for path in STREAM_PATHS)
+        self._lookups = frozenset(
+            f"{place}{path}" for place in places for path in STREAM_LOOKUP_PATHS
+        )
         below = f"(?:{re.escape(prefix)})?" if prefix else ""
         self._model = re.compile(f"{below}(?:{MODEL_PATHS})", re.DOTALL)
         self._health = frozenset(f"{place}{path}" for place in places for path in HEALTH_PATHS)
@@ -82,6 +88,15 @@ class Paths:
         """Whether it takes no slot, but belongs to a model that its query names."""
         is_get = method in ("GET", "HEAD")
         return is_get and (path in self._queried or normalised(path) in self._queried)
+
+    def asks_for_stream(self, method: str, path: str) -> bool:
+        """Whether it reads or ends a conversation, which its query names."""
+        is_asked = method in ("GET", "HEAD", "DELETE")
+        return is_asked and (path in self._streams or normalised(path) in self._streams)
+
+    def finds_streams(self, method: str, path: str) -> bool:
+        """Whether it looks up conversations, which its body names."""
+        return method == "POST" and (path in self._lookups or normalised(path) in self._lookups)
 
     def asks_for_models(self, method: str, path: str) -> bool:
         """Whether it requests the list of models."""

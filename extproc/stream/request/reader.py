@@ -26,6 +26,7 @@ from extproc.core.request import Kind, Request
 from extproc.core.scheduler.decision import Picked
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.scheduler.fleet_capacity import fleet_health
+from extproc.core.slots.lease import Lease
 from extproc.header_names import PREFLIGHT, READABLE
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy import codec
@@ -33,6 +34,14 @@ from extproc.stream.envoy.body_mode import BodyMode
 from extproc.stream.model_list import Models, fleet_models, model_list, one_model
 from extproc.stream.options import ExchangeOptions
 from extproc.stream.request.body import RequestBody
+from extproc.stream.request.conversation_lookup import (
+    BAD_ID,
+    BAD_LOOKUP,
+    is_conversation_id,
+    lookup_of,
+    lookup_result,
+    read_lookup,
+)
 from extproc.stream.request.encoding import EncodingError, decompressed, is_supported
 from extproc.stream.request.lora import append_overrides
 from extproc.stream.request.names import why_not_after_all
@@ -66,10 +75,11 @@ class NeedsSlot:
 @dataclass(frozen=True, slots=True)
 class PassThrough:
     """The request takes no slot: any of these endpoints may serve it. With `is_restricted`, no
-    other may."""
+    other may. `body` is the changed body, if any."""
 
     addresses: tuple[Address, ...]
     is_restricted: bool = False
+    body: bytes | None = None
 
 
 class LocalReply(NamedTuple):
@@ -140,6 +150,8 @@ class RequestReader:
             self._hint = read_subset(message, self._dispatcher.subset_hints)
         except HintError as hint_error:  # mypyc allows one type for each name
             return InvalidRequest(Reason.BAD_REQUEST, str(hint_error))
+        if self._options.keeps_conversations and not is_conversation_id(head.conversation):
+            return InvalidRequest(Reason.BAD_REQUEST, BAD_ID)
         self._kind = _kind_of(head, paths)
         if self._kind is None:
             reply = self._local_reply(head, paths)
@@ -162,6 +174,8 @@ class RequestReader:
             return False
         if self._kind is not None:
             return is_read or self._dispatcher.sends_slowly(head.tenant, now)
+        if self._options.paths.finds_streams(head.method, head.path):
+            return True
         if not is_read:
             return False
         counts = self._options.paths.counts(head.method, head.path)
@@ -184,6 +198,19 @@ class RequestReader:
         """Whether the key that it came with opens no more."""
         keys = self._options.keys
         return keys is not None and not keys.knows(self.head.key_digest)
+
+    def keeps_conversation(self, lease: Lease) -> bool:
+        """Whether the server of this lease is to keep the answer, under an id of its client. It
+        must show its slots, as nothing else would say when it has finished."""
+        head, request = self.head, self.request
+        if not self._options.keeps_conversations or request is None:
+            return False
+        if request.kind is not Kind.GENERATION:
+            return False  # it would only end the answer that has this id
+        dispatcher = self._dispatcher
+        return dispatcher.slots_at(lease.address).reports_busy_slots and (
+            dispatcher.conversations.begin(head.conversation, head.tenant, lease)
+        )
 
     def resume(self, message: pb.ProcessingRequest, model: str | None) -> Request:
         """Read the headers of a request whose destination was sent by another process, with the
@@ -288,7 +315,7 @@ class RequestReader:
             controls=(*head.controls, "content-encoding"),
         )
 
-    def _decide(self, body: RequestBody) -> NeedsSlot | PassThrough | InvalidRequest:
+    def _decide(self, body: RequestBody) -> ReadResult:
         return self._needs_slot(body) if self._kind is not None else self._pass_on(body)
 
     def _needs_slot(self, body: RequestBody) -> NeedsSlot | InvalidRequest:
@@ -326,11 +353,15 @@ class RequestReader:
         is_begun = bool(self.body_mode.body) or not self._options.reading.reads_bodies
         return is_begun and not self.body_mode.has_all
 
-    def _pass_on(self, body: RequestBody) -> PassThrough | InvalidRequest:
-        allowed = self._allowed()
+    def _pass_on(self, body: RequestBody) -> PassThrough | LocalReply | InvalidRequest:
+        head, allowed = self.head, self._allowed()
         self._hint = None
         resolver, paths = self._dispatcher.resolver, self._options.paths
-        constraints = constraints_of(self.head, body, paths, resolver, allowed)
+        if paths.asks_for_stream(head.method, head.path):
+            return self._stream(allowed)
+        if paths.finds_streams(head.method, head.path):
+            return self._lookup(allowed)
+        constraints = constraints_of(head, body, paths, resolver, allowed)
         if isinstance(constraints, NotServed):
             return InvalidRequest(constraints.reason, constraints.text, RETRY_S)
         addresses = tuple(self._dispatcher.passing(constraints))
@@ -341,6 +372,32 @@ class RequestReader:
         if allowed is not None or self.body_mode.must_be_answered:
             return NOBODY
         return PassThrough(())
+
+    def _stream(self, allowed: frozenset[Address] | None) -> PassThrough | InvalidRequest:
+        """The server that has the conversation in the query, for the client that began it."""
+        head, conversations = self.head, self._dispatcher.conversations
+        address = conversations.server_of(head.queried_conversation, head.tenant)
+        if address is None or not (allowed is None or address in allowed):
+            return InvalidRequest(Reason.CONVERSATION_NOT_FOUND)
+        return PassThrough((address,), is_restricted=True)
+
+    def _lookup(
+        self, allowed: frozenset[Address] | None
+    ) -> PassThrough | LocalReply | InvalidRequest:
+        """The server of these conversations, as far as they are this client's; where several
+        servers have them, what is known here."""
+        body_mode = self.body_mode
+        if not body_mode.is_whole or (ids := read_lookup(body_mode.body)) is None:
+            return InvalidRequest(Reason.BAD_REQUEST, BAD_LOOKUP)
+        found = {
+            id_: lease
+            for id_, lease in self._dispatcher.conversations.found(ids, self.head.tenant).items()
+            if allowed is None or lease.address in allowed
+        }
+        addresses = tuple({lease.address for lease in found.values()})
+        if len(addresses) != 1:
+            return LocalReply(lookup_result(found))
+        return PassThrough(addresses, is_restricted=True, body=lookup_of(found))
 
     def _local_reply(
         self, head: codec.RequestHead, paths: Paths

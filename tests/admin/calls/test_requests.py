@@ -331,7 +331,7 @@ async def test_explains_who_answers_the_question_for_models(picker: FakePicker) 
 
 async def test_explains_that_a_path_is_closed(picker: FakePicker) -> None:
     picker.add_ready(A)
-    for method, path in (("POST", "/models"), ("GET", "/v1/stream/abc")):
+    for method, path in (("POST", "/models"), ("GET", "/tools")):
         answer = await explained(picker, method=method, path=path)
         assert (answer.decision, answer.reason) == (
             pb.ExplainResponse.DECISION_REJECTED,

@@ -31,7 +31,7 @@ def opened(endpoint: EndpointSlots, at: float, weight: int = 1) -> Lease:
 
 
 def closed(endpoint: EndpointSlots, lease: Lease, at: float) -> None:
-    lease.close()
+    lease.close(1.0)
     endpoint.remove(lease, at)
 
 

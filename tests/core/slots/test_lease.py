@@ -15,7 +15,7 @@ def lease() -> Lease:
 def test_a_served_lease_closes() -> None:
     """open -> closed."""
     served = lease()
-    served.close()
+    served.close(1.0)
     assert served.state is LeaseState.CLOSED
     assert served.left_at is None
 
@@ -25,16 +25,16 @@ def test_an_abandoned_lease_drains_first() -> None:
     abandoned = lease()
     abandoned.leave(3.0)
     assert (abandoned.state, abandoned.left_at) == (LeaseState.DRAINING, 3.0)
-    abandoned.close()
+    abandoned.close(1.0)
     assert abandoned.state is LeaseState.CLOSED
 
 
 def test_a_second_release_raises() -> None:
     """To free a slot twice is a bug of the caller, and raises."""
     closed = lease()
-    closed.close()
+    closed.close(1.0)
     with pytest.raises(LeaseError, match="7 was released twice"):
-        closed.close()
+        closed.close(1.0)
     with pytest.raises(LeaseError, match="it is closed"):
         closed.leave(3.0)
 

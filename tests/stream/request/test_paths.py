@@ -149,13 +149,13 @@ GET /_app/immutable/bundle.Dz0tER.js | GET /_app/immutable/assets/bundle.x.css
 GET /_app/version.json | GET /sw.js | GET /workbox-1a2b3c.js | GET /manifest.webmanifest
 GET /favicon.ico | GET /favicon-dark.svg | GET /pwa-64x64.png | GET /recommended-mcp/exa.png
 GET /loading.html | HEAD /v1/models
+GET /v1/stream?conv_id=1 | HEAD /v1/stream | DELETE /v1/stream/ | POST /v1/streams/lookup
 """
 SHUT = """
 GET /slots | POST /slots/0?action=erase | GET /metrics | POST /props | GET /lora-adapters
 POST /lora-adapters | POST /models | DELETE /models | POST /models/load | POST /models/unload
 GET /models/sse | GET /tools | POST /tools | GET /cors-proxy?url=http://x | POST /predict
-GET /v1/stream | GET /v1/stream?conv_id=1 | GET /v1/stream/abc | DELETE /v1/stream/abc
-POST /v1/streams/lookup | POST /v1/chat/completions/control | HEAD /slots | GET /v1/stream/abc.js
+POST /v1/chat/completions/control | HEAD /slots
 GET /%73lots | GET //slots | GET /props/../slots | GET /health/%2e%2e/slots | GET /%u0073lots
 GET /_app/../slots | GET /_app/%u002e%u002e/slots | GET /_app/%252e%252e/slots
 GET /v1/models/%u0073lots
@@ -164,6 +164,8 @@ UNKNOWN = """
 POST /sw.js | GET /v1/chat/completions | PUT /v1/chat/completions | BREW /health | PUT /props
 GET /prefix/health | GET /x/index.html | GET /SLOTS | GET /HEALTH | GET /v1 | GET /health/x
 GET /slots%3f.js | GET /slots%00.js | GET \\slots | GET http://elsewhere/slots | GET /v2/models/a
+GET /v1/stream/abc | DELETE /v1/stream/abc | GET /v1/stream/abc.js | POST /v1/stream
+GET /v1/streams | GET /v1/streams/lookup | GET /V1/stream | PUT /v1/stream
 POST /v1/embedding/x | GET /prefix/slots | POST /v1/models/a | GET /v1/threads | GET /favicon
 """
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, parse_qsl
 
 from google.protobuf import struct_pb2
 from google.protobuf.message import DecodeError
@@ -14,6 +14,7 @@ from extproc.header_names import (
     ADAPTER,
     ARRIVED_AT,
     CONTROL_HEADERS,
+    CONVERSATION,
     CREDENTIALS,
     FAIRNESS_ID,
     FILTER_ATTRIBUTES,
@@ -52,7 +53,8 @@ class RequestHead(NamedTuple):
     `has_body` says that a body follows, `has_json` that it may be JSON, `form` the content type of
     a form, `encoding` how it is compressed, in lower case, `body_bytes` how long it will be, if
     known. `controls` are the headers that are for us alone. `key_digest` is that of
-    the client's key, where keys are checked.
+    the client's key, where keys are checked. `conversation` is the id under which the server is to
+    keep the answer, `queried_conversation` the one in the query; both are empty without one.
     """
 
     method: str
@@ -76,6 +78,8 @@ class RequestHead(NamedTuple):
     encoding: str = ""
     queried_model: str | None = None
     may_load: bool = True
+    conversation: str = ""
+    queried_conversation: str = ""
 
     @property
     def client(self) -> str:
@@ -164,10 +168,16 @@ def read_request_head(message: pb.HttpHeaders, keys: KnownKeys | None = None) ->
         )
     if "model=" in query:
         head = _with_query(head, query)
+    if "conv_id=" in query:
+        head = head._replace(queried_conversation=_queried_conversation(query))
     if not head.path and ":method" in found:
         raise BadRequestError("The request has no path.", head)
     if not CONTROL_HEADERS.isdisjoint(found):
         head = _controlled(head, found)
+    if CONVERSATION in found:
+        head = head._replace(conversation=found[CONVERSATION])
+        if sum(header.key == CONVERSATION for header in message.headers.headers) > 1:
+            raise BadRequestError(f"{CONVERSATION} was sent more than once.", head)
     if keys is not None:
         shown = tuple(filter(found.__contains__, CREDENTIALS))
         head = head._replace(controls=(*head.controls, *shown))
@@ -184,6 +194,18 @@ def _with_query(head: RequestHead, query: str) -> RequestHead:
     return head._replace(
         queried_model=_name(values.get("model", [""])[0]), may_load=autoload in _MAY_LOAD
     )
+
+
+def _queried_conversation(query: str) -> str:
+    """The id in the query; empty if a server might read another one there."""
+    if len(query) > MAX_QUERY_CHARS or _ODD_ESCAPE.search(query) is not None:
+        return ""
+    try:
+        fields = parse_qsl(query, keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS)
+    except ValueError:
+        return ""
+    found = [value for key, value in fields if key == "conv_id"]
+    return found[0] if len(found) == 1 else ""
 
 
 def _controlled(head: RequestHead, found: Mapping[str, str]) -> RequestHead:
@@ -215,6 +237,8 @@ _MAY_LOAD: Final = ("", "1", "true")
 """The values of the query's `autoload` with which a router may load the model."""
 MAX_QUERY_CHARS: Final = 4096
 MAX_QUERY_FIELDS: Final = 100
+_ODD_ESCAPE: Final = re.compile(r"%(?![0-9a-fA-F]{2})")
+"""llama-server reads `%u0041`, too."""
 
 
 def _name(text: str | None) -> str | None:

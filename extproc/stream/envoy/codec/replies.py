@@ -49,6 +49,7 @@ _STATUS: Final = {
     Reason.INVALID_API_KEY: 401,
     Reason.MODEL_FAILED: 503,
     Reason.UNSUPPORTED_ENCODING: 415,
+    Reason.CONVERSATION_NOT_FOUND: 404,
 }
 _TEXT: Final = {
     Reason.QUEUE_FULL: "All slots are busy and the queue is full.",
@@ -71,6 +72,8 @@ _TEXT: Final = {
     Reason.MODEL_FAILED: "The servers of this model failed.",
     Reason.UNSUPPORTED_ENCODING: "The content-encoding of a request must be gzip, deflate or zstd, "
     "and the picker must be able to hold the whole body. Send it without content-encoding.",
+    Reason.CONVERSATION_NOT_FOUND: "No server has a conversation with this id that was begun with "
+    "this API key, or it has expired.",
     Reason.INVALID_API_KEY: "Send a valid API key: authorization: Bearer KEY.",
 }
 _FINAL: Final = frozenset(
@@ -79,6 +82,7 @@ _FINAL: Final = frozenset(
         Reason.BLOCKED_PATH,
         Reason.CANCELLED,
         Reason.CONTEXT_LENGTH_EXCEEDED,
+        Reason.CONVERSATION_NOT_FOUND,
         Reason.INVALID_API_KEY,
         Reason.MODEL_FAILED,
         Reason.MODEL_NOT_FOUND,

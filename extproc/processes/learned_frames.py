@@ -93,8 +93,9 @@ def _written(frame: Frame) -> pb.LearnedFrame:
         case (int(kind), address, learned) if kind == ENDPOINT:
             endpoint = pb.LearnedEndpoint(address=address, learned=learned)
             return pb.LearnedFrame(endpoint=endpoint)
-        case (int(kind), values) if kind == FLEET:
-            return pb.LearnedFrame(answers=pb.LearnedAnswers(values=values))
+        case (int(kind), (*values, lengths)) if kind == FLEET:
+            by_model = [pb.LearnedLengths(model=name, values=each) for name, each in lengths]
+            return pb.LearnedFrame(answers=pb.LearnedAnswers(values=values, lengths=by_model))
         case (int(kind), address) if kind == GONE:
             return pb.LearnedFrame(gone=address)
     raise ValueError(f"this stays on the machine: {frame[0]}")
@@ -108,7 +109,8 @@ def _plain(frame: pb.LearnedFrame) -> Frame | None:
         case "endpoint":
             return (ENDPOINT, frame.endpoint.address, frame.endpoint.learned)
         case "answers":
-            return (FLEET, tuple(frame.answers.values))
+            lengths = tuple((each.model, tuple(each.values)) for each in frame.answers.lengths)
+            return (FLEET, (*frame.answers.values, lengths))
         case "gone":
             return (GONE, frame.gone)
     return None

@@ -15,7 +15,9 @@ Old answers lose weight, about `1 / (1 - DECAY)` of them count. Every call is O(
 """
 
 from collections import OrderedDict
-from math import log2
+from collections.abc import Sequence
+from itertools import islice
+from math import inf, log2
 from typing import Final
 
 from extproc.core.prediction.size_features import SizeFeatures
@@ -37,6 +39,11 @@ of its requests, so that their chances cannot be multiplied."""
 LEAST_OF_FLOW: Final = 100
 """With fewer answers of a flow it is taken to be like others of its model."""
 MAX_DISTRIBUTIONS: Final = 512
+MAX_CARRIED: Final = 16
+"""The models whose distributions another process gets, about 1 kB each."""
+
+PlainLengths = tuple[tuple[str, tuple[float, ...]], ...]
+"""The distributions of models by their names."""
 
 
 class LengthDistribution:
@@ -68,6 +75,18 @@ class LengthDistribution:
             self._ended = [each / weight for each in self._ended]
             self._reached = [each / weight for each in reached]
             self._weight = 1.0
+
+    def as_plain(self) -> tuple[float, ...]:
+        """What it knows, for `restore`: the answers, and what ended in and reached each bucket."""
+        counts = (*self._ended, *self._reached)
+        return (float(self.answers), *(each / self._weight for each in counts))
+
+    def restore(self, plain: Sequence[float]) -> None:
+        """Know what another one knew. Raises `ValueError` for what is not from `as_plain`."""
+        if len(plain) != 1 + 2 * BUCKETS or not all(0.0 <= each < inf for each in plain):
+            raise ValueError("this is no distribution of lengths")
+        self.answers, self._weight, self._survival = int(plain[0]), 1.0, []
+        self._ended, self._reached = list(plain[1 : 1 + BUCKETS]), list(plain[1 + BUCKETS :])
 
     def survival(self, tokens: float) -> float:
         """The chance that an answer is longer than this, more than 0. Between the buckets' ends it
@@ -112,6 +131,21 @@ class AnswerLengths:
         )
         for distribution in known:
             distribution.add(tokens, is_complete=is_complete)
+
+    def as_plain(self) -> PlainLengths:
+        """The distributions of the models that were used last, for `restore`. O(buckets)."""
+        recent = islice(reversed(self._models.items()), MAX_CARRIED)
+        return tuple((name, known.as_plain()) for name, known in recent)
+
+    def restore(self, plain: PlainLengths) -> None:
+        """Know of each model what another process knew, if that was more. Raises `ValueError` or
+        `TypeError` for what is not from `as_plain`."""
+        for name, values in reversed(plain[:MAX_CARRIED]):
+            carried = LengthDistribution()
+            carried.restore(values)
+            known = remember(self._models, name, LengthDistribution, MAX_DISTRIBUTIONS)
+            if known.answers < carried.answers:
+                self._models[name] = carried
 
     def of(self, features: SizeFeatures) -> LengthDistribution | None:
         """The lengths of such answers; None while too little is known. O(1)."""

@@ -1,7 +1,7 @@
 """What was learned of the fleet, as plain values with which another process decides alike.
 
     of each endpoint    speeds, the prompts in its prefix cache, the sessions that it served
-    of the fleet        the lengths of answers
+    of the fleet        the lengths of answers: their mean, and how they are distributed by model
 
 Values are tuples of numbers and texts: about 20 bytes for each block of a prefix cache, which are
 bounded (see `prefix_cache`), and for each session.
@@ -26,7 +26,7 @@ def version_of(state: State, address: Address) -> tuple[float, ...]:
 def learned_of(state: State, address: Address | None) -> Learned:
     """What is known of an endpoint, O(its blocks and sessions); with None of all together."""
     if address is None:
-        return state.latency.answers()
+        return (*state.latency.answers(), state.answer_lengths.as_plain())
     memory = state.prefix_caches.memory(address)
     cache: Learned = NO_CACHE
     if memory is not None:
@@ -44,8 +44,9 @@ def relearn(state: State, address: Address | None, learned: Learned) -> None:
     has learned of an endpoint is kept if it has learned anything. Raises `ValueError` or
     `TypeError` for what is not from `learned_of`."""
     if address is None:
-        total, weight = learned
+        total, weight, lengths = learned
         state.latency.restore_answers((total, weight))
+        state.answer_lengths.restore(lengths)
         return
     speeds, cache, sessions = learned
     if not state.latency.samples_of(address):

@@ -12,6 +12,7 @@ from extproc.core.prediction.answer_lengths import (
     LARGEST_WEIGHT,
     LEAST_OF_FLOW,
     LEAST_OF_MODEL,
+    MAX_CARRIED,
     AnswerLengths,
     LengthDistribution,
 )
@@ -86,3 +87,36 @@ def test_a_flow_has_its_own_once_enough_of_it_is_known() -> None:
     assert of_other.survival(500) > 0.9
     assert lengths.of(usual) is lengths.of_model("m")
     assert lengths.of_model("unknown") is None
+
+
+def of_model(model: str, count: int, tokens: float, into: AnswerLengths) -> AnswerLengths:
+    features = features_of(Request(id="r", timeout_s=1.0), model, "")
+    for _ in range(count):
+        into.add(features, tokens, is_complete=True)
+    return into
+
+
+def test_another_process_knows_the_lengths_of_the_models_used_last() -> None:
+    """And what it has learned of a model itself is kept, if that is more."""
+    source = AnswerLengths()
+    for number in range(MAX_CARRIED + 5):
+        of_model(f"m{number}", 50, 100.0, source)
+    plain = source.as_plain()
+    assert len(plain) == MAX_CARRIED and plain[0][0] == f"m{MAX_CARRIED + 4}"
+    other = of_model("m20", 90, 3000.0, of_model("m19", 40, 3000.0, AnswerLengths()))
+    own = other.of_model("m20")
+    other.restore(plain)
+    assert other.of_model("m20") is own and other.of_model("m0") is None
+    for name in ("m19", "m12"):
+        before, after = source.of_model(name), other.of_model(name)
+        assert before is not None and after is not None and after.answers == 50
+        for each in (before, after):
+            each.add(700.0, is_complete=True)  # they go on alike
+        for tokens in (0.0, 90.0, 500.0, 5000.0):
+            assert after.survival(tokens) == pytest.approx(before.survival(tokens))
+
+
+@pytest.mark.parametrize("values", [(), (1.0,), (-1.0,) * 137, (float("nan"),) * 137, "a" * 137])
+def test_what_is_no_distribution_is_an_error(values: tuple[float, ...]) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        AnswerLengths().restore((("m", values),))

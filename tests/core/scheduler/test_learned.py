@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import marshal
 from random import Random
+from typing import Any
 
 import pytest
 
 from extproc.core.address import Address
 from extproc.core.constraints import UNCONSTRAINED
+from extproc.core.fleet.endpoint import ContextSharing
+from extproc.core.prediction.size_features import features_of
 from extproc.core.request import Request
 from extproc.core.scheduler.decision import Picked
 from extproc.core.scheduler.dispatcher import Dispatcher
@@ -16,6 +19,7 @@ from extproc.core.scheduler.learned import version_of
 from extproc.core.slots.lease import LeaseEnd
 from tests.fakes.numbers import numbers
 from tests.fakes.small_fleet import SmallFleet
+from tests.fakes.steered_fleet import SteeredFleet
 
 SPEEDS = (0.2, 1.0, 3.0)
 """How long a server takes for a thousand uncached tokens, in seconds."""
@@ -103,6 +107,27 @@ def test_what_follows_is_learned_alike() -> None:
     assert [other.dispatcher.learned(a) for a in other.addresses] == [
         fleet.dispatcher.learned(a) for a in fleet.addresses
     ]
+
+
+def test_the_lengths_of_answers_are_known_after_a_takeover() -> None:
+    """Where slots share a context two requests run at once as before, which needs the lengths."""
+    together = []
+    plain: Any = None
+    for is_taken_over in (False, True):
+        fleet = SteeredFleet(context=ContextSharing.SHARED)
+        fleet.add(4, context_tokens=8192)
+        if is_taken_over:
+            fleet.dispatcher.relearn(None, marshal.loads(marshal.dumps(plain)))
+        asked = {"prompt_tokens": 50, "prompt_chars": 200, "traits": "/v1"}
+        together.append(isinstance(fleet.submit(**asked), Picked))
+        together.append(isinstance(fleet.submit(**asked), Picked))
+        if not is_taken_over:
+            lengths = fleet.dispatcher.state.answer_lengths
+            features = features_of(Request(id="r", timeout_s=1.0), None, "")
+            for _ in range(1000):
+                lengths.add(features, 20.0, is_complete=True)
+            plain = fleet.dispatcher.learned(None)
+    assert together == [True, False, True, True]
 
 
 def test_what_was_learned_meanwhile_is_kept() -> None:

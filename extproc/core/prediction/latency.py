@@ -21,6 +21,8 @@ from extproc.core.prediction.generation_progress import GenerationProgress
 from extproc.core.prediction.statistics import DecayingMean, RobustLinearFit
 
 MAX_ENDS_A_SECOND = 50
+LEAST_MEASURED = 3.0
+"""With this weight of samples an endpoint's own rates are known."""
 MAX_TASKS = 1024
 """Slots whose progress is remembered between scrapes, for each endpoint."""
 TRUSTED_SHARE = 0.7
@@ -90,7 +92,22 @@ class EndpointLatency:
     @property
     def knows_pace(self) -> bool:
         """Whether its token rate is its own and not the fleet's."""
-        return self._decode.weight >= 3.0
+        return self._decode.weight >= LEAST_MEASURED
+
+    def measured_token_s(self, busy_slots: int) -> float | None:
+        """Seconds for each token by its own samples alone, while this number of slots is busy; None
+        while there are few."""
+        if not self.knows_pace:
+            return None
+        decode_s, slope_s = self._decode.coefficients((0.0, 0.0), prior_weight=0.0)
+        return decode_s + slope_s * busy_slots
+
+    def measured_first_token_s(self, uncached_tokens: float) -> float | None:
+        """Seconds to the first token, in the same way."""
+        if self._first.weight < LEAST_MEASURED:
+            return None
+        fixed_s, prefill_s = self._first.coefficients((0.0, 0.0), prior_weight=0.0)
+        return fixed_s + prefill_s * uncached_tokens
 
     @property
     def trusts_headers(self) -> bool:

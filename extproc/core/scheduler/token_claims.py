@@ -21,6 +21,8 @@ from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.token_demand import TokenClaim
 from extproc.core.slots.token_pool import TokenPool
 
+AS_ALLOWED = 0.9
+"""An answer that had this share of its `max_tokens`, as far as is known, was cut off by them."""
 Runs = Mapping[Task, tuple[Lease, InFlightRequest]]
 """The requests whose tasks are known."""
 Pair = tuple[Lease, InFlightRequest, SlotReading]
@@ -158,23 +160,30 @@ def learn_length(
     state: State, lease: Lease, run: InFlightRequest, end: LeaseEnd, now: float
 ) -> None:
     """A request ended: its answer was about as long as its server's speed allows, or as the last
-    scrape showed and the speed since then. If its client left it would have become longer."""
+    scrape showed and the speed since then. If its client left, or if it had what its client allowed
+    it, it would have become longer.
+
+    Only speeds that were measured there count: with the default ones answers of a quick server
+    would seem a tenth of what they are, and its context would overflow."""
     if run.answered_at is None or run.is_error or run.is_cold or end is LeaseEnd.HANDED_OVER:
         return
-    if run.request.kind is not Kind.GENERATION or lease.weight_slots > 1:
+    request, progress = run.request, run.progress
+    if request.kind is not Kind.GENERATION or lease.weight_slots > 1:
         return
     pool = state.ledger.endpoint_slots(lease.address)
-    estimate = state.latency.estimate(lease.address, now)
-    token_s = max(1e-6, estimate.token_s(max(1, pool.slots - pool.free_slots)))
-    progress = run.progress
+    latency = state.latency.endpoint(lease.address)
+    token_s = latency.measured_token_s(max(1, pool.slots - pool.free_slots))
+    if not token_s:
+        return
     if progress is not None and progress.has_token:
         seen_at, decoded = progress.last_token
         answer_tokens = decoded + max(0.0, now - seen_at) / token_s
     else:
-        first_s = estimate.first_token_s(run.uncached_tokens)
+        first_s = latency.measured_first_token_s(run.uncached_tokens) or 0.0
         answer_tokens = max(0.0, now - lease.opened_at - first_s) / token_s
-    if run.request.max_tokens is not None:
-        answer_tokens = min(answer_tokens, run.request.max_tokens)
-    features = features_of(run.request, lease.model, run.objective.name)
     is_complete = end is LeaseEnd.SERVED
+    if request.max_tokens is not None:
+        is_complete = is_complete and answer_tokens < AS_ALLOWED * request.max_tokens
+        answer_tokens = min(answer_tokens, request.max_tokens)
+    features = features_of(request, lease.model, run.objective.name)
     state.answer_lengths.add(features, answer_tokens, is_complete=is_complete)

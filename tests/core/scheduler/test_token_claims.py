@@ -250,10 +250,48 @@ def learned(fleet: SteeredFleet) -> LengthDistribution | None:
     return fleet.dispatcher.state.answer_lengths.of_model("")
 
 
+def paced(fleet: SteeredFleet, address: Address, token_s: float) -> None:
+    """Scrapes have shown how fast the server is, by a task that has ended."""
+    latency = fleet.dispatcher.state.latency.endpoint(address)
+    for number in range(1, 12):
+        fleet.now += 100 * token_s
+        latency.observe_slots((reading(-1, 1, 100 * number),), 1, fleet.now, fleet.now)
+    latency.observe_slots((), 0, fleet.now, fleet.now)
+
+
+@pytest.mark.parametrize("token_s", [0.001, 0.03])
+def test_lengths_are_as_long_as_the_speed_that_was_measured_allows(token_s: float) -> None:
+    """Nothing is learned before the server was measured: a quick one was thought to be slow, and
+    what was thought of its answers filled its context until all were killed."""
+    fleet = sized(fleet_of())
+    address = fleet.add(4, context_tokens=CONTEXT)
+    for _ in range(2 * LEAST_OF_MODEL):
+        answered(fleet, fleet.pick(**asked(50)), 300 * token_s)
+    assert learned(fleet) is None
+    paced(fleet, address, token_s)
+    for _ in range(2 * LEAST_OF_MODEL):
+        answered(fleet, fleet.pick(**asked(50)), 300 * token_s)
+    known = learned(fleet)
+    assert known is not None
+    assert known.survival(200) > 0.8 and known.survival(500) < 0.1
+
+
+def test_an_answer_that_its_client_cut_off_would_have_been_longer() -> None:
+    """By `max_tokens`: those without may become longer than all that were seen."""
+    fleet = sized(fleet_of())
+    address = fleet.add(4, context_tokens=CONTEXT)
+    paced(fleet, address, 0.01)
+    for _ in range(2 * LEAST_OF_MODEL):
+        answered(fleet, fleet.pick(**asked(50, 100)), 0.99)
+    known = learned(fleet)
+    assert known is not None and known.survival(100) > 0.7
+
+
 def test_lengths_are_learned_from_the_time_of_requests() -> None:
     """After enough of them short answers run side by side; before, each is alone."""
     fleet = sized(fleet_of())
     address = fleet.add(4, context_tokens=CONTEXT)
+    paced(fleet, address, 0.03)
     first = fleet.pick(**asked(50))
     fleet.dispatcher.cancel(fleet.queue(**asked(50)), fleet.now)
     answered(fleet, first, 0.5)
@@ -264,21 +302,20 @@ def test_lengths_are_learned_from_the_time_of_requests() -> None:
 
 
 def test_a_scrape_says_how_far_an_answer_had_come() -> None:
-    """It was seen with 400 tokens a moment ago, whatever its server's speed is thought to be; and
-    no answer is longer than its client allowed."""
-    for most, longest in ((None, 600), (401, 500)):
-        fleet = sized(fleet_of())
-        address = fleet.add(4, context_tokens=CONTEXT)
-        for task in range(LEAST_OF_MODEL):
-            lease = fleet.pick(**asked(50, most))
-            fleet.dispatcher.answered(lease, fleet.now)
-            fleet.now += 2
-            fleet.scrape(address, slots=4, busy_slots=1, slot_readings=(reading(task, 50, 400),))
-            fleet.now += 0.1
-            fleet.dispatcher.release(lease, LeaseEnd.SERVED, fleet.now)
-        known = learned(fleet)
-        assert known is not None
-        assert known.survival(350) > 0.7 and known.survival(longest) < 0.1
+    """It was seen with 400 tokens a moment ago, whatever its server's speed was before."""
+    fleet = sized(fleet_of())
+    address = fleet.add(4, context_tokens=CONTEXT)
+    paced(fleet, address, 0.03)
+    for task in range(LEAST_OF_MODEL):
+        lease = fleet.pick(**asked(50))
+        fleet.dispatcher.answered(lease, fleet.now)
+        fleet.now += 2
+        fleet.scrape(address, slots=4, busy_slots=1, slot_readings=(reading(task, 50, 400),))
+        fleet.now += 0.1
+        fleet.dispatcher.release(lease, LeaseEnd.SERVED, fleet.now)
+    known = learned(fleet)
+    assert known is not None
+    assert known.survival(350) > 0.7 and known.survival(600) < 0.1
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ for model in models:
 try:
     client.messages.create(max_tokens=1, messages=messages, model="nobody")
 except anthropic.NotFoundError:
-    print("nobody", "model-not-found")
+    print("nobody", "model_not_found")
 """
 ASK_FROM_NODE = """
 import OpenAI, { toFile } from "openai";
@@ -122,7 +122,7 @@ def assert_each_reached_its_model(stack: Stack, out: str, requests: int) -> None
     addresses = dict(zip(("tiny", "small"), (one.address for one in stack.servers), strict=True))
     lines = [tuple(line.split()) for line in out.splitlines()]
     wanted = [(model, addresses[model]) for model in addresses for _ in range(requests)]
-    assert lines == [*wanted, ("nobody", "model-not-found")]
+    assert lines == [*wanted, ("nobody", "model_not_found")]
 
 
 @pytest.mark.parametrize(

@@ -388,7 +388,7 @@ async def test_own_endpoints_are_served_and_one_that_is_away_is_said(start: Star
     away = free_port()
     try:
         up = await start(
-            *anywhere(), "--endpoint", f"{LOOPBACK}:{port}, {LOOPBACK}:{away},{LOOPBACK}:{port}"
+            *anywhere(), "--endpoint", f"{LOOPBACK}:{port}, {LOOPBACK}:{away},localhost:{port}"
         )
         await up.until_line(INVITATION)
         assert "2 of your own" in up.lines[0]

@@ -34,6 +34,7 @@ const MEANINGS = {
   evicted: "removed from a full queue by a more critical request",
   "model-not-found": "no server has its model",
   "model-failed": "the servers of its model failed",
+  "conversation-not-found": "no server keeps its conversation",
   "context-length-exceeded": "its prompt is longer than every context",
   "blocked-path": "its path is blocked",
   "unknown-path": "nothing is served at its path",

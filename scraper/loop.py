@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 
 from extproc.core.address import Address
 from extproc.core.observation import Observation, ScrapeStatus
-from scraper.llama.client import OwnFaultError, never_blocked
+from extproc.runners import issues
+from extproc.runners.client import OwnFaultError, never_blocked
+from extproc.runners.kinds import open_probe
+from extproc.runners.probe import OpenProbe, Probe, ScrapePriority
+from extproc.runners.target import EndpointTarget
+from scraper.issue_log import IssueLog
 from scraper.options import ScraperOptions
-from scraper.probe import issues
-from scraper.probe.endpoint_probe import EndpointProbe
-from scraper.probe.issue_log import IssueLog
-from scraper.probe.own_faults import OwnFaults
-from scraper.schedule import Schedule, ScrapePriority
-from scraper.target import EndpointTarget
+from scraper.own_faults import OwnFaults
+from scraper.schedule import Schedule
 
 OWN_FAULT_PAUSE_S = 0.5
 
@@ -24,7 +25,7 @@ OWN_FAULT_PAUSE_S = 0.5
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Watch:
     target: EndpointTarget
-    probe: EndpointProbe
+    probe: Probe
     is_requested: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
@@ -37,6 +38,7 @@ class Scraper:
     either, or of a scrape, is logged when it begins and affects no other endpoint. `lost_s` returns
     for how many seconds since a moment this process was blocked: no server is blamed for those.
     `wants_counters` is called before a scrape of an endpoint, whether to read its counters too.
+    `open_probe` makes the probe of an endpoint, of whatever kind its server is.
 
     A scrape that this process itself could not begin, as it has no descriptors left, is no
     observation: what is known of the endpoint stays, and `problems` says so.
@@ -53,6 +55,7 @@ class Scraper:
         lost_s: Callable[[float], float] = never_blocked,
         name_of: Callable[[Address], str] = str,
         wants_counters: Callable[[Address], bool] = lambda _: False,
+        open_probe: OpenProbe = open_probe,
     ) -> None:
         self._sink = sink
         self._priority = priority
@@ -62,6 +65,7 @@ class Scraper:
         self._lost_s = lost_s
         self._name_of = name_of
         self._wants_counters = wants_counters
+        self._open_probe = open_probe
         self._watches: dict[Address, _Watch] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -89,7 +93,7 @@ class Scraper:
         known = self._watches.get(target.address)
         if known is not None and known.target == target:
             return
-        probe = EndpointProbe(
+        probe = self._open_probe(
             target,
             self._options,
             self._clock,
@@ -159,9 +163,7 @@ class Scraper:
             self._own_faults.is_over(address)
             await probe.aclose()
 
-    async def _scrape(
-        self, probe: EndpointProbe, address: Address, issue_log: IssueLog
-    ) -> Observation:
+    async def _scrape(self, probe: Probe, address: Address, issue_log: IssueLog) -> Observation:
         priority = self._priority_of(address, issue_log)
         began_at = self._clock()
         try:

@@ -19,23 +19,15 @@ a whole second without a result of any task, and each response to /slots is such
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from typing import assert_never
 
 from extproc.core.observation import Observation, ScrapeStatus
-from scraper.probe.issues import SLOW_SLOTS
+from extproc.runners.issues import SLOW_SLOTS
+from extproc.runners.probe import ScrapePriority
 
 PAUSE_S = 1.2
 """Longer than the second after which llama-server checks for clients that left."""
 SCRAPES_BETWEEN_PAUSES = 3
-
-
-class ScrapePriority(Enum):
-    """How soon the ledger needs the next scrape of an endpoint."""
-
-    IDLE = "idle"  # no leases and no foreign slots: no change is expected
-    STEADY = "steady"  # it has leases, and they account for every busy slot
-    HIGH = "high"  # it has foreign slots or a draining lease: scrape often
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

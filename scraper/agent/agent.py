@@ -15,14 +15,14 @@ import grpc
 from extproc.core.address import Address
 from extproc.core.observation import Observation, ScrapeStatus
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
+from extproc.runners.client import never_blocked
+from extproc.runners.probe import ScrapePriority
+from extproc.runners.target import EndpointTarget
 from scraper.agent.advertise import Advertise, AdvertiseError
-from scraper.agent.backoff import LONGEST_S, Backoff
-from scraper.agent.link import Link, LinkError, Metadata
-from scraper.llama.client import never_blocked
+from scraper.agent.link import Link
+from scraper.agent.picker_stream import Attempts, LinkError, Metadata
 from scraper.loop import Scraper
 from scraper.options import ScraperOptions
-from scraper.schedule import ScrapePriority
-from scraper.target import EndpointTarget
 
 ANSWERS = frozenset({ScrapeStatus.READY, ScrapeStatus.LOADING, ScrapeStatus.ASLEEP})
 
@@ -89,7 +89,7 @@ class Agent:
         self._connect = connect
         self._clock = clock
         self._edit = edit
-        self._backoff = Backoff(random)
+        self._attempts = Attempts(log, clock, random)
         self._id = uuid.uuid4().hex
         self._scrape_priority = ScrapePriority.IDLE
         self._scraper: Source
@@ -110,8 +110,6 @@ class Agent:
         self._link: Link | None = None
         self.was_granted = False
         """Whether the picker has said that its requests here have ended, after `leave`."""
-        self._problem: str | None = None
-        """The error of the last stream; None without one."""
 
     async def run(self) -> None:
         """Scrape and report until `leave` was called and granted, or its timeout has passed."""
@@ -153,7 +151,7 @@ class Agent:
         await self._answered.wait()
         while not self._leaving.is_set():
             self._renewed.clear()
-            began_at = self._clock()
+            self._attempts.begin()
             is_rejected = False
             try:
                 if await self._attach():
@@ -162,15 +160,13 @@ class Agent:
                 continue
             except LinkError as error:
                 is_rejected = error.is_rejection
-                self._log_problem(str(error))
+                self._attempts.failed(self.options.picker, str(error))
             except AdvertiseError as error:
-                self._log_problem(str(error))
+                self._attempts.failed(self.options.picker, str(error))
             except Exception:
                 log.exception("reporting to the picker failed; it is tried again")
-            if self._clock() - began_at > LONGEST_S:
-                self._backoff.reset()
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._backoff.next_s(is_rejected=is_rejected)):
+                async with asyncio.timeout(self._attempts.pause_s(is_rejected=is_rejected)):
                     await self._renewed.wait()
 
     def renew(self, target: EndpointTarget, options: AgentOptions) -> None:
@@ -220,17 +216,8 @@ class Agent:
 
     def _set_priority(self, priority: ScrapePriority) -> None:
         """Handle a message of the picker, with the scrape priority."""
-        if self._problem is None:
-            log.info("connected to the picker at %s", self.options.picker)
-        elif self._problem:
-            log.info("connected to the picker at %s again", self.options.picker)
-        self._problem = ""
+        self._attempts.connected(self.options.picker)
         self._scrape_priority = priority
-
-    def _log_problem(self, problem: str) -> None:
-        if problem != self._problem:
-            self._problem = problem
-            log.warning("picker %s: %s; retrying", self.options.picker, problem)
 
 
 def _sent_once(options: AgentOptions) -> tuple[str, str]:

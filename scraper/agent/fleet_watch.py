@@ -21,8 +21,8 @@ from extproc.core.observation import (
 )
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
-from scraper.agent.link import LinkError, Metadata
-from scraper.target import EndpointTarget
+from extproc.runners.target import EndpointTarget
+from scraper.agent.picker_stream import LinkError, Metadata
 
 SILENT_S = 4.0
 """The picker sends a message each second."""

@@ -6,7 +6,7 @@ scrapes; a message each second. Every message says how old it is, which
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import suppress
 
 import grpc
@@ -14,36 +14,19 @@ import grpc
 from extproc.core.observation import Observation
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 from extproc.pb.coxswain.v1.agent_pb2_grpc import AgentsStub
+from extproc.runners.probe import ScrapePriority
 from scraper.agent.messages import SCRAPE_PRIORITIES, observation_message
-from scraper.schedule import ScrapePriority
+from scraper.agent.picker_stream import (
+    PICKER_SILENT_S,
+    LinkError,
+    Metadata,
+    received,
+    run_stream,
+)
 
 HEARTBEAT_S = 1.0
 LEAVING_HEARTBEAT_S = 0.2
 WELCOME_S = 5.0
-PICKER_SILENT_S = 8.0
-"""The picker sends a message at least every two seconds."""
-
-Metadata = tuple[tuple[str, str], ...]
-
-
-class LinkError(ConnectionError):
-    """The stream ended, or never began. `is_rejection`: a retry will fail in the same way."""
-
-    def __init__(self, text: str, *, is_rejection: bool = False) -> None:
-        super().__init__(text)
-        self.is_rejection = is_rejection
-
-
-REJECTIONS = frozenset(
-    {
-        grpc.StatusCode.INVALID_ARGUMENT,
-        grpc.StatusCode.UNAUTHENTICATED,
-        grpc.StatusCode.PERMISSION_DENIED,
-        grpc.StatusCode.ALREADY_EXISTS,
-        grpc.StatusCode.UNIMPLEMENTED,
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-    }
-)
 
 
 class Link:
@@ -97,46 +80,19 @@ class Link:
         for any other end.
         """
         call = AgentsStub(channel).Attach(metadata=metadata)
-        tasks = (
-            asyncio.create_task(self._read(call), name="read from the picker"),
-            asyncio.create_task(self._write(call), name="write to the picker"),
-        )
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            call.cancel()
-            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+            await run_stream(call, self._read(call), self._write(call))
+        except Exception:
+            if not self._is_drained and not self._is_hung_up:
+                raise
         if self._is_drained or self._is_hung_up:
             return self._is_drained
-        for outcome in outcomes:
-            if isinstance(outcome, LinkError):
-                raise outcome
-        for outcome in outcomes:
-            if isinstance(outcome, grpc.aio.AioRpcError):
-                raise _explained(outcome)
-        for outcome in outcomes:
-            if isinstance(outcome, Exception) and not isinstance(
-                outcome, asyncio.InvalidStateError | grpc.aio.UsageError
-            ):
-                raise outcome
         raise LinkError("the picker ended the stream")
 
     async def _read(
         self, call: grpc.aio.StreamStreamCall[pb.AgentMessage, pb.PickerMessage]
     ) -> None:
-        silence_limit_s = WELCOME_S
-        messages: AsyncIterator[pb.PickerMessage] = aiter(call)
-        while True:
-            try:
-                async with asyncio.timeout(silence_limit_s):
-                    message = await anext(messages)
-            except StopAsyncIteration:
-                return
-            except TimeoutError:
-                raise LinkError(f"the picker has sent nothing for {silence_limit_s:g} s") from None
-            silence_limit_s = PICKER_SILENT_S
+        async for message in received(call, WELCOME_S, PICKER_SILENT_S):
             self._echo = message.number
             self._heard_at = self._clock()
             self._welcomed.set()
@@ -183,8 +139,3 @@ class Link:
             observation=observation,
             deregistration=deregistration,
         )
-
-
-def _explained(error: grpc.aio.AioRpcError) -> LinkError:
-    details = " ".join((error.details() or error.code().name).split())[:300]
-    return LinkError(details, is_rejection=error.code() in REJECTIONS)

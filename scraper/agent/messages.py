@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
-from scraper.schedule import ScrapePriority
+from extproc.runners.probe import ScrapePriority
 
 STATUSES = {
     ScrapeStatus.READY: pb.Observation.STATUS_READY,
@@ -39,6 +39,9 @@ def observation_message(observation: Observation, now: float) -> pb.Observation:
         context_tokens=observation.context_tokens,
         shared_tokens=observation.shared_tokens,
         awaits_adapters=observation.awaits_adapters,
+        runner=observation.runner if observation.apis is not None else "",
+        apis=sorted(observation.apis or ()),
+        is_full=observation.is_full,
     )
     if observation.adapters is not None:
         message.adapters.SetInParent()

@@ -5,10 +5,13 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from extproc.core.address import Address, AddressError
+from extproc.core.constraints import FIRST_TIER
 from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec
+from extproc.core.price import FREE, Price
+from extproc.runners.kind import RunnerKind
+from extproc.runners.target import EndpointTarget, TargetError
 from extproc.security.secret_file import authorization_of, is_sendable_key
 from extproc.security.trust import Trust
-from scraper.target import EndpointTarget, TargetError
 
 
 class EndpointEntryError(ValueError):
@@ -26,7 +29,12 @@ class EndpointEntry:
     port: int
     name: str = ""
     slots: int | None = None
+    kind: RunnerKind = RunnerKind.AUTO
     context: ContextSharing = ContextSharing.AUTO
+    labels: tuple[tuple[str, str], ...] = ()
+    tier: int = FIRST_TIER
+    far_models: tuple[tuple[str, str], ...] = ()
+    price: Price = FREE
     may_sleep: bool | None = None
     api_key: str | None = field(default=None, repr=False)
     is_injected: bool = False
@@ -78,6 +86,7 @@ def discover(entry: EndpointEntry, ip: str) -> DiscoveredEndpoint:
             api_key=entry.api_key,
             slots=entry.slots,
             may_sleep=entry.may_sleep,
+            kind=entry.kind,
         )
     except TargetError as error:
         raise AddressError(str(error)) from None
@@ -88,6 +97,10 @@ def discover(entry: EndpointEntry, ip: str) -> DiscoveredEndpoint:
             hostname=hostname,
             slots=entry.slots,
             context=entry.context,
+            labels=entry.labels,
+            tier=entry.tier,
+            far_models=entry.far_models,
+            price=entry.price,
             tls_profile=entry.trust.profile if entry.trust is not None else "",
             server_name=server_name if entry.is_tls else "",
             authorization=authorization_of(entry.api_key)

@@ -11,10 +11,11 @@ import pytest
 
 from extproc.core.address import Address
 from extproc.core.observation import Observation, ScrapeStatus
+from extproc.runners.probe import ScrapePriority
+from extproc.runners.target import EndpointTarget
 from scraper import loop
 from scraper.loop import Scraper
-from scraper.schedule import Cadence, ScrapePriority
-from scraper.target import EndpointTarget
+from scraper.schedule import Cadence
 from tests.fakes.llama_server import FakeLlamaServer, Reply
 from tests.fakes.no_descriptors import no_descriptors
 from tests.fakes.patience import PATIENT_SCRAPES
@@ -242,7 +243,7 @@ async def test_a_bug_in_a_scrape_is_a_failed_observation(
     async def explode(*_: object) -> Observation:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("scraper.probe.endpoint_probe.EndpointProbe.scrape", explode)
+    monkeypatch.setattr("extproc.runners.llama_server.probe.LlamaServerProbe.scrape", explode)
     scraper = Scraper(sink=sink, options=QUICK)
     scraper.watch(target(fake))
     observation = await sink.saw(lambda o: o.status is ScrapeStatus.FAILED, after=3)

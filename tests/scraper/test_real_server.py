@@ -20,11 +20,11 @@ from extproc.demo.llama_server import find_llama_server
 from extproc.demo.model import ModelShape, write_model
 from extproc.demo.port import free_port
 from extproc.demo.process import Child, Children
+from extproc.runners.probe import ScrapePriority, SleepTrial
+from extproc.runners.target import EndpointTarget
 from scraper.loop import Scraper
 from scraper.options import ScraperOptions
-from scraper.probe.idle_sleep import SleepTrial
-from scraper.schedule import Cadence, ScrapePriority
-from scraper.target import EndpointTarget
+from scraper.schedule import Cadence
 from tests.fakes.patience import PATIENT
 
 LLAMA_SERVER = find_llama_server()

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from extproc.core.address import Address
 from extproc.core.observation import Observation, ScrapeStatus
-from scraper.probe import issues
-from scraper.schedule import Cadence, Schedule, ScrapePriority
+from extproc.runners import issues
+from extproc.runners.probe import ScrapePriority
+from scraper.schedule import Cadence, Schedule
 
 CADENCE = Cadence(fast_s=0.2, slow_s=2.0, eager_s=5.0, jitter=0.1)
 

@@ -12,22 +12,21 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from extproc.admin.agents import AgentsOptions
 from extproc.admin.auth.guard import Guard
 from extproc.core.address import Address
+from extproc.core.decision import Picked
 from extproc.core.fleet.health import Health
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Picked
 from extproc.core.slots.lease import LeaseEnd
+from extproc.runners.target import EndpointTarget
 from extproc.security.tokens import Token
 from extproc.settings import AgentsSettings
 from scraper.agent import Agent, AgentOptions, link
 from scraper.agent.advertise import Advertise
-from scraper.agent.backoff import Backoff
-from scraper.agent.link import HEARTBEAT_S, LinkError
+from scraper.agent.link import HEARTBEAT_S
+from scraper.agent.picker_stream import Backoff, LinkError
 from scraper.options import ScraperOptions
 from scraper.schedule import Cadence
-from scraper.target import EndpointTarget
 from tests.fakes.agents import FakeAgentsPort, agents_port
 from tests.fakes.llama_server import FakeLlamaServer
 from tests.fakes.patience import PATIENT_SCRAPES
@@ -138,7 +137,7 @@ async def test_it_says_that_it_lives_where_there_is_nothing_to_report(
 
 
 def test_it_says_so_often_enough_to_be_missed_thrice_before_it_counts_as_dead() -> None:
-    assert 3 * HEARTBEAT_S <= AgentsOptions().ttl_s == AgentsSettings().ttl_s == 3
+    assert 3 * HEARTBEAT_S <= AgentsSettings().ttl_s == 3
 
 
 async def test_a_change_is_reported_at_once(
@@ -173,7 +172,7 @@ async def test_it_pauses_between_its_attempts_as_its_backoff_says(
         attempts += 1
         raise LinkError("not there", is_rejection=pauses[attempts - 1][0])
 
-    monkeypatch.setattr("scraper.agent.agent.Backoff", Told)
+    monkeypatch.setattr("scraper.agent.picker_stream.Backoff", Told)
     built = build(llama, 1)
     agent = Agent(built.target, built.options, connect)
     async with running(agent):
@@ -341,7 +340,7 @@ async def test_a_rejected_agent_tries_again_when_its_token_is_another_one(
     llama: FakeLlamaServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not after the time that a rejection costs otherwise, which is an hour here."""
-    monkeypatch.setattr("scraper.agent.backoff.REJECTED_S", 3600.0)
+    monkeypatch.setattr("scraper.agent.picker_stream.REJECTED_S", 3600.0)
     guard = Guard(agents=Token("agents-secret"))
     async with agents_port(guard=guard) as port:
         agent = build(llama, port.port, token="wrong")

@@ -11,10 +11,10 @@ from extproc.admin.auth.guard import Guard
 from extproc.core.address import Address
 from extproc.core.observation import Observation, ScrapeStatus
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.runners.target import EndpointTarget
 from extproc.security.tokens import Token
 from scraper.agent.fleet_watch import FleetWatch, fleet_observation
-from scraper.agent.link import LinkError
-from scraper.target import EndpointTarget
+from scraper.agent.picker_stream import LinkError
 from tests.fakes.picker import FakePicker, running_picker, until
 
 HERE = Address("10.0.0.5", 10001)

@@ -18,7 +18,8 @@ from extproc.pb.coxswain.v1.agent_pb2_grpc import (
     add_AgentsServicer_to_server,
 )
 from scraper.agent import link
-from scraper.agent.link import Link, LinkError
+from scraper.agent.link import Link
+from scraper.agent.picker_stream import LinkError
 
 SOON_S = 0.05
 HOUR_S = 3600.0

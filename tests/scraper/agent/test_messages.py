@@ -8,8 +8,8 @@ from google.protobuf.descriptor import EnumDescriptor
 from extproc.core.address import Address
 from extproc.core.observation import AdapterReading, Observation, ScrapeStatus, SlotReading
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
+from extproc.runners.probe import ScrapePriority
 from scraper.agent.messages import SCRAPE_PRIORITIES, STATUSES, observation_message
-from scraper.schedule import ScrapePriority
 
 HERE = Address("10.0.0.1", 8080)
 

@@ -1,0 +1,1 @@
+"""The kinds of servers: what each reports, and its API; one package for each."""

@@ -1,0 +1,1 @@
+"""vLLM: its paths, and what its metrics say."""

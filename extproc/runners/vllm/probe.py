@@ -1,0 +1,110 @@
+"""One vLLM: what runs and waits there, by its metrics.
+
+    vllm:num_requests_running, vllm:num_requests_waiting    one series for each engine: their sum is
+                                                            the number of busy slots
+    vllm:kv_cache_usage_perc                                the share of the cache that requests
+                                                            hold: from `FULL_SHARE` on it is full
+    vllm:engine_sleep_state, or else /is_sleeping           whether it sleeps: then it gets nothing,
+                                                            as it wakes only by /wake_up
+    /v1/models                                              the model, its adapters, max_model_len
+
+How many requests it runs at once (--max-num-seqs) it does not show: the setting `slots` says it.
+"""
+
+import re
+from typing import Final
+
+from extproc.core.observation import MAX_SLOTS, ModelReading, Observation, ScrapeStatus
+from extproc.runners import answers, issues
+from extproc.runners.answers import FULL_SHARE, PlainProbe
+from extproc.runners.client import Answer, Failure
+from extproc.runners.openai.paths import MODELS_PATH, RERANK, SCORE, TOKENIZE
+from extproc.runners.probe import ScrapePriority
+from extproc.runners.vllm.paths import VLLM
+
+METRICS_PATH: Final = "/metrics"
+MODELS_EVERY_SCRAPES: Final = 20
+SLEEPING_PATH: Final = "/is_sleeping"
+"""Only there with VLLM_SERVER_DEV_MODE."""
+APIS: Final = frozenset({VLLM.name, RERANK.name, SCORE.name, TOKENIZE.name})
+_GAUGE: Final = re.compile(
+    rb"^vllm:num_requests_(running|waiting)(?:\{[^}\n]*\})? (\d{1,9}(?:\.0)?)\r?$", re.MULTILINE
+)
+_USAGE: Final = re.compile(
+    rb"^vllm:(?:kv|gpu)_cache_usage_perc(?:\{[^}\n]*\})? ([01](?:\.\d{1,20})?)\r?$", re.MULTILINE
+)
+"""Of each engine; earlier versions named it by the GPU."""
+_AWAKE: Final = re.compile(
+    rb'^vllm:engine_sleep_state\{[^}\n]*sleep_state="awake"[^}\n]*\} ([01])(?:\.0)?\r?$',
+    re.MULTILINE,
+)
+
+
+class VllmProbe(PlainProbe):
+    """Reads the metrics at each scrape, and the models now and then."""
+
+    _models: tuple[ModelReading, ...] = ()
+    _context_tokens: int | None = None
+    _scrapes = 0
+    _shows_sleep = False
+    """Whether it has `SLEEPING_PATH`."""
+
+    async def scrape(self, priority: ScrapePriority) -> Observation:  # noqa: ARG002 - always alike
+        if not self._models or self._scrapes % MODELS_EVERY_SCRAPES == 0:
+            answer = await self._client.ask(MODELS_PATH)
+            listed = answers.listed_with_context(answers.read(answer))
+            if listed is None:
+                return answers.failed(self._target.address, answer, MODELS_PATH, VLLM.name)
+            self._models, self._context_tokens = listed
+            self._shows_sleep = sleeping_of(await self._client.ask(SLEEPING_PATH)) is not None
+        self._scrapes += 1
+        answer = await self._client.ask(METRICS_PATH)
+        busy_slots = busy_of(answer.body) if isinstance(answer, Answer) else None
+        if busy_slots is None or not answers.is_usable(answer):
+            self._models = ()  # another process may answer next time
+            return answers.failed(self._target.address, answer, METRICS_PATH, VLLM.name)
+        assert isinstance(answer, Answer)
+        is_awake = awake_of(answer.body)
+        if is_awake is None and self._shows_sleep:
+            is_awake = not sleeping_of(await self._client.ask(SLEEPING_PATH))
+        return Observation(
+            address=self._target.address,
+            began_at=answer.began_at,
+            answered_at=answer.answered_at,
+            status=ScrapeStatus.LOADING if is_awake is False else ScrapeStatus.READY,
+            issues=(issues.sleeps_until_called(),) if is_awake is False else (),
+            busy_slots=busy_slots,
+            is_full=is_full(answer.body),
+            models=self._models,
+            context_tokens=self._context_tokens,
+            shared_tokens=0,
+            runner=VLLM.name,
+            apis=APIS,
+        )
+
+
+def busy_of(body: bytes) -> int | None:
+    """How many requests run and wait, of all engines; None if these are no metrics of vLLM."""
+    found = _GAUGE.findall(body)
+    if not any(name == b"running" for name, _ in found):
+        return None
+    return min(MAX_SLOTS, sum(int(float(value)) for _, value in found))
+
+
+def is_full(body: bytes) -> bool:
+    """Whether no engine has room in its cache; False if that is not shown."""
+    found = [float(share) for share in _USAGE.findall(body)]
+    return bool(found) and min(found) >= FULL_SHARE
+
+
+def awake_of(body: bytes) -> bool | None:
+    """Whether all engines are awake; None if that is not shown."""
+    found = _AWAKE.findall(body)
+    return all(state == b"1" for state in found) if found else None
+
+
+def sleeping_of(answer: Answer | Failure) -> bool | None:
+    """Whether it says that it sleeps; None if it does not say."""
+    value = answers.read(answer)
+    found = value.get("is_sleeping") if isinstance(value, dict) else None
+    return found if isinstance(found, bool) else None

@@ -1,1 +1,0 @@
-"""The client of one llama-server: its HTTP API, and the meaning of its responses."""

@@ -1,1 +1,0 @@
-"""One scrape of one endpoint, and what is remembered between scrapes."""

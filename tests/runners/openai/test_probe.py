@@ -1,0 +1,50 @@
+"""Claims about extproc/runners/openai/probe.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from extproc.core.observation import ScrapeStatus
+from extproc.runners.answers import MAX_VALUES
+from extproc.runners.kind import RunnerKind
+from tests.fakes.foreign_server import be_openai
+from tests.fakes.llama_server import FakeLlamaServer, Reply
+from tests.runners.kit import scrape
+
+KIND = RunnerKind.OPENAI
+
+
+async def test_it_lists_its_models_and_shows_nothing_else() -> None:
+    async with FakeLlamaServer() as fake:
+        be_openai(fake, ["a", "b", "a"])
+        observation = await scrape(fake, KIND, slots=3)
+    assert observation.status is ScrapeStatus.READY
+    assert [one.name for one in observation.models] == ["a", "b"]
+    assert (observation.slots, observation.busy_slots) == (None, None)
+    assert not observation.has_model_pools
+    assert observation.runner == "openai"
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_one_that_wants_a_key_serves_and_says_so(status: int) -> None:
+    async with FakeLlamaServer() as fake:
+        fake.replies["/v1/models"] = Reply(status=status)
+        observation = await scrape(fake, KIND)
+    assert observation.status is ScrapeStatus.READY
+    assert [issue.code for issue in observation.issues] == ["unauthorized"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "status"),
+    [
+        (Reply(status=503), ScrapeStatus.LOADING),
+        (Reply(status=404), ScrapeStatus.FAILED),
+        (Reply(body=b"<html>"), ScrapeStatus.FAILED),
+        (Reply(body=b'{"data": 1}'), ScrapeStatus.FAILED),
+        (Reply(body=b'{"data": [' + b"1," * MAX_VALUES + b"1]}"), ScrapeStatus.FAILED),
+    ],
+)
+async def test_what_lists_no_models_is_none(reply: Reply, status: ScrapeStatus) -> None:
+    async with FakeLlamaServer() as fake:
+        fake.replies["/v1/models"] = reply
+        assert (await scrape(fake, KIND)).status is status

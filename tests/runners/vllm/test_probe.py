@@ -1,0 +1,128 @@
+"""Claims about extproc/runners/vllm/probe.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from extproc.core.observation import ScrapeStatus
+from extproc.runners.kind import RunnerKind
+from extproc.runners.probe import ScrapePriority
+from extproc.runners.vllm.probe import busy_of
+from tests.fakes.foreign_server import be_vllm
+from tests.fakes.llama_server import FakeLlamaServer, Reply
+from tests.runners.kit import probe_of, scrape
+
+KIND = RunnerKind.VLLM
+
+
+async def test_what_runs_and_waits_in_all_engines_is_busy() -> None:
+    """And nothing that is only named alike."""
+    async with FakeLlamaServer() as fake:
+        be_vllm(fake, [(3, 1), (2, 0)])
+        observation = await scrape(fake, KIND)
+    assert observation.busy_slots == 6
+    assert observation.slots is None
+    assert [one.name for one in observation.models] == ["m"]
+    assert (observation.context_tokens, observation.shared_tokens) == (2048, 0)
+    assert (observation.runner, observation.apis) == (
+        "vllm",
+        frozenset({"vllm", "rerank", "score", "tokenize"}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "busy"),
+    [
+        (b"vllm:num_requests_running 2.0\n", 2),
+        (b'vllm:num_requests_running{a="}"} 2.0\n', None),
+        (b"vllm:num_requests_waiting 2.0\n", None),
+        (b"# vllm:num_requests_running 2.0\n", None),
+        (b"vllm:num_requests_running NaN\n", None),
+        (b"vllm:num_requests_running -1.0\n", None),
+        (b"llamacpp:requests_processing 2\n", None),
+        (b"vllm:num_requests_running 999999999\n", 65_536),
+        (b"", None),
+    ],
+)
+def test_metrics(body: bytes, busy: int | None) -> None:
+    assert busy_of(body) == busy
+
+
+async def test_metrics_that_are_none_of_its_own_fail_the_scrape() -> None:
+    async with FakeLlamaServer() as fake:
+        be_vllm(fake, [(0, 0)])
+        probe = probe_of(fake, KIND)
+        assert (await probe.scrape(ScrapePriority.IDLE)).status is ScrapeStatus.READY
+        fake.replies["/metrics"] = Reply(body=b"hello")
+        assert (await probe.scrape(ScrapePriority.IDLE)).status is ScrapeStatus.FAILED
+        be_vllm(fake, [(1, 0)])
+        assert (await probe.scrape(ScrapePriority.IDLE)).busy_slots == 1
+        await probe.aclose()
+    assert fake.count("/v1/models") == 2, "another process may have another model"
+
+
+@pytest.mark.parametrize(
+    ("shares", "full"),
+    [
+        ((), False),
+        (("kv:0.5",), False),
+        (("kv:0.95",), True),
+        (("gpu:1.0",), True),
+        (("kv:0.96", "kv:0.2"), False),
+        (("kv:0.96", "kv:0.97"), True),
+        (("kv:NaN",), False),
+    ],
+)
+async def test_it_is_full_when_no_engine_has_room_in_its_cache(
+    shares: tuple[str, ...], full: bool
+) -> None:
+    """A gauge of each engine, from 0 to 1; earlier versions named it by the GPU."""
+    lines = []
+    for number, share in enumerate(shares):
+        name, value = share.split(":")
+        labels = f'{{engine="{number}",model_name="m"}}'
+        lines.append(f"vllm:{name}_cache_usage_perc{labels} {value}")
+    async with FakeLlamaServer() as fake:
+        be_vllm(fake, [(1, 0)], tuple(lines))
+        observation = await scrape(fake, KIND)
+    assert (observation.is_full, observation.busy_slots) == (full, 1)
+
+
+def sleep_state(awake: int, engine: int = 0) -> tuple[str, ...]:
+    labels = f'engine="{engine}",model_name="m"'
+    return tuple(
+        f'vllm:engine_sleep_state{{{labels},sleep_state="{state}"}} {float(value)}'
+        for state, value in (("awake", awake), ("weights_offloaded", 1 - awake), ("discard_all", 0))
+    )
+
+
+async def test_one_that_sleeps_gets_nothing_until_it_is_awake() -> None:
+    """By its metrics; no request wakes it, as one of a llama-server does."""
+    async with FakeLlamaServer() as fake:
+        be_vllm(fake, [(0, 0)], sleep_state(1))
+        probe = probe_of(fake, KIND)
+        assert (await probe.scrape(ScrapePriority.IDLE)).status is ScrapeStatus.READY
+        be_vllm(fake, [(0, 0)], (*sleep_state(1), *sleep_state(0, 1)))
+        asleep = await probe.scrape(ScrapePriority.IDLE)
+        assert asleep.status is ScrapeStatus.LOADING
+        assert [issue.code for issue in asleep.issues] == ["asleep"]
+        be_vllm(fake, [(0, 0)], sleep_state(1))
+        assert (await probe.scrape(ScrapePriority.IDLE)).status is ScrapeStatus.READY
+        await probe.aclose()
+
+
+async def test_without_the_metric_its_path_says_whether_it_sleeps() -> None:
+    """Which only servers in development mode have; others are asked once for all models."""
+    async with FakeLlamaServer() as fake:
+        be_vllm(fake, [(0, 0)])
+        probe = probe_of(fake, KIND)
+        for _ in range(3):
+            assert (await probe.scrape(ScrapePriority.IDLE)).status is ScrapeStatus.READY
+        assert fake.count("/is_sleeping") == 1
+        await probe.aclose()
+        fake.replies["/is_sleeping"] = Reply.of({"is_sleeping": True})
+        probe = probe_of(fake, KIND)
+        assert (await probe.scrape(ScrapePriority.IDLE)).status is ScrapeStatus.LOADING
+        fake.replies["/is_sleeping"] = Reply.of({"is_sleeping": False})
+        assert (await probe.scrape(ScrapePriority.IDLE)).status is ScrapeStatus.READY
+        await probe.aclose()

@@ -1,8 +1,11 @@
-"""Limits of clients: requests at once, queued requests, and tokens a minute.
+"""Limits of clients: requests at once, queued requests, tokens a minute, and budgets.
 
 Tokens are known after the response, so they are counted then: a client may begin requests until the
 tokens of the last minute have reached its limit. They drain at the limit's rate, as water from a
 leaky bucket: a client that used twice its limit at once waits for a minute.
+
+Of a budget a request reserves, until its tokens are known, the estimate of its prompt and the most
+that it asks for. What it uses beyond that, as it names no bound, may exceed the budget.
 
 Requests are kept by the ids of their exchanges and not as numbers: to end one twice changes
 nothing, and the auditor can compare them with the exchanges that there are. A request that its
@@ -17,11 +20,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
+from extproc.core.budgets import LONGEST_FIRST, Budget, Period, Spending, Spent
+
 EVERYBODY: Final = "*"
 """The name of the limit of clients that have none of their own."""
 MINUTE_S: Final = 60.0
 RETRY_S: Final = 1.0
 """When a client that has too many requests may try again: one may end at any time."""
+COUNTED_S: Final = 120.0
+"""The tokens of a request are counted within this time after its end, or never."""
 
 
 class Draining(Protocol):
@@ -38,15 +45,32 @@ class Limited(Enum):
     REQUESTS = "requests"
     QUEUED = "queued"
     TOKENS = "tokens"
+    BUDGET = "budget"
+    RESERVED = "reserved"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLimit:
-    """None sets no limit. `requests` counts those that run, drain or are queued."""
+    """None sets no limit. `requests` counts those that run, drain or are queued. `models` and
+    `objectives` are the only ones that its requests may name; one that names no objective, and
+    whose model has none of these, gets the first."""
 
     requests: int | None = None
     queued: int | None = None
     tokens_per_minute: int | None = None
+    models: frozenset[str] | None = None
+    objectives: tuple[str, ...] | None = None
+    daily: Budget | None = None
+    monthly: Budget | None = None
+
+    def budget_of(self, period: Period) -> Budget | None:
+        """Its budget for this period."""
+        return self.daily if period is Period.DAY else self.monthly
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether what it spends is bounded."""
+        return self.daily is not None or self.monthly is not None
 
 
 class Standing(NamedTuple):
@@ -60,11 +84,13 @@ class Standing(NamedTuple):
 
 
 class Exceeded(NamedTuple):
-    """A client may not begin a request now; `retry_after_s` is when it may, as far as is known."""
+    """A client may not begin a request now; `retry_after_s` is when it may, as far as is known.
+    `period` is that of the budget, if it is one."""
 
     what: Limited
     standing: Standing
     retry_after_s: float
+    period: Period | None = None
 
 
 @dataclass(slots=True)
@@ -73,14 +99,25 @@ class _Client:
 
     tokens_at: float
     tokens: float = 0.0
-    requests: set[str] = field(default_factory=set)
+    requests: dict[str, int] = field(default_factory=dict)
+    """The tokens that each has reserved."""
     queued: set[str] = field(default_factory=set)
     draining: list[Draining] = field(default_factory=list)
+    uncounted: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """Those that have ended and whose tokens are not known: what they reserved, and since when."""
 
     @property
     def active(self) -> int:
         """The requests that count."""
         return len(self.requests) + len(self.draining)
+
+    def reserved(self, now: float) -> int:
+        """The tokens that requests have reserved. O(requests)."""
+        if self.uncounted:
+            self.uncounted = {
+                name: one for name, one in self.uncounted.items() if now < one[1] + COUNTED_S
+            }
+        return sum(self.requests.values()) + sum(one[0] for one in self.uncounted.values())
 
 
 class ClientLimits:
@@ -90,7 +127,10 @@ class ClientLimits:
 
     def __init__(self, limits: Mapping[str, ClientLimit]) -> None:
         self._limits = dict(limits)
+        self.has_budgets = _has_budgets(limits)
+        """Whether any client has one."""
         self._clients: dict[str, _Client] = {}
+        self.spending = Spending()
 
     def renew(self, limits: Mapping[str, ClientLimit], now: float) -> None:
         """Other limits, from now on. What clients used until now drains at the former rates; a
@@ -101,6 +141,7 @@ class ClientLimits:
                 _drain(client, before, now)
             client.tokens_at = now
         self._limits = dict(limits)
+        self.has_budgets = _has_budgets(limits)
 
     def limit_of(self, name: str) -> ClientLimit | None:
         """The client's own limit, else that of everybody; None for no client."""
@@ -108,12 +149,15 @@ class ClientLimits:
             return None
         return self._limits.get(name) or self._limits.get(EVERYBODY)
 
-    def begin(self, name: str, exchange_id: str, now: float) -> Exceeded | None:
-        """A client's request arrived. Returns None if it may go on: then `end` must follow."""
+    def begin(
+        self, name: str, exchange_id: str, now: float, reserved_tokens: int = 0
+    ) -> Exceeded | None:
+        """A client's request arrived. Returns None if it may go on: then `end` must follow. Of its
+        client's budgets it reserves these tokens."""
         exceeded = self.exceeded(name, now)
         limit = self.limit_of(name)
         if exceeded is None and limit is not None:
-            self._client(name, limit, now).requests.add(exchange_id)
+            self._client(name, limit, now).requests[exchange_id] = reserved_tokens
         return exceeded
 
     def exceeded(self, name: str, now: float) -> Exceeded | None:
@@ -122,19 +166,35 @@ class ClientLimits:
         if limit is None:
             return None
         client = self._client(name, limit, now)
+        for period in LONGEST_FIRST if limit.has_budget else ():
+            if self._has_spent(name, limit, period, now):
+                wait_s = self.spending.ends_in_s(period, now) + RETRY_S
+                return Exceeded(Limited.BUDGET, _standing(limit, client), wait_s, period)
         if limit.requests is not None and client.active >= limit.requests:
             return Exceeded(Limited.REQUESTS, _standing(limit, client), RETRY_S)
         tokens = limit.tokens_per_minute
         if tokens is not None and client.tokens >= tokens:
             wait_s = (client.tokens - tokens) * MINUTE_S / tokens + RETRY_S
             return Exceeded(Limited.TOKENS, _standing(limit, client), wait_s)
+        if limit.has_budget and (reserved := client.reserved(now)):
+            for period in LONGEST_FIRST:
+                if self._has_spent(name, limit, period, now, reserved):
+                    return Exceeded(Limited.RESERVED, _standing(limit, client), RETRY_S, period)
         return None
 
-    def adopt(self, name: str, exchange_id: str, now: float) -> None:
+    def _has_spent(
+        self, name: str, limit: ClientLimit, period: Period, now: float, reserved_tokens: int = 0
+    ) -> bool:
+        budget = limit.budget_of(period)
+        if budget is None:
+            return False
+        return self.spending.of(name, period, now).has_reached(budget, reserved_tokens)
+
+    def adopt(self, name: str, exchange_id: str, now: float, reserved_tokens: int = 0) -> None:
         """A request began in another process, which checked it; `end` must follow here."""
         limit = self.limit_of(name)
         if limit is not None:
-            self._client(name, limit, now).requests.add(exchange_id)
+            self._client(name, limit, now).requests[exchange_id] = reserved_tokens
 
     def queue_full(self, name: str, now: float) -> Exceeded | None:
         """Why no further request of the client may be queued, None if one may."""
@@ -158,28 +218,54 @@ class ClientLimits:
         if client is not None:
             client.queued.discard(exchange_id)
 
-    def end(self, name: str, exchange_id: str, draining: Draining | None = None) -> None:
+    def end(
+        self,
+        name: str,
+        exchange_id: str,
+        draining: Draining | None = None,
+        uncounted_at: float | None = None,
+    ) -> None:
         """It has ended, queued or not; no error if it had not begun. With `draining` it counts as
-        long as this drains."""
+        long as this drains. What it reserved of a budget remains so until `spent`, if it had a slot
+        until `uncounted_at`."""
         client = self._clients.get(name)
         if client is not None:
             client.queued.discard(exchange_id)
             if exchange_id in client.requests:
-                client.requests.discard(exchange_id)
+                reserved = client.requests.pop(exchange_id)
+                limit = self.limit_of(name)
+                if uncounted_at is not None and limit is not None and limit.has_budget:
+                    client.uncounted[exchange_id] = reserved, uncounted_at
                 if draining is not None:
                     client.draining.append(draining)
 
     def held(self) -> Iterator[tuple[str, str]]:
         """The name of the client and the exchange id of each request that counts now."""
         for name, client in self._clients.items():
-            for exchange_id in client.requests | client.queued:
+            for exchange_id in client.requests.keys() | client.queued:
                 yield name, exchange_id
 
-    def spent(self, name: str, tokens: int, now: float) -> None:
-        """The tokens of a request are known."""
+    def spent(
+        self, name: str, tokens: int, now: float, cost: float = 0.0, exchange_id: str = ""
+    ) -> None:
+        """The tokens of a request are known, and what they cost."""
         limit = self.limit_of(name)
         if limit is not None and limit.tokens_per_minute is not None:
             self._client(name, limit, now).tokens += tokens
+        if self.has_budgets:
+            self.spending.add(name, tokens, cost, now)
+        client = self._clients.get(name)
+        if client is not None:
+            client.uncounted.pop(exchange_id, None)
+
+    def spent_of(self, name: str, period: Period, now: float) -> Spent:
+        """What the client has spent in this period, if any client has a budget."""
+        return self.spending.of(name, period, now)
+
+    def running(self, name: str) -> tuple[int, int]:
+        """How many requests of the client count now, and how many of them are queued."""
+        client = self._clients.get(name)
+        return (0, 0) if client is None else (client.active, len(client.queued))
 
     def standing(self, name: str, now: float) -> Standing | None:
         """What the client has left; None if nothing limits it."""
@@ -194,6 +280,10 @@ class ClientLimits:
         if client.draining:
             client.draining = [one for one in client.draining if one.is_draining]
         return client
+
+
+def _has_budgets(limits: Mapping[str, ClientLimit]) -> bool:
+    return any(limit.has_budget for limit in limits.values())
 
 
 def _drain(client: _Client, limit: ClientLimit, now: float) -> None:

@@ -14,6 +14,8 @@ IndexKey = Address | str | None
 """The key by which an endpoint finds the queues that it may serve: its address, a model, any."""
 
 
+FIRST_TIER: Final = 1
+"""The endpoints of the house, which any request may use."""
 NO_NUMBERS: Final[frozenset[int]] = frozenset()
 """Shared by all requests: each empty set would take 216 bytes."""
 
@@ -24,7 +26,9 @@ class Constraints(NamedTuple):
     `model_name_on_wire` is the name that the server will read, if that is a different one.
     `adapter_numbers` are adapters that the request names by number. `context_tokens` is the context
     that a slot must have; 0 for any. With `is_loaded`, a router must have the model loaded, or be
-    loading it.
+    loading it. `by_rules` are those that the operators' rules leave; None for all.
+    `api` is the API that the server must have, empty for the one that all have. `tier` is the tier
+    of the endpoints: only a spill (`extproc.core.scheduler.spilling`) asks for any but the first.
     """
 
     model: str | None = None
@@ -34,6 +38,9 @@ class Constraints(NamedTuple):
     adapter_numbers: frozenset[int] = NO_NUMBERS
     context_tokens: int = 0
     is_loaded: bool = False
+    by_rules: frozenset[Address] | None = None
+    api: str = ""
+    tier: int = FIRST_TIER
 
     def index_keys(self) -> Iterable[IndexKey]:
         """The keys of its queue: each allowed address, else its model, else None for any."""
@@ -46,9 +53,10 @@ def constraints_for(
     adapter: str | None,
     model_name_on_wire: str | None,
     adapter_numbers: frozenset[int],
+    api: str = "",
 ) -> Constraints:
     """The constraints of these parts, on any endpoint; cached, so that equal ones are shared."""
-    return Constraints(model, adapter, None, model_name_on_wire, adapter_numbers)
+    return Constraints(model, adapter, None, model_name_on_wire, adapter_numbers, api=api)
 
 
 UNCONSTRAINED = Constraints()

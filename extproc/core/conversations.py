@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from extproc.core.address import Address
+from extproc.core.learner import Learner
 from extproc.core.slots.lease import Lease, LeaseState
 
 KEPT_S: Final = 360.0
@@ -38,7 +39,7 @@ class _Owned:
     leases: dict[str, Lease] = field(default_factory=dict)
 
 
-class Conversations:
+class Conversations(Learner):
     """By id. Every call is O(conversations whose ids begin alike), but for a sweep of all each
     `SWEEP_S`, and when there are too many."""
 
@@ -89,13 +90,16 @@ class Conversations:
                 }
         return found
 
-    def forget_at(self, address: Address) -> None:
-        """The server was replaced, or left the fleet: what it had is lost, but for what runs."""
-        self._forget(
+    def forget(self, address: Address) -> None:
+        """Its server was replaced or is gone: what it had is lost, but for what runs."""
+        self._drop(
             id_
             for id_, lease in self._all()
             if lease.address == address and lease.state is not LeaseState.OPEN
         )
+
+    def replaced(self, address: Address, _now: float) -> None:
+        self.forget(address)
 
     def _make_room(self, now: float) -> None:
         is_full = self._count >= self._capacity
@@ -107,7 +111,7 @@ class Conversations:
         )
         # An eighth at once: a full table is not searched for each request.
         surplus = self._capacity // 8 + 1 if is_full else 0
-        self._forget(
+        self._drop(
             id_
             for number, (closed_at, id_) in enumerate(ended)
             if number < surplus or closed_at < now - KEPT_S
@@ -116,7 +120,7 @@ class Conversations:
     def _all(self) -> list[tuple[str, Lease]]:
         return [one for owned in self._owned.values() for one in owned.leases.items()]
 
-    def _forget(self, ids: Iterable[str]) -> None:
+    def _drop(self, ids: Iterable[str]) -> None:
         for id_ in list(ids):
             start = _start_of(id_)
             owned = self._owned[start]

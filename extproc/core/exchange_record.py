@@ -1,8 +1,11 @@
 """The record of one exchange, from which logs, metrics and traces are made."""
 
 from enum import Enum
+from typing import NamedTuple
 
 from extproc.core.address import Address
+from extproc.core.constraints import FIRST_TIER
+from extproc.core.price import FREE, Price
 from extproc.core.rejection import Reason
 
 
@@ -14,6 +17,17 @@ class Outcome(Enum):
     REJECTED = "rejected"  # got an error; the reason says why
     WITHDRAWN = "withdrawn"  # its client left while it was queued
     BROKEN = "broken"  # it broke off after it got a slot: client left or server died
+
+
+class SeenTokens(NamedTuple):
+    """What scrapes showed of a request: the tokens of its whole prompt, those of them that were
+    processed, so that the others were cached, and those that were generated when it was seen last,
+    at a monotonic second."""
+
+    prompt: int | None
+    processed: int | None
+    generated: int
+    at: float
 
 
 class ExchangeRecord:
@@ -32,7 +46,11 @@ class ExchangeRecord:
     of the settings. `opened_at` is when it got its slots (monotonic), None if it got none; it held
     them for `slot_s` slot-seconds until its server or its client was done, and was up to `tasks`
     tasks there. `is_response_read`: the response passed the picker, so its counts are those of the
-    record.
+    record. `tier` and `price` are those of the endpoint. `queued_before` is the number of requests
+    that were queued when it was, None if it was not; `is_cold` says that its model had to be loaded
+    first, `is_stream` that its response was a stream. `prompt_s` and `generated_s` are the server's
+    own times for the prompt and for the response, `seen` is what scrapes showed; each is None if it
+    is not known.
     """
 
     def __init__(
@@ -66,6 +84,14 @@ class ExchangeRecord:
         slot_s: float = 0.0,
         is_response_read: bool = False,
         tasks: int = 1,
+        tier: int = FIRST_TIER,
+        price: Price = FREE,
+        queued_before: int | None = None,
+        is_cold: bool = False,
+        is_stream: bool = False,
+        prompt_s: float | None = None,
+        generated_s: float | None = None,
+        seen: SeenTokens | None = None,
     ) -> None:
         self.exchange_id = exchange_id
         self.request_id = request_id
@@ -95,3 +121,16 @@ class ExchangeRecord:
         self.slot_s = slot_s
         self.is_response_read = is_response_read
         self.tasks = tasks
+        self.tier = tier
+        self.price = price
+        self.queued_before = queued_before
+        self.is_cold = is_cold
+        self.is_stream = is_stream
+        self.prompt_s = prompt_s
+        self.generated_s = generated_s
+        self.seen = seen
+
+    @property
+    def ended_at(self) -> float:
+        """When it ended, in monotonic seconds."""
+        return self.began_at + self.duration_s

@@ -188,7 +188,9 @@ class Observation:
     that all slots share, 0 if each has its own, None if nothing says it; `adapters` is None if they
     were not reported, and `awaits_adapters` then says that the next scrapes request them again.
     `router` is that of a server in router mode, as far as it was reported. `counters` are the
-    server's own, if they were wanted.
+    server's own, if they were wanted. `runner` is the kind of the server, for people; `apis` are
+    the names of the APIs that it has besides the one that all have, None if that is not known.
+    With `is_full` it has no room in its cache for further requests, whatever slots are free.
 
     Raises `ObservationError` for impossible numbers.
     """
@@ -210,6 +212,9 @@ class Observation:
     awaits_adapters: bool = False
     router: RouterReading | None = None
     counters: TokenCounters | None = None
+    runner: str = ""
+    apis: frozenset[str] | None = None
+    is_full: bool = False
 
     def __post_init__(self) -> None:
         if not self.began_at <= self.answered_at:

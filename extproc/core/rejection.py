@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
+
+NONE_BY_RULES: Final = "No server that the rules of this service allow for the request is ready."
+"""The detail of `NO_ENDPOINT` where there may be others."""
 
 
 class Reason(Enum):
@@ -27,6 +31,10 @@ class Reason(Enum):
     MODEL_FAILED = "model-failed"
     UNSUPPORTED_ENCODING = "unsupported-encoding"
     CONVERSATION_NOT_FOUND = "conversation-not-found"
+    REJECTED_BY_RULE = "rejected-by-rule"
+    BOUND_REACHED = "bound-reached"
+    BUDGET_USED_UP = "budget-used-up"
+    OBJECTIVE_NOT_ALLOWED = "objective-not-allowed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,12 @@ from itertools import count
 from random import Random
 
 from extproc.core.address import Address
+from extproc.core.decision import Picked, Queued, Settlement
 from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec
 from extproc.core.observation import Observation, ScrapeStatus, SlotReading
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Picked, Queued, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.slots.lease import Lease, LeaseEnd
 from tests.fakes.core_events import listen
@@ -212,7 +212,7 @@ class ContextFleet:
                     continue
                 if not task.is_streaming:
                     task.is_streaming = True
-                    self.dispatcher.answered(task.lease, self.now)
+                    self.dispatcher.responded(task.lease, self.now)
                 if task.decoded == task.leaves_after:
                     server.drop(task)
                     self._end(task, LeaseEnd.ABANDONED)
@@ -235,7 +235,7 @@ class ContextFleet:
         del self.running[task.lease.id]
         self.finished += end is LeaseEnd.SERVED and not is_error
         if not task.is_streaming or is_error:
-            self.dispatcher.answered(task.lease, self.now, is_error=is_error)
+            self.dispatcher.responded(task.lease, self.now, is_error=is_error)
         late_s = TOKEN_S * self.random.randrange(3)
         self.reported.append((self.now + late_s, task.lease, end))
 

@@ -15,10 +15,12 @@ Three worlds, each stricter than the previous one:
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from enum import Enum, auto
 from random import Random
 
 from extproc.core.address import Address
+from extproc.core.decision import Decision, Picked, Queued, Settlement
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Intent
 from extproc.core.observation import Observation, ScrapeStatus
@@ -26,14 +28,13 @@ from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Decision, Picked, Queued, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
-from extproc.core.scheduler.explain import explain
 from extproc.core.slots.draining_evidence import ARRIVAL_S, RELEASE_S
 from extproc.core.slots.endpoint_slots import EndpointSlots, can_fit
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.ledger import DrainingCaps
 from extproc.core.slots.model_pools import slot_pool
+from extproc.core.views.explain import explain
 from tests.core.model_server import ModelScrape, ModelServer
 from tests.fakes.core_events import listen
 
@@ -201,7 +202,7 @@ class ModelFleet:
         """Submit it; the result must equal the preview of the moment before."""
         if self.random.random() > 0.2:
             return self.dispatcher.submit(request, self.now)
-        preview = explain(self.dispatcher, request, self.now)
+        preview = explain(self.dispatcher.view, request, self.now)
         outcome = self.dispatcher.submit(request, self.now)
         match outcome:
             case Picked():
@@ -250,7 +251,7 @@ class ModelFleet:
         it."""
         lease = self._arrived()
         if lease is not None:
-            self.dispatcher.answered(lease, self.now)
+            self.dispatcher.responded(lease, self.now)
 
     def finish(self) -> None:
         lease = self._arrived()
@@ -373,7 +374,7 @@ class ModelFleet:
         if lease is not None:
             server = self.random.choice(list(self.servers.values()))
             self.servers[lease.address].let_go(lease)
-            self.dispatcher.served_by(lease, server.address, self.now)
+            self.dispatcher.responded(lease, self.now, served=server.address, has_headers=False)
             self._arrive(lease, self.now)
 
     def fail_to_connect(self) -> None:
@@ -418,9 +419,13 @@ class ModelFleet:
         for ticket in self.waiting.values():
             assert ticket.deadline > self.now or (self.wake_up_at or 0) <= self.now
 
+    def _may_run(self) -> Iterable[Ticket]:
+        """The queued requests that wait for nothing but slots."""
+        return self.dispatcher.queue
+
     def _check_idle(self, endpoint: Endpoint, endpoint_slots: EndpointSlots) -> None:
         """Free slots mean that no queued request can use them, or that they are reserved."""
-        for ticket in self.dispatcher.queue:
+        for ticket in self._may_run():
             if not is_eligible(ticket.constraints, endpoint):
                 continue
             pool, model, is_loaded = slot_pool(endpoint, endpoint_slots, ticket.constraints.model)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from extproc.core.budgets import Budget, Period, Spent
 from extproc.core.client_limits import (
+    COUNTED_S,
     EVERYBODY,
     RETRY_S,
     ClientLimit,
@@ -164,3 +166,95 @@ def test_tokens_used_before_a_client_lost_its_limit_stop_draining() -> None:
 
 
 ONE = ClientLimit(requests=1)
+
+
+# Budgets
+
+
+def with_budget(now: float = 0.0, day: int = 0, month: int = 0) -> ClientLimits:
+    limits = ClientLimits(
+        {
+            "web": ClientLimit(daily=Budget(tokens=1000), monthly=Budget(tokens=5000, cost=9.0)),
+            "free": ClientLimit(requests=5),
+        }
+    )
+    assert limits.has_budgets and not ClientLimits({"free": ClientLimit(requests=5)}).has_budgets
+    limits.spending.known(
+        {Period.DAY: {"web": Spent(day)}, Period.MONTH: {"web": Spent(month)}},
+        {Period.DAY: now + 60.0, Period.MONTH: now + 600.0},
+    )
+    return limits
+
+
+def test_a_client_without_a_budget_left_waits_for_the_next_day() -> None:
+    limits = with_budget(day=999)
+    assert limits.begin("web", "a", 0.0) is None
+    limits.spent("web", 1, 1.0, 0.0, "a")
+    exceeded = limits.begin("web", "b", 1.0)
+    assert exceeded is not None
+    assert (exceeded.what, exceeded.period) == (Limited.BUDGET, Period.DAY)
+    assert exceeded.retry_after_s == pytest.approx(59.0 + RETRY_S)
+    assert limits.begin("web", "b", 60.0) is None, "the next day"
+    assert limits.spent_of("web", Period.MONTH, 60.0) == Spent(1)
+
+
+def test_the_longest_period_is_the_one_that_is_said() -> None:
+    limits = with_budget(day=1000, month=5000)
+    exceeded = limits.begin("web", "a", 0.0)
+    assert exceeded is not None and exceeded.period is Period.MONTH
+    limits = with_budget()
+    limits.spent("web", 1, 0.0, 9.0)
+    exceeded = limits.begin("web", "a", 0.0)
+    assert exceeded is not None and exceeded.period is Period.MONTH, "by its cost"
+
+
+def test_running_requests_reserve_tokens_until_they_are_counted() -> None:
+    """A further one waits for one to end, which is no end of the budget."""
+    limits = with_budget(day=500)
+    assert limits.begin("web", "a", 0.0, 300) is None
+    assert limits.begin("web", "b", 0.0, 200) is None
+    exceeded = limits.begin("web", "c", 0.0)
+    assert exceeded is not None
+    assert (exceeded.what, exceeded.retry_after_s) == (Limited.RESERVED, RETRY_S)
+    limits.end("web", "a")
+    assert limits.begin("web", "c", 0.0) is None, "it never had a slot"
+    limits.end("web", "c")
+    limits.adopt("web", "d", 0.0, 300)
+    limits.end("web", "b", uncounted_at=1.0)
+    assert limits.begin("web", "c", 1.0) is not None, "its tokens are not known yet"
+    limits.spent("web", 10, 1.0, 0.0, "b")
+    assert limits.begin("web", "c", 1.0) is None
+    assert limits.running("web") == (2, 0) and limits.running("nobody") == (0, 0)
+
+
+def test_what_is_never_counted_is_not_reserved_for_ever() -> None:
+    limits = with_budget(now=COUNTED_S, day=500)
+    assert limits.begin("web", "a", 0.0, 500) is None
+    limits.end("web", "a", uncounted_at=0.0)
+    assert limits.begin("web", "b", COUNTED_S - 1.0) is not None
+    assert limits.begin("web", "b", COUNTED_S) is None
+
+
+def test_without_a_budget_nothing_is_kept_of_ended_requests() -> None:
+    """Nobody may ever count them."""
+    limits = with_budget()
+    for name in ("free", "web"):
+        assert limits.begin(name, "a", 0.0, 300) is None
+        limits.end(name, "a", uncounted_at=1.0)
+    limits.renew({name: ClientLimit(daily=Budget(tokens=300)) for name in ("free", "web")}, 1.0)
+    assert limits.begin("free", "b", 1.0) is None
+    assert limits.begin("web", "b", 1.0) is not None
+    limits.begin("free", "c", 1.0)
+    limits.renew({}, 1.0)
+    limits.end("free", "c", uncounted_at=1.0)
+
+
+def test_budgets_that_are_set_later_count_from_the_books() -> None:
+    """What clients without any spend is not kept here."""
+    limits = ClientLimits({"web": ClientLimit(requests=1)})
+    limits.spent("web", 10, 0.0)
+    assert limits.spent_of("web", Period.DAY, 0.0) == Spent()
+    limits.renew({"web": ClientLimit(daily=Budget(tokens=5))}, 0.0)
+    limits.spent("web", 5, 0.0)
+    exceeded = limits.begin("web", "a", 0.0)
+    assert exceeded is not None and exceeded.what is Limited.BUDGET

@@ -85,7 +85,7 @@ def test_a_server_that_was_replaced_has_none_but_what_runs() -> None:
         table.begin(id_, "web", lease)
     ended.close(1.0)
     elsewhere.close(1.0)
-    table.forget_at(A)
+    table.forget(A)
     assert table.server_of("ended", "web") is None
     assert table.server_of("running", "web") == A
     assert table.server_of("elsewhere", "web") == B

@@ -9,9 +9,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 INSIDE = {"state", "ledger"}
-"""The dispatcher's own; tests and rigs may look at them."""
+"""The dispatcher's own, and its view's; tests and rigs may look at them."""
 READ_ONLY = {
-    "fleet": {"full_name_of", "get", "membership", "name_of", "sources_of", "specs_of", "version"},
+    "fleet": {
+        "far",
+        "full_name_of",
+        "get",
+        "membership",
+        "name_of",
+        "sources_of",
+        "specs_of",
+        "version",
+    },
     "queue": {"body_bytes"},
 }
 
@@ -23,13 +32,13 @@ def breaches(tree: ast.AST) -> Iterator[str]:
             continue
         of = node.value
         name = of.attr if isinstance(of, ast.Attribute) else getattr(of, "id", "")
-        if name.endswith("dispatcher") and node.attr in INSIDE:
+        if name.endswith(("dispatcher", "view")) and node.attr in INSIDE:
             yield f"line {node.lineno}: {name}.{node.attr}"
         if name.lstrip("_") in READ_ONLY and isinstance(of, ast.Attribute):
             owner = of.value
             owned_by = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
             allowed = READ_ONLY[name.lstrip("_")]
-            if owned_by.endswith("dispatcher") and node.attr not in allowed:
+            if owned_by.endswith(("dispatcher", "view")) and node.attr not in allowed:
                 yield f"line {node.lineno}: {owned_by}.{name}.{node.attr}"
 
 
@@ -46,7 +55,13 @@ def test_nobody_outside_reaches_into_the_dispatcher() -> None:
 
 def test_a_breach_is_found() -> None:
     """Also behind `self`, and through the fleet."""
-    for line in ("dispatcher.state", "self._dispatcher.ledger", "dispatcher.fleet.drop(a)"):
+    for line in (
+        "dispatcher.state",
+        "self._dispatcher.ledger",
+        "self._dispatcher.view.state",
+        "dispatcher.fleet.drop(a)",
+        "dispatcher.view.fleet.drop(a)",
+    ):
         assert list(breaches(ast.parse(line)))
     for line in ("dispatcher.fleet.get(a)", "self._dispatcher.queue.body_bytes", "self.state"):
         assert not list(breaches(ast.parse(line)))

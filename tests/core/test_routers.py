@@ -5,6 +5,9 @@ from __future__ import annotations
 from extproc.core.address import Address
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.observation import ModelReading, ScrapeStatus
+from extproc.core.selection.endpoint_picker import LOAD_PATIENCE_S
+from extproc.runners.ollama.probe import models_of
+from tests.fakes.foreign_server import running, tag
 from tests.fakes.steered_fleet import SteeredFleet
 
 
@@ -84,7 +87,7 @@ def test_no_cache_is_worth_loading_a_model_for() -> None:
             only = frozenset({address})
             lease = fleet.pick(model="a", prompt_blocks=chain, prompt_tokens=2600, allowed=only)
             took_s = 0.1 if lease.address == quick else 20.0
-            fleet.dispatcher.answered(lease, fleet.now + took_s)
+            fleet.dispatcher.responded(lease, fleet.now + took_s)
             fleet.now += took_s
             fleet.finish(lease)
     lease = fleet.pick(model="a", prompt_blocks=chain, prompt_tokens=2600)
@@ -94,6 +97,24 @@ def test_no_cache_is_worth_loading_a_model_for() -> None:
     scrape(fleet, slow, "a")
     for _ in range(2):
         assert fleet.pick(model="a", prompt_blocks=chain, prompt_tokens=2600).address == slow
+
+
+def test_no_model_is_loaded_again_while_a_slot_of_it_may_be_free_at_once() -> None:
+    """Its client asks again as soon as it has the answer, or leaves and asks again."""
+    fleet = SteeredFleet()
+    home, other = add_router(fleet, "a"), add_router(fleet, "b")
+    leases = [fleet.pick(model="a") for _ in range(2)]
+    again = fleet.queue(model="a")
+    fleet.now += LOAD_PATIENCE_S / 2
+    fleet.finish(leases.pop())
+    assert fleet.served(again).address == home
+    behind = [fleet.queue(model="a") for _ in range(2)]
+    fleet.now += LOAD_PATIENCE_S
+    fleet.dispatcher.advance(fleet.now)
+    assert fleet.served(behind[0]).address == other, "it was patient for long enough"
+    assert fleet.is_waiting(behind[1]), "until that load is over"
+    scrape(fleet, other, "a", "b", busy=1)
+    assert fleet.served(behind[1]).address == other
 
 
 def test_foreign_slots_of_a_model_disappear_with_it() -> None:
@@ -184,3 +205,33 @@ def test_a_name_that_cannot_be_rewritten_waits_while_no_server_has_its_models() 
     assert fleet.is_waiting(waiting)
     plain = fleet.add(1, models=["a"])
     assert fleet.served(waiting).address == plain
+
+
+def ollama(fleet: SteeredFleet, address: Address, *loaded: str) -> None:
+    """An Ollama with three models and OLLAMA_NUM_PARALLEL=2, which shows nothing of what runs."""
+    tags = [tag(f"{name}:latest") for name in ("a", "b", "c")]
+    found = models_of(tags, [running(f"{name}:latest") for name in loaded], 2)
+    fleet.now += 1.0
+    slots = sum(model.slots or 0 for model in found) or 2
+    fleet.scrape(address, slots=slots, models=found, shared_tokens=0, runner="ollama")
+
+
+def test_each_loaded_model_of_an_ollama_has_slots_of_its_own() -> None:
+    """Two of ours at most for each; the third model takes one request, which loads it, and the
+    rest waits for that. Names count with and without their tag."""
+    fleet = SteeredFleet()
+    address = fleet.add(1)
+    ollama(fleet, address, "a", "b")
+    leases = [fleet.pick(model=name) for name in ("a", "a:latest", "b", "b")]
+    waiting = {name: fleet.queue(model=name) for name in ("a", "b")}
+    loading = fleet.pick(model="c")
+    for_c = [fleet.queue(model="c"), fleet.queue(model="c:latest")]
+    ollama(fleet, address, "a", "b", "c")
+    assert [fleet.is_waiting(one) for one in for_c] == [False, True], "it has two slots by now"
+    fleet.finish(loading)
+    assert not fleet.is_waiting(for_c[1])
+    fleet.finish(leases[2])
+    assert (fleet.is_waiting(waiting["a"]), fleet.is_waiting(waiting["b"])) == (True, False)
+    fleet.finish(leases[1])
+    assert not fleet.is_waiting(waiting["a"])
+    assert fleet.dispatcher.faults(fleet.now) == []

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from extproc.core.address import Address
 from extproc.core.constraints import UNRESOLVED
+from extproc.core.decision import Decision, Picked, Queued, Settlement
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.model_names import Unreported
@@ -19,7 +20,6 @@ from extproc.core.observation import AdapterReading, ModelReading, Observation, 
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Decision, Picked, Queued, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.slots.lease import Lease, LeaseEnd
 from tests.fakes.core_events import listen

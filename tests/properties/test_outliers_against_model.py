@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from extproc.core.address import Address
+from extproc.core.decision import Picked
 from extproc.core.outliers.ejection import EjectionState
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Picked
 from extproc.core.slots.lease import Lease, LeaseEnd
 from tests.fakes.small_fleet import SmallFleet
 from tests.long_run import IS_LONG_RUN
@@ -56,7 +56,7 @@ class World:
             self.fleet.scrape(lease.address)
             return
         is_failure = lease.address in self.broken
-        dispatcher.answered(lease, now, is_stream=False, is_error=is_failure)
+        dispatcher.responded(lease, now, is_stream=False, is_error=is_failure)
         if is_failure:
             self.failed += 1
             dispatcher.failed(lease, Fault.SERVER_ERROR, now)

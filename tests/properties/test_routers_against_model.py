@@ -10,10 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from extproc.core.address import Address
+from extproc.core.decision import Picked, Queued, Settlement
 from extproc.core.fleet.health import Health
 from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Picked, Queued, Settlement
 from extproc.core.slots.lease import Lease
 from tests.core.model_fleet import ModelFleet, World
 from tests.core.model_router import ModelProcess, ModelRouter

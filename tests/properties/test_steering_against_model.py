@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extproc.core.decision import Picked, Queued
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Picked, Queued
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from tests.core.model_fleet import CAPS, ModelFleet, World
 from tests.fakes.core_events import listen
@@ -80,7 +80,7 @@ class ChoosyFleet(ModelFleet):
         """An answer begins."""
         if self.running:
             lease = self.random.choice(list(self.running.values()))
-            self.dispatcher.answered(lease, self.now)
+            self.dispatcher.responded(lease, self.now)
 
     def check(self) -> None:
         super().check()
@@ -89,7 +89,7 @@ class ChoosyFleet(ModelFleet):
         assert sum(flow.waiting for flow in flows) == len(state.queue)
         assert sum(flow.running for flow in flows) == len(state.in_flight)
         for ticket in self.waiting.values():
-            place = self.dispatcher.position_of(ticket, self.now)
+            place = self.dispatcher.view.position_of(ticket, self.now)
             assert 1 <= place.position <= place.queued <= len(state.queue)
 
 

@@ -7,12 +7,15 @@ O(kinds). The contexts of slots are stored alike.
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
-from typing import Generic, TypeVar
+from collections.abc import Set as AbstractSet
+from typing import Final, Generic, TypeVar
 
 from extproc.core.address import Address
+from extproc.core.learner import Learner
 from extproc.core.observation import ModelReading
 
 K = TypeVar("K")
+NO_NAMES: Final[frozenset[str]] = frozenset()
 Naming = frozenset[tuple[str, str]]
 """For one kind of server: each name with the name of the model that it stands for there."""
 
@@ -57,6 +60,7 @@ class FleetCatalog:
         self._readings: dict[Address | str, Mapping[str, ModelReading]] = {}
         self._canonical_names: dict[str, str] = {}
         self._known: frozenset[str] = frozenset()
+        self._models_of: dict[str, set[str]] = {}
         self.has_several_models = False
         """Whether the fleet serves more than one model."""
 
@@ -97,13 +101,20 @@ class FleetCatalog:
         """The name of the model that a name stands for; empty if no server reports it."""
         return self.canonical_name(name) if name in self._known else ""
 
+    def models_named(self, name: str) -> AbstractSet[str]:
+        """The models that servers have under this name, as they call them; the caller does not
+        change them."""
+        return self._models_of.get(name, NO_NAMES)
+
     def _recompute(self) -> None:
         """O(names of all kinds): a router may have thousands, and requests wait meanwhile."""
         groups: dict[str, set[str]] = {}
         models: set[str] = set()
+        self._models_of = {}
         for naming in self._namings:
             for name, model in naming:
                 models.add(model)
+                self._models_of.setdefault(name, set()).add(model)
                 one, other = groups.setdefault(name, {name}), groups.setdefault(model, {model})
                 if one is not other:
                     if len(one) < len(other):
@@ -130,7 +141,7 @@ class FleetCatalog:
         return found
 
 
-class ContextSizes:
+class ContextSizes(Learner):
     """The tokens that a slot of each endpoint holds, and will hold of each model that a machine can
     load, as far as they are known. Every call is O(1), a new size O(sizes)."""
 

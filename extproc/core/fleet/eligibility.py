@@ -4,14 +4,22 @@ Health, load and ejection are decided elsewhere: see `Endpoint.is_pickable` and 
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from extproc.core.constraints import UNRESOLVED, Constraints
 from extproc.core.fleet.endpoint import Endpoint
 
+EXCLUDED_BY_RULE: Final = "a rule excludes it"
+"""A rule's own reason takes the place of this text."""
+
 
 def is_eligible(constraints: Constraints, endpoint: Endpoint) -> bool:
     """Whether `why_not` yields nothing, computed faster."""
+    if constraints.tier != endpoint.spec.tier:
+        return False
     if constraints.allowed is not None and endpoint.address not in constraints.allowed:
+        return False
+    if constraints.by_rules is not None and endpoint.address not in constraints.by_rules:
         return False
     if constraints.model is not None and constraints.model not in endpoint.models_by_name:
         return False
@@ -24,6 +32,8 @@ def is_eligible(constraints: Constraints, endpoint: Endpoint) -> bool:
     if constraints.context_tokens and not has_context(constraints, endpoint):
         return False
     if constraints.is_loaded and not has_loaded(constraints, endpoint):
+        return False
+    if constraints.api and not endpoint.has_api(constraints.api):
         return False
     return constraints.adapter is None or constraints.adapter in endpoint.adapter_ids
 
@@ -42,10 +52,14 @@ def has_loaded(constraints: Constraints, endpoint: Endpoint) -> bool:
 
 def why_not(constraints: Constraints, endpoint: Endpoint) -> Iterator[str]:
     """The reasons why the endpoint cannot serve the request, as text; none if it can."""
+    if constraints.tier != endpoint.spec.tier:
+        yield f"it is of tier {endpoint.spec.tier}: only a spill sends requests there"
     if constraints == UNRESOLVED:
         yield "not every server has reported its adapters yet, and this may be the name of one"
     elif constraints.allowed is not None and endpoint.address not in constraints.allowed:
         yield "the gateway does not allow it"
+    if constraints.by_rules is not None and endpoint.address not in constraints.by_rules:
+        yield EXCLUDED_BY_RULE
     if constraints.model is not None and constraints.model not in endpoint.models_by_name:
         yield f"it does not serve {constraints.model}"
     if constraints.model_name_on_wire is not None and not endpoint.takes_name(
@@ -57,6 +71,8 @@ def why_not(constraints: Constraints, endpoint: Endpoint) -> Iterator[str]:
     if not endpoint.has_adapters(constraints.adapter_numbers):
         numbers = ", ".join(map(str, sorted(constraints.adapter_numbers)))
         yield f"it lacks some of the adapters {numbers}"
+    if not endpoint.has_api(constraints.api):
+        yield f"{endpoint.runner or 'its server'} does not serve this path"
     if constraints.is_loaded and not has_loaded(constraints, endpoint):
         yield f"it does not have {constraints.model} loaded, and this request takes no slot"
     if not has_context(constraints, endpoint):

@@ -10,8 +10,10 @@ from enum import Enum
 from typing import NamedTuple, assert_never
 
 from extproc.core.address import Address
+from extproc.core.constraints import FIRST_TIER
 from extproc.core.fleet.health import SERVING, Health
 from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
+from extproc.core.price import FREE, Price
 
 
 class ContextSharing(Enum):
@@ -71,11 +73,24 @@ class EndpointSpec:
     kept_models: int = 0
     """The number of models on its machine, if that has a keeper."""
     context: ContextSharing = ContextSharing.AUTO
+    labels: tuple[tuple[str, str], ...] = ()
+    """What rules may know it by: names and values."""
+    tier: int = FIRST_TIER
+    """Only requests that may spill get to an endpoint of a higher tier."""
+    far_models: tuple[tuple[str, str], ...] = ()
+    """Of a higher tier: its own names of models, by the names that our requests have. Empty if it
+    has the same names."""
+    price: Price = FREE
 
     @property
     def requires_pick(self) -> bool:
         """It is one of several models: a request that nobody picked it for may be for another."""
         return self.kept_models > 1
+
+    @property
+    def is_far(self) -> bool:
+        """Whether it is of a higher tier than the first."""
+        return self.tier > FIRST_TIER
 
     @property
     def requires_envoy_support(self) -> bool:
@@ -89,6 +104,11 @@ REPLACED_WHILE_DRAINED = Issue(
     message="another server answers here since an operator drained or disabled the endpoint; it "
     "gets no requests",
     remedy="if it should serve, run `coxswain endpoints activate`",
+)
+PAUSED = Issue(
+    code="paused",
+    message="it answered 429, so it gets no requests for as long as it asked",
+    remedy="lower its slots setting, or raise the limit of its provider",
 )
 AUTOMATIC_SLOTS = 4
 """The number of slots of a llama-server that was started without one."""
@@ -117,6 +137,8 @@ class Endpoint:
         """The problem in Envoy's configuration that keeps requests away from it."""
         self.is_ejected = False
         """Whether it failed requests and gets none for now: see `extproc.core.outliers`."""
+        self.paused_until: float | None = None
+        """Until when it asked for no more requests; None if it did not."""
         self.ejection_issue: Issue | None = None
         """Why it is or was ejected, until a trial request succeeds."""
         self.is_fresh = False
@@ -134,6 +156,10 @@ class Endpoint:
         """The numbers of its adapters on this server, by name."""
         self.has_reported = False
         """Whether it has reported its models and adapters, as far as it ever will."""
+        self.runner = ""
+        """The kind of its server, for people; empty if it is not known."""
+        self.apis: frozenset[str] | None = None
+        """The APIs that it has besides the one that all have; None if that is not known."""
         self.context_tokens: int | None = None
         self.reported_shared_tokens: int | None = None
         """The context that its slots share, 0 if none; None while nothing says it."""
@@ -153,7 +179,13 @@ class Endpoint:
     @property
     def issues(self) -> tuple[Issue, ...]:
         """The problems that an operator should fix."""
-        ours = (self.envoy_issue, self.ejection_issue, self.intent_issue, self.context_issue)
+        ours = (
+            self.envoy_issue,
+            self.ejection_issue,
+            None if self.paused_until is None else PAUSED,
+            self.intent_issue,
+            self.context_issue,
+        )
         if not any(ours):
             return self.observed_issues
         return (*(issue for issue in ours if issue is not None), *self.observed_issues)
@@ -231,12 +263,16 @@ class Endpoint:
     @property
     def is_pickable(self) -> bool:
         """Whether new leases may be opened here, if slots are free."""
-        return not self.is_ejected and self.is_usable
+        return not self.is_ejected and self.paused_until is None and self.is_usable
 
     @property
     def is_first_choice(self) -> bool:
         """Whether it is fresh and awake; backups are used if no first choice has a slot."""
         return self.is_fresh and self.health is not Health.ASLEEP
+
+    def has_api(self, name: str) -> bool:
+        """Whether it serves the paths of that API; assumed where that is not known."""
+        return not name or self.apis is None or name in self.apis
 
     def has_adapters(self, numbers: frozenset[int]) -> bool:
         """Whether it has an adapter for each of these numbers."""
@@ -307,6 +343,8 @@ class Endpoint:
             self.models = tuple(one for one in observation.models if not one.is_closed)
             self.models_by_name = _by_name(self.models)
             self.is_router = observation.has_model_pools
+        if observation.apis is not None:
+            self.runner, self.apis = observation.runner, observation.apis
         if observation.adapters is not None:
             self.adapter_ids = {adapter.name: adapter.id for adapter in observation.adapters}
         if health is not Health.LOADING and not observation.awaits_adapters:

@@ -7,7 +7,7 @@ last lease has ended, so that Envoy still knows where its requests run.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Intent
@@ -53,6 +53,8 @@ class Fleet:
         """Grows with each change of the members and of the operator's intents."""
         self._membership: Membership | None = None
         self._names: dict[Address, str] | None = None
+        self._has_api: dict[str, bool] = {}
+        self._far: tuple[Endpoint, ...] | None = None
         self._requires_pick = False
 
     def __len__(self) -> int:
@@ -79,6 +81,31 @@ class Fleet:
             }
         name = self._names.get(address)
         return str(address) if name is None else name
+
+    @property
+    def far(self) -> tuple[Endpoint, ...]:
+        """Those of higher tiers than the first, also while they are removed."""
+        if self._far is None:
+            self._far = tuple(one for one in self._endpoints.values() if one.spec.is_far)
+        return self._far
+
+    def has_api(self, name: str) -> bool:
+        """Whether a server of the first tier has that API, or may have it, as it has not said so
+        yet. O(1), except for the first call after a change, which is O(fleet)."""
+        found = self._has_api.get(name)
+        if found is None:
+            members = [
+                one
+                for one in self._endpoints.values()
+                if not one.is_removed and not one.spec.is_far
+            ]
+            found = not members or any(one.has_api(name) for one in members)
+            self._has_api[name] = found
+        return found
+
+    def apis_changed(self) -> None:
+        """A server has said which APIs it has."""
+        self._has_api.clear()
 
     def full_name_of(self, address: Address) -> str:
         """Its name and its address, for the log."""
@@ -122,6 +149,9 @@ class Fleet:
         # TLS takes precedence, because any source could otherwise have traffic sent in plain text.
         # An agent comes last: it knows no key, and must not change the CA of what others name.
         spec = min(named, key=lambda each: (not each.tls_profile, each.is_reported))
+        # No source can bring home what another one says is far away.
+        far = max(named, key=lambda each: each.tier)
+        spec = replace(spec, tier=far.tier, far_models=far.far_models)
         endpoint = self._endpoints.get(address)
         if endpoint is None:
             self._endpoints[address] = Endpoint(spec)
@@ -171,7 +201,7 @@ class Fleet:
                     endpoint.is_removed or endpoint.intent is not Intent.ACTIVE,
                     endpoint.spec.tls_profile,
                     endpoint.spec.authorization,
-                    requires_pick,
+                    requires_pick or endpoint.spec.is_far,
                 )
                 for endpoint in endpoints
             )
@@ -182,3 +212,5 @@ class Fleet:
         self.version += 1
         self._membership = None
         self._names = None
+        self._far = None
+        self._has_api.clear()

@@ -66,11 +66,14 @@ class RequestResolver:
     def expect(self, address: Address) -> None:
         """An endpoint joined the fleet, or left it; its first scrape reports its models."""
         endpoint = self._fleet.get(address)
-        if endpoint is not None:
+        if endpoint is not None and not endpoint.spec.is_far:
             self.names.expect(endpoint)
 
     def report(self, endpoint: Endpoint) -> ModelChange:
-        """Apply what an endpoint serves now; returns what that changes for the fleet."""
+        """Apply what an endpoint serves now; returns what that changes for the fleet. The names of
+        one of a higher tier are not the fleet's."""
+        if endpoint.spec.is_far:
+            return ModelChange(frozenset(), self.names.forget(endpoint.address))
         gained = frozenset(n for n in endpoint.models_by_name if not self.models.is_known(n))
         return ModelChange(gained, self.names.report(endpoint))
 
@@ -114,12 +117,19 @@ class RequestResolver:
         found = self.objective_of(request)
         return found if found.name else self.objective_of(replace(request, model=base))
 
+    def has_api(self, name: str) -> bool:
+        """Whether a server of the fleet has that API, or may have it."""
+        return self._fleet.has_api(name)
+
     def resolve(self, request: Request, random: Random | None = None) -> ResolvedRequest | Reason:
         """Resolve a request, or return why no endpoint can ever serve it. A dry run passes its own
         `random` to draw from splits."""
         objective = self.objective_of(request)
+        if request.api and not self.has_api(request.api):
+            return Reason.UNKNOWN_PATH
         if request.model is None and request.adapters is None and request.allowed is None:
-            return ResolvedRequest(UNCONSTRAINED, objective, None)
+            found = constraints_for(None, None, None, NO_NUMBERS, request.api)
+            return ResolvedRequest(found if request.api else UNCONSTRAINED, objective, None)
         if self.names.is_ambiguous(request.model, request.adapter, request.adapter_numbers):
             return ResolvedRequest(UNRESOLVED, self._objective_of_base(request), request.model)
         adapter = request.adapter
@@ -134,18 +144,30 @@ class RequestResolver:
         name_on_wire = request.model if request.is_verbatim and model != request.model else None
         wanted = model
         if model is not None and not self.models.is_known(model):
-            if self._options.model_match is ModelMatch.LENIENT:
+            if self._options.model_match is ModelMatch.LENIENT and not request.is_strict:
                 wanted = None
                 if random is None and adapter is None:
                     self.names.remember_as_model(model)
             elif not self.models.was_ever_known(model) and not self.models.is_empty:
                 return Reason.MODEL_NOT_FOUND
-        constraints = constraints_for(wanted, adapter, name_on_wire, numbers)
+        constraints = constraints_for(wanted, adapter, name_on_wire, numbers, request.api)
         if request.allowed is not None:
             constraints = constraints._replace(allowed=request.allowed)
         if not self._is_hint_of_use(constraints):
             return Reason.NO_ENDPOINT
-        return ResolvedRequest(constraints, objective, model)
+        return ResolvedRequest(constraints, objective, model, is_strict=request.is_strict)
+
+    def is_among(self, model: str, names: frozenset[str]) -> bool:
+        """Whether this name of a model is one of `names`, or stands only for models that servers
+        have under one of them. O(names)."""
+        if model in names:
+            return True
+        named = self.names.catalog.models_named
+        permitted = names.union(*map(named, names))
+        return all(
+            target in names or (bool(named(target)) and named(target) <= permitted)
+            for target in self._options.splits.get(model) or (model,)
+        )
 
     def _known_numbers(self, request: Request) -> frozenset[int] | None:
         """The adapters that it names by number; None if no endpoint has them all. If none was ever
@@ -168,6 +190,8 @@ class RequestResolver:
     ) -> bool:
         """Whether the body of a request with these names may have to change for its server."""
         is_named = adapter is not None or model in self._options.splits
+        if model is not None and any(endpoint.spec.far_models for endpoint in self._fleet.far):
+            return True
         return is_named or self.names.is_ambiguous(model, adapter, numbers)
 
     def needs_impossible_rewrite(self, request: Request) -> bool:
@@ -176,7 +200,8 @@ class RequestResolver:
         targets = self._targets(request)
         if not targets:
             return False
-        served = [e for e in self._fleet for model in targets if model in e.models_by_name]
+        home = (e for e in self._fleet if not e.spec.is_far)
+        served = [e for e in home for model in targets if model in e.models_by_name]
         return bool(served) and not self._routable_targets(request, targets)
 
     def _targets(self, request: Request) -> Mapping[str, float]:
@@ -239,6 +264,7 @@ class RequestResolver:
             if resolved.model in change.gained:
                 return constraints._replace(model=resolved.model)
             return UNRESOLVED if self.names.is_premature(resolved.model) else None
-        if constraints.model in change.lost and self._options.model_match is ModelMatch.LENIENT:
+        is_lenient = self._options.model_match is ModelMatch.LENIENT and not resolved.is_strict
+        if constraints.model in change.lost and is_lenient:
             return constraints._replace(model=None)
         return None

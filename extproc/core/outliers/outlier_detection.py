@@ -16,6 +16,7 @@ from typing import Final
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.fleet.membership import Fleet
+from extproc.core.learner import Learner
 from extproc.core.observation import Issue
 from extproc.core.outliers.ejection import Backoff, Ejection, EjectionState
 from extproc.core.outliers.failure_evidence import (
@@ -48,7 +49,7 @@ class OutlierOptions:
     max_ejected_percent: int = 50
 
 
-class OutlierDetection:
+class OutlierDetection(Learner):
     """Live state, updated by the dispatcher. Sets `is_ejected` and the issue of its endpoints.
 
     Methods that return `bool` return whether an endpoint's eligibility for picks changed. O(1) a
@@ -96,15 +97,15 @@ class OutlierDetection:
         self._mark(lease.address, ejection)
         return True
 
-    def moved(self, lease: Lease, picked: Address, now: float) -> bool:
+    def moved(self, lease_id: int, picked: Address, _served: Address, now: float) -> None:
         """Another endpoint than the picked one served: a trial at the picked one has no result."""
-        return self._conclude_trial(lease, picked, now, is_passed=False)
+        self._conclude_trial(lease_id, picked, now, is_passed=False)
 
     def responded(self, lease: Lease, request: Request, now: float, *, is_whole: bool) -> bool:
         """The headers of a success came, and the complete response if `is_whole`."""
         self._requests.succeeded(request.fingerprint)
         self._evidence_of(lease.address).responded(_kind_of(lease, request), lease.opened_at, now)
-        return is_whole and self._conclude_trial(lease, lease.address, now, is_passed=True)
+        return is_whole and self._conclude_trial(lease.id, lease.address, now, is_passed=True)
 
     def served(self, lease: Lease, request: Request, now: float) -> bool:
         """A complete response without an error came."""
@@ -119,7 +120,7 @@ class OutlierDetection:
             if lease.opened_at >= ejection.since:
                 ejection.served()
             return False
-        return self._conclude_trial(lease, lease.address, now, is_passed=True)
+        return self._conclude_trial(lease.id, lease.address, now, is_passed=True)
 
     def failed(
         self,
@@ -141,10 +142,10 @@ class OutlierDetection:
         ]
         return self._record_failure(lease.address, failure, lease.id, now, running)
 
-    def ended(self, lease: Lease, now: float) -> bool:
+    def lease_ended(self, lease: Lease, now: float) -> bool:
         """A lease was released; a trial without a result until now has none."""
         return bool(self._ejections) and self._conclude_trial(
-            lease, lease.address, now, is_passed=False
+            lease.id, lease.address, now, is_passed=False
         )
 
     def connect_failed(self, endpoint: Endpoint, now: float) -> bool:
@@ -159,15 +160,13 @@ class OutlierDetection:
 
     # Fleet and time
 
-    def replaced(self, address: Address, now: float) -> bool:
+    def replaced(self, address: Address, now: float) -> None:
         """A new process runs there: the old failures prove little, so a trial is due at once."""
         self._evidence.pop(address, None)
         ejection = self._ejections.get(address)
-        if ejection is None or ejection.state is EjectionState.HEALTHY:
-            return False
-        ejection.make_trial_due(now)
-        self._mark(address, ejection)
-        return True
+        if ejection is not None and ejection.state is not EjectionState.HEALTHY:
+            ejection.make_trial_due(now)
+            self._mark(address, ejection)
 
     def forget(self, address: Address) -> None:
         """The endpoint left the fleet."""
@@ -285,11 +284,11 @@ class OutlierDetection:
         self._mark(address, ejection)
 
     def _conclude_trial(
-        self, lease: Lease, address: Address, now: float, *, is_passed: bool
+        self, lease_id: int, address: Address, now: float, *, is_passed: bool
     ) -> bool:
         """If the lease is the trial there: it is passed, or has no result."""
         ejection = self._ejections.get(address)
-        if ejection is None or ejection.trial_id != lease.id:
+        if ejection is None or ejection.trial_id != lease_id:
             return False
         if is_passed:
             ejection.readmit(now)
@@ -317,7 +316,7 @@ class OutlierDetection:
             return False
         serving = out = 0
         for other in self._fleet:
-            if other.is_usable:
+            if other.is_usable and other.spec.tier == endpoint.spec.tier:
                 serving += 1
                 out += other.is_ejected
         if (out + 1) * 100 > serving * self.options.max_ejected_percent:
@@ -337,7 +336,7 @@ class OutlierDetection:
         is_alone = True
         missing = set(models)
         for other in self._fleet:
-            if other is endpoint or not other.is_pickable:
+            if other is endpoint or not other.is_pickable or other.spec.tier != endpoint.spec.tier:
                 continue
             if failures is not None and 2 * self._failures_of(other.address, now) > failures:
                 continue

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from extproc.core.address import Address
+from extproc.core.learner import Learner
 
 DEATHS: Final = 2
 """The number of servers that may die during one request."""
@@ -34,7 +35,7 @@ class _Suspect:
     """Where it lost its connection, and when; the server was not scraped since."""
 
 
-class PoisonGuard:
+class PoisonGuard(Learner):
     """Bounded by `MAX_REQUESTS`. O(1) a request; a scrape of a server is O(its suspects)."""
 
     def __init__(self) -> None:
@@ -65,7 +66,7 @@ class PoisonGuard:
             self._lost_at.setdefault(address, set()).add(fingerprint)
 
     def died(self, address: Address, now: float) -> None:
-        """The server there is dead, or was replaced by another process."""
+        """The server there is dead."""
         self._died_at[address] = now
         for suspect, lost_at in self._seen(address):
             if now - lost_at <= SEEN_WITHIN_S:
@@ -93,6 +94,9 @@ class PoisonGuard:
     def forget(self, address: Address) -> None:
         """The endpoint left the fleet."""
         self.seen_alive(address)
+
+    def replaced(self, address: Address, now: float) -> None:
+        self.died(address, now)
 
     def _seen(self, address: Address) -> list[tuple[_Suspect, float]]:
         """The requests that lost their connection there; they are no longer undecided."""

@@ -13,6 +13,7 @@ scrapes saw it with some tokens in between. The result is never before the last 
 from math import inf
 from typing import NamedTuple
 
+from extproc.core.exchange_record import SeenTokens
 from extproc.core.observation import SlotReading
 
 OWN_PACE_TOKENS = 8
@@ -69,6 +70,11 @@ class GenerationProgress:
         return inf if self._first is None else self._first[0]
 
     @property
+    def is_seen_once(self) -> bool:
+        """Whether one scrape alone has seen tokens, so that another one would show its rate."""
+        return self._first is not None and self._first == self.last_token
+
+    @property
     def has_own_pace(self) -> bool:
         """Whether its own rate is known, and so the time of its first token."""
         return self._first is not None and self.last_token[1] - self._first[1] >= OWN_PACE_TOKENS
@@ -84,6 +90,13 @@ class GenerationProgress:
         self.last_token = (answered_at, decoded)
         if self._first is None:
             self._first = self.last_token
+
+    def seen_tokens(self) -> SeenTokens:
+        """What was seen so far."""
+        at, generated = self.last_token
+        if at == -inf:  # its prompt is being processed
+            at = max(self.prefill_until, self.prefill_since)
+        return SeenTokens(self.whole_prompt_tokens, self.processed_tokens, generated, at)
 
     def first_token(self, token_s: float) -> FirstToken | None:
         """The time of the first token; None while none was seen. `token_s` is the server's rate,

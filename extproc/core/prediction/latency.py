@@ -13,15 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 from statistics import median
 
 from extproc.core.address import Address
+from extproc.core.learner import Learner
 from extproc.core.observation import SlotReading
 from extproc.core.prediction.generation_progress import GenerationProgress
 from extproc.core.prediction.statistics import DecayingMean, RobustLinearFit
 
 MAX_ENDS_A_SECOND = 50
 LEAST_MEASURED = 3.0
+SURE_OF_PACE = 30.0
+"""With fewer samples of its token rate it may have been measured while the machine stood still."""
+SLOWER = 1.01
+"""By which a sample forgets how quick a server was at best."""
+BURST_SCRAPES = 15
+"""Scrapes at once after a request began where the token rate is not known: about half a second in
+which an answer that is shorter than usual intervals is seen twice."""
 """With this weight of samples an endpoint's own rates are known."""
 MAX_TASKS = 1024
 """Slots whose progress is remembered between scrapes, for each endpoint."""
@@ -73,6 +82,7 @@ class EndpointLatency:
         """`answer` is shared by the fleet: the length of answers depends on the requests."""
         self._first = RobustLinearFit()
         self._decode = RobustLinearFit(decay=0.99)
+        self._least_token_s = inf
         self._answer = answer
         self._slot = DecayingMean(clip=8.0)
         self._size = DecayingMean(decay=0.95, clip=8.0)
@@ -83,6 +93,7 @@ class EndpointLatency:
         self._ends_since = float("-inf")
         self.samples = 0
         """How many requests have ended here."""
+        self._burst_left = 0
 
     @property
     def weight(self) -> float:
@@ -94,6 +105,32 @@ class EndpointLatency:
         """Whether its token rate is its own and not the fleet's."""
         return self._decode.weight >= LEAST_MEASURED
 
+    def began(self) -> bool:
+        """A request is sent there. Whether its token rate is not known, so that scrapes at once
+        should follow until its answer shows it."""
+        if self.knows_pace:
+            return False
+        self._burst_left = BURST_SCRAPES
+        return True
+
+    @property
+    def is_sure_of_pace(self) -> bool:
+        """Whether its token rate is known from many samples."""
+        return self._decode.weight >= SURE_OF_PACE
+
+    def wants_scrape(self, *, is_used: bool) -> bool:
+        """Whether its token rate is not known, and another scrape at once may show it; `is_used`:
+        requests of ours run there. Not for ever: llama-server does not notice that clients have
+        left while it answers scrapes (docs/decisions/0007)."""
+        if self.knows_pace:
+            return False
+        if any(task.is_seen_once for task in self._tasks.values()):
+            return True
+        if not is_used or not self._burst_left:
+            return False
+        self._burst_left -= 1
+        return True
+
     def measured_token_s(self, busy_slots: int) -> float | None:
         """Seconds for each token by its own samples alone, while this number of slots is busy; None
         while there are few."""
@@ -102,12 +139,11 @@ class EndpointLatency:
         decode_s, slope_s = self._decode.coefficients((0.0, 0.0), prior_weight=0.0)
         return decode_s + slope_s * busy_slots
 
-    def measured_first_token_s(self, uncached_tokens: float) -> float | None:
-        """Seconds to the first token, in the same way."""
-        if self._first.weight < LEAST_MEASURED:
-            return None
-        fixed_s, prefill_s = self._first.coefficients((0.0, 0.0), prior_weight=0.0)
-        return fixed_s + prefill_s * uncached_tokens
+    def least_token_s(self, busy_slots: int) -> float | None:
+        """Seconds for each token at its quickest of late, so that an answer of some time had no
+        more tokens; None like `measured_token_s`."""
+        token_s = self.measured_token_s(busy_slots)
+        return None if token_s is None else min(token_s, self._least_token_s)
 
     @property
     def trusts_headers(self) -> bool:
@@ -141,7 +177,7 @@ class EndpointLatency:
         self._ends += 1
         return self._ends <= MAX_ENDS_A_SECOND
 
-    def ended(self, slot_s: float) -> None:
+    def lease_ended(self, slot_s: float) -> None:
         """A request used its slot for this time."""
         self._slot.add(slot_s)
         self.samples += 1
@@ -162,7 +198,9 @@ class EndpointLatency:
             progress.seen(reading, began_at, answered_at)
             tasks[task] = progress
             if decoded > before > 0 and answered_at > before_at:
-                self._decode.add(busy_slots, (answered_at - before_at) / (decoded - before))
+                token_s = (answered_at - before_at) / (decoded - before)
+                self._decode.add(busy_slots, token_s)
+                self._least_token_s = min(token_s, self._least_token_s * SLOWER)
         for task, progress in self._tasks.items():
             _, decoded = progress.last_token
             if task not in tasks and decoded:
@@ -215,7 +253,7 @@ def task_of(reading: SlotReading) -> Task:
     return (reading.model, reading.task_id)
 
 
-class LatencyModel:
+class LatencyModel(Learner):
     """The latencies of the fleet. `estimate` is cached and O(1), except for the first call in each
     `refresh_s`, which is O(endpoints)."""
 
@@ -261,6 +299,9 @@ class LatencyModel:
         typical estimate."""
         self._endpoints.pop(address, None)
         self._estimates.pop(address, None)
+
+    def replaced(self, address: Address, _now: float) -> None:
+        self.endpoint(address).replaced()
 
     def estimate(self, address: Address, now: float) -> LatencyEstimate:
         """The estimate for an endpoint, at most `refresh_s` old."""

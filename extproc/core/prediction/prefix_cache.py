@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from extproc.core.address import Address
+from extproc.core.learner import Learner
 
 MAX_BLOCKS_EACH = 3072
 MAX_BLOCKS_ALL = 307_200
@@ -125,7 +126,7 @@ class PrefixCacheModel:
                 self.blocks[block] = self.read
 
 
-class PrefixIndex:
+class PrefixIndex(Learner):
     """The caches of the fleet. O(log blocks) a query, O(blocks) an update."""
 
     def __init__(self) -> None:
@@ -182,6 +183,9 @@ class PrefixIndex:
         memory = self._memories.pop(address, None)
         for block in memory.blocks if memory is not None else ():
             self._drop(block, address)
+
+    def replaced(self, address: Address, _now: float) -> None:
+        self.forget(address)
 
     def holders(self, chain: tuple[int, ...], limit: int) -> list[Address]:
         """Up to `limit` endpoints that remember most of the chain's beginning, best first.

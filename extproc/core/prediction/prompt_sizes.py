@@ -38,6 +38,11 @@ MOST_DOUBT: Final = 5.0
 """The upper bound is increased by a share of `1 / (1 + prompts / MOST_DOUBT)`: it was seen to hold
 for that many prompts only."""
 LEAST_DOUBT: Final = 0.05
+ROUNDING: Final = 1e-9
+PART_ENDS: Final = (0.25, 0.5, 0.75, 0.9, 0.97, 0.99, 0.998, 1.0)
+"""Where the parts of the distribution end, each of which counts as its largest ratio."""
+Parts = tuple[tuple[float, float], ...]
+"""Values and their shares, the largest value first."""
 
 
 class _Ratio:
@@ -58,17 +63,29 @@ class _Ratio:
 class _Most:
     """The largest ratios of real tokens to estimated ones, of one kind of request."""
 
-    __slots__ = ("_ratios", "bound")
+    __slots__ = ("_ratios", "bound", "parts")
 
     def __init__(self) -> None:
         self._ratios = DecayingHistogram(decay=0.998, limit=1000)
         self.bound = 0.0
+        self.parts: Parts = ()
 
     def add(self, ratio: float) -> None:
         self._ratios.add(ceil(log(ratio) / MOST_STEP))
         largest = self._ratios.quantile(MOST_SHARE)
-        doubt = max(LEAST_DOUBT, 1.0 / (1.0 + self._ratios.weight / MOST_DOUBT))
-        self.bound = exp(MOST_STEP * (largest or 0)) * (1.0 + doubt)
+        doubt = 1.0 / (1.0 + self._ratios.weight / MOST_DOUBT)
+        at_least = max(LEAST_DOUBT, doubt)
+        self.bound = exp(MOST_STEP * (largest or 0)) * (1.0 + at_least)
+        parts: list[tuple[float, float]] = []
+        reached = counted = 0.0
+        for bucket, share in sorted(self._ratios.shares()):
+            reached += share
+            ends = [end for end in PART_ENDS if counted < end <= reached + ROUNDING]
+            if ends:
+                more = at_least if ends[-1] == PART_ENDS[-1] else doubt
+                parts.append((exp(MOST_STEP * bucket) * (1.0 + more), ends[-1] - counted))
+                counted = ends[-1]
+        self.parts = tuple(reversed(parts))
 
 
 class PromptSizes:
@@ -113,3 +130,12 @@ class PromptSizes:
         if estimated is None or not request.prompt_chars:
             return inf  # there may be more in it than its text
         return UNKNOWN_MOST * estimated + TEMPLATE_TOKENS
+
+    def parts(self, model: str, request: Request) -> Parts:
+        """The tokens that a request's prompt may have, with their chances, the most first; empty if
+        none of its kind was seen."""
+        kind = self._most.get((model, request.traits))
+        if kind is None:
+            return ()
+        estimated = (request.prompt_tokens or 0) + TEMPLATE_TOKENS
+        return tuple((ratio * estimated, share) for ratio, share in kind.parts)

@@ -4,6 +4,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from extproc.core.address import Address
+from extproc.core.learner import Learner
 
 MAX_SESSIONS = 20_000
 UNKNOWN_TOKENS = 500.0
@@ -15,7 +16,7 @@ class Seen(NamedTuple):
     tokens: float
 
 
-class Sessions:
+class Sessions(Learner):
     """The most recently used sessions. Every call is O(1), except `forget`."""
 
     def __init__(self) -> None:
@@ -44,6 +45,9 @@ class Sessions:
         """Its server was restarted or is gone, and its cache with it. O(its sessions)."""
         for session in self._at.pop(address, ()):
             del self._seen[session]
+
+    def replaced(self, address: Address, _now: float) -> None:
+        self.forget(address)
 
     def last_endpoint(self, session: str | None) -> Address | None:
         """The endpoint that served the session last."""

@@ -1,4 +1,4 @@
-"""The queued requests with equal constraints, and the next of them by priority.
+"""The queued requests with equal constraints and bounds, and the next of them by priority.
 
 Order: criticality, lowest SLO attainment, the tenant's use of the fleet, the flow's use within
 the tenant, expected size if the queue's order is by size, arrival.
@@ -11,6 +11,7 @@ tickets.
 import heapq
 from typing import Final
 
+from extproc.core.bounds import BoundsOfRequest
 from extproc.core.constraints import Constraints
 from extproc.core.objective import Criticality
 from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
@@ -20,7 +21,7 @@ from extproc.core.queue.ticket import Ticket
 
 PriorityKey = tuple[int, float, float, float, int, int]
 """Criticality, SLO attainment, virtual times of the tenant and of its flow, size class, ticket
-number; the smallest is next."""
+number or place; the smallest is next."""
 OVERDUE: Final = -(10**6)
 """Below all size classes: no other ticket of its flow may pass any more."""
 
@@ -28,11 +29,17 @@ OVERDUE: Final = -(10**6)
 class ConstraintQueue:
     """The tickets with one set of constraints. O(SLOs + log tenants + log flows), amortised."""
 
-    __slots__ = ("_arrivals", "_order", "_size", "constraints", "queues")
+    __slots__ = ("_arrivals", "_size", "bounds", "constraints", "order", "queues")
 
-    def __init__(self, constraints: Constraints, order: QueueOrder = ARRIVAL_ORDER) -> None:
+    def __init__(
+        self,
+        constraints: Constraints,
+        order: QueueOrder = ARRIVAL_ORDER,
+        bounds: BoundsOfRequest = (),
+    ) -> None:
         self.constraints = constraints
-        self._order = order
+        self.bounds = bounds
+        self.order = order
         self.queues: dict[tuple[Criticality, str | None], TenantQueue] = {}
         """By criticality and by the objective, if it has an SLO; read only."""
         self._arrivals: list[tuple[int, Ticket]] = []
@@ -44,7 +51,7 @@ class ConstraintQueue:
     def enter(self, ticket: Ticket, *, is_back: bool = False) -> None:
         queue = self.queues.get(ticket.subqueue_key)
         if queue is None:
-            queue = self.queues[ticket.subqueue_key] = TenantQueue(self._order)
+            queue = self.queues[ticket.subqueue_key] = TenantQueue(self.order)
         queue.enter(ticket, is_back=is_back)
         heapq.heappush(self._arrivals, (ticket.id, ticket))
         self._size += 1
@@ -67,7 +74,7 @@ class ConstraintQueue:
     ) -> tuple[PriorityKey, Ticket]:
         """The next ticket and its key, to compare with other queues; raises if it is empty."""
         best: tuple[PriorityKey, Ticket] | None = None
-        is_by_size = self._order.is_by_size
+        is_by_size, is_last_come = self.order.is_by_size, self.order.is_last_come
         for (criticality, objective), queue in self.queues.items():
             if best is not None and criticality > best[0][0]:
                 continue
@@ -75,10 +82,11 @@ class ConstraintQueue:
             share = 1.0 if objective is None else slo_attainment.share(objective, now)
             flow = ticket.flow
             size_class = ticket.size_class
-            if is_by_size and now >= self._order.overtaken_until(ticket.entered_at):
+            if is_by_size and now >= self.order.overtaken_until(ticket.entered_at):
                 size_class = OVERDUE
             tenant_s, flow_s = flow.tenant.virtual_s, flow.virtual_s
-            key = (criticality, share, tenant_s, flow_s, size_class, ticket.id)
+            place = queue.place_of(ticket) if is_last_come else ticket.id
+            key = (criticality, share, tenant_s, flow_s, size_class, place)
             if best is None or key < best[0]:
                 best = (key, ticket)
         if best is None:

@@ -9,14 +9,16 @@ Among the constraint queues that the endpoint can serve, the ticket with the sma
   Reservation: a multi-slot ticket that is next but finds too few free slots gets a reservation:
     the endpoint holds its free slots for the ticket. A reservation blocks no other endpoint, each
     pool has at most one, and only a request of higher criticality may use reserved slots.
-    So does a ticket that finds too little room in a context that the slots share.
+    So does a ticket that finds too little room in a context that the slots share. Elsewhere there
+    may be room for it earlier, so it is also next there, before what arrived after it.
   Both: such a ticket that is next by age gets an exclusive reservation, which preempts a younger
     ticket's. Not even a request of higher criticality may use its slots, because it would
     never be served otherwise, and aging selects no other ticket there. If foreign requests hold
     the slots that it needs, its reservation is not exclusive.
 """
 
-from typing import NamedTuple
+from itertools import islice
+from typing import Final, NamedTuple
 
 from extproc.core.address import Address
 from extproc.core.fleet.eligibility import is_eligible
@@ -34,6 +36,9 @@ from extproc.core.slots.ledger import Ledger
 from extproc.core.slots.model_loading import ModelLoadTracker
 from extproc.core.slots.model_pools import available_pool
 from extproc.core.slots.token_demand import TokenDemand, TokenDemands
+
+MOST_ASKED: Final = 8
+"""The most tickets with reservations that are asked whether they could use another endpoint."""
 
 
 class NextTicket(NamedTuple):
@@ -81,6 +86,10 @@ class QueueDiscipline:
             if found is None:
                 return self._next_by_reservation(endpoint, endpoint_slots)
             ticket, pool, has_aged = found
+            if self._ledger.shares_contexts and not has_aged:
+                earlier = self._reserved_elsewhere(endpoint, endpoint_slots, ticket)
+                if earlier is not None:
+                    return earlier
             demand = self._demand(ticket)
             if pool.fits(ticket.request.weight_slots, demand):
                 return ticket
@@ -164,6 +173,29 @@ class QueueDiscipline:
                 continue
             if pool.fits(ticket.request.weight_slots, self._demand(ticket)):
                 return ticket
+        return None
+
+    def _reserved_elsewhere(
+        self, endpoint: Endpoint, endpoint_slots: EndpointSlots, ticket: Ticket
+    ) -> Ticket | None:
+        """The first ticket that waits for tokens at another endpoint, if it may use this one, came
+        before `ticket` and fits here now."""
+        for earlier in islice(self._queue.with_reservations(), MOST_ASKED):
+            reservation = earlier.reservation
+            if (
+                earlier > ticket
+                or earlier.criticality > ticket.criticality
+                or earlier.reserved_at == endpoint.address
+                or reservation is None
+                or not reservation.lacks_tokens
+                or not is_eligible(earlier.constraints, endpoint)
+            ):
+                continue
+            model = earlier.constraints.model
+            pool = available_pool(endpoint, endpoint_slots, model, self._loads)
+            if pool is not None and pool.reservation is None:
+                fits = pool.fits(earlier.request.weight_slots, self._demand(earlier))
+                return earlier if fits else None
         return None
 
     def _demand(self, ticket: Ticket) -> TokenDemand | None:

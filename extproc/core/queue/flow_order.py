@@ -10,6 +10,7 @@ class Discipline(Enum):
 
     FIRST_COME = "first_come"
     SHORTEST_EXPECTED = "shortest_expected"
+    LAST_COME = "last_come"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +26,14 @@ class QueueOrder:
         return self.discipline is Discipline.SHORTEST_EXPECTED
 
     @property
-    def by_size_label(self) -> str | None:
+    def is_last_come(self) -> bool:
+        return self.discipline is Discipline.LAST_COME
+
+    @property
+    def label(self) -> str | None:
         """The discipline as a label for people, None for the order of arrival, which goes without
         saying."""
-        return self.discipline.value if self.is_by_size else None
+        return None if self.discipline is Discipline.FIRST_COME else self.discipline.value
 
     def overtaken_until(self, entered_at: float) -> float:
         """Until when a request that was queued at that time may be passed by a later one of its
@@ -37,3 +42,4 @@ class QueueOrder:
 
 
 ARRIVAL_ORDER = QueueOrder()
+LAST_COME_ORDER = QueueOrder(discipline=Discipline.LAST_COME)

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Generic, TypeVar
 
 from extproc.core.queue.fair_queueing import Flow, Share, Tenant
-from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
+from extproc.core.queue.flow_order import ARRIVAL_ORDER, LAST_COME_ORDER, QueueOrder
 from extproc.core.queue.ticket import Ticket
 
 SLACK = 64
@@ -67,9 +67,11 @@ class FlowQueue:
     thousands return together when the last server of their model is gone.
     """
 
-    __slots__ = ("_flows", "_order", "_size", "_unsorted")
+    __slots__ = ("_flows", "_order", "_size", "_unsorted", "order")
 
     def __init__(self) -> None:
+        self.order: QueueOrder | None = None
+        """The order of each flow if it is not that of the queue."""
         self._flows: dict[Flow, OrderedDict[int, Ticket]] = {}
         self._unsorted: set[Flow] = set()
         self._order: VirtualOrder[Flow] = VirtualOrder()
@@ -114,6 +116,10 @@ class FlowQueue:
         """The next ticket; raises `IndexError` when the queue is empty."""
         return self.first()
 
+    def place_of(self, head: Ticket) -> int:
+        """The number by which the next ticket is compared with those of other queues."""
+        return head.id
+
     def first(self) -> Ticket:
         """The ticket that arrived first in the next flow; raises `IndexError` when the queue is
         empty."""
@@ -131,6 +137,40 @@ class FlowQueue:
             self._unsorted.discard(flow)
             self._flows[flow] = OrderedDict(sorted(self._flows[flow].items()))
         return self._flows[flow]
+
+
+class LastComeFlowQueue(FlowQueue):
+    """The tickets of one tenant, of each flow the newest first.
+
+    Other queues of the same flow are compared with this one by arrival. Its newest ticket would
+    always lose, and its oldest, which may never be served, always win. So each ticket brings a
+    place, its number, and each that leaves takes the oldest place of its flow away: the next ticket
+    is compared by that, as if the order were that of arrival.
+    """
+
+    __slots__ = ("_places",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order = LAST_COME_ORDER
+        self._places: dict[Flow, list[int]] = {}
+
+    def enter(self, ticket: Ticket, *, is_back: bool) -> None:
+        super().enter(ticket, is_back=is_back)
+        heapq.heappush(self._places.setdefault(ticket.flow, []), ticket.id)
+
+    def leave(self, ticket: Ticket) -> None:
+        super().leave(ticket)
+        heapq.heappop(self._places[ticket.flow])
+        if ticket.flow not in self._flows:
+            del self._places[ticket.flow]
+
+    def head(self, now: float) -> Ticket:  # noqa: ARG002 - for orders that change with time
+        flow = self.first().flow
+        return self._flows[flow][next(reversed(self._flows[flow]))]
+
+    def place_of(self, head: Ticket) -> int:
+        return self._places[head.flow][0]
 
 
 class SizedFlowQueue(FlowQueue):
@@ -204,9 +244,7 @@ class TenantQueue:
         flows = self._tenants.get(tenant)
         is_first = flows is None
         if flows is None:
-            flows = self._tenants[tenant] = (
-                SizedFlowQueue(self._queue_order) if self._queue_order.is_by_size else FlowQueue()
-            )
+            flows = self._tenants[tenant] = _flow_queue(self._queue_order)
         flows.enter(ticket, is_back=is_back)
         self._size += 1
         if is_first or is_back:
@@ -228,6 +266,16 @@ class TenantQueue:
             return next(iter(self._tenants.values())).head(now)
         return self._tenants[self._order.least(self._next_id)].head(now)
 
+    def place_of(self, head: Ticket) -> int:
+        """The number by which the next ticket is compared with those of other queues."""
+        return self._tenants[head.flow.tenant].place_of(head)
+
     def _next_id(self, tenant: Tenant) -> int | None:
         flows = self._tenants.get(tenant)
         return None if flows is None else flows.first().id
+
+
+def _flow_queue(order: QueueOrder) -> FlowQueue:
+    if order.is_last_come:
+        return LastComeFlowQueue()
+    return SizedFlowQueue(order) if order.is_by_size else FlowQueue()

@@ -1,27 +1,29 @@
 """The requests that wait for a slot.
 
-Tickets with equal constraints form one constraint queue. So an endpoint finds the tickets that it
-can serve, and no ticket waits behind one with other constraints. Without models, objectives and
-tenants there is one constraint queue, and it is served in order of arrival.
+Tickets with equal constraints and bounds form one constraint queue. So an endpoint finds the
+tickets that it can serve, and no ticket waits behind one with others. Without models, objectives,
+tenants and bounds there is one constraint queue, and it is served in order of arrival.
 """
 
 import heapq
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from extproc.core.address import Address
+from extproc.core.bounds import Bound, BoundsOfRequest, is_held_back
 from extproc.core.constraints import Constraints, IndexKey
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.objective import Criticality
 from extproc.core.queue.constraint_queue import ConstraintQueue
 from extproc.core.queue.fair_queueing import FairQueueing
-from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
+from extproc.core.queue.flow_order import ARRIVAL_ORDER, LAST_COME_ORDER, QueueOrder
 from extproc.core.queue.ticket import UNKNOWN_SIZE, ExpectedSize, Ticket, TicketIds
 from extproc.core.request import UNCONSTRAINED_REQUEST, Request, ResolvedRequest
 from extproc.core.slots.endpoint_slots import EndpointSlots, Reservation
 from extproc.core.slots.token_demand import TokenDemand
 
+QueueKey = tuple[Constraints, BoundsOfRequest]
 FEW_QUEUES = 8
 """Up to this number, checking every constraint queue is faster than using the index."""
 
@@ -39,8 +41,10 @@ class RequestQueue:
         self._by_criticality: dict[Criticality, OrderedDict[int, Ticket]] = {
             criticality: OrderedDict() for criticality in Criticality
         }
-        self._queues: dict[Constraints, ConstraintQueue] = {}
-        self._indexed: dict[IndexKey, dict[Constraints, ConstraintQueue]] = {}
+        self._queues: dict[QueueKey, ConstraintQueue] = {}
+        self._indexed: dict[IndexKey, dict[QueueKey, ConstraintQueue]] = {}
+        self._bounded: dict[Constraints, dict[BoundsOfRequest, ConstraintQueue]] = {}
+        """Those of tickets that are under bounds."""
         self._reserved: dict[int, Ticket] = {}
         self._reserved_weights: Counter[int] = Counter()
         self._deadlines: list[tuple[float, int, Ticket]] = []
@@ -136,7 +140,9 @@ class RequestQueue:
             self.body_bytes += ticket.body_bytes
             self._by_criticality[ticket.criticality][ticket.id] = ticket
             heapq.heappush(self._deadlines, (ticket.deadline, ticket.id, ticket))
-            self._queue(ticket.constraints).enter(ticket, is_back=is_back)
+            self._queue(ticket).enter(ticket, is_back=is_back)
+            for bound in resolved.bounds:
+                bound.queued += 1
         except Exception:
             ticket.is_waiting = False  # no index refers to it
             raise
@@ -147,15 +153,18 @@ class RequestQueue:
         self._sort()
         return next(iter(self._tickets.values()), None)
 
-    def newest_below(self, criticality: Criticality, least_bytes: int = 0) -> Ticket | None:
+    def newest_below(
+        self, criticality: Criticality, least_bytes: int = 0, bounds: BoundsOfRequest = ()
+    ) -> Ticket | None:
         """The newest ticket of the lowest criticality below this one, or None. With `least_bytes`
-        the newest that holds that many body bytes: O(tickets)."""
+        the newest that holds that many body bytes, with `bounds` the newest that is under all of
+        these: O(tickets)."""
         self._sort()
         for lower in reversed(Criticality):  # pragma: no branch: nothing is below CRITICAL
             if lower <= criticality:
                 break
             for ticket in reversed(self._by_criticality[lower].values()):
-                if ticket.body_bytes >= least_bytes:
+                if ticket.body_bytes >= least_bytes and ticket.is_under(bounds):
                     return ticket
         return None
 
@@ -167,6 +176,8 @@ class RequestQueue:
         """Remove a ticket; raises `KeyError` if it is not queued."""
         del self._tickets[ticket.id]
         self.body_bytes -= ticket.body_bytes
+        for bound in ticket.resolved.bounds:
+            bound.queued -= 1
         ticket.is_waiting = False
         del self._by_criticality[ticket.criticality][ticket.id]
         self._take_out(ticket)
@@ -230,6 +241,7 @@ class RequestQueue:
             tickets.clear()
         self._queues.clear()
         self._indexed.clear()
+        self._bounded.clear()
         self._reserved.clear()
         self._reserved_weights.clear()
         self._deadlines = [(ticket.deadline, ticket.id, ticket) for ticket in waiting]
@@ -242,20 +254,24 @@ class RequestQueue:
             ticket.reservation = None
             self._tickets[ticket.id] = ticket
             self._by_criticality[ticket.criticality][ticket.id] = ticket
-            self._queue(ticket.constraints).enter(ticket)
+            self._queue(ticket).enter(ticket)
 
     # Constraint queues
 
     def queues_for(self, endpoint: Endpoint) -> list[ConstraintQueue]:
-        """The constraint queues that are not empty and that the endpoint can serve."""
-        if len(self._queues) <= FEW_QUEUES:
-            return [
-                queue for queue in self._queues.values() if is_eligible(queue.constraints, endpoint)
-            ]
-        found: dict[Constraints, ConstraintQueue] = {}
-        for key in (None, endpoint.address, *endpoint.models_by_name):
-            found.update(self._indexed.get(key, {}))
-        return [queue for constraints, queue in found.items() if is_eligible(constraints, endpoint)]
+        """The constraint queues that are not empty, that the endpoint can serve, and that no bound
+        holds back."""
+        found: Collection[ConstraintQueue] = self._queues.values()
+        if len(self._queues) > FEW_QUEUES:
+            indexed: dict[QueueKey, ConstraintQueue] = {}
+            for key in (None, endpoint.address, *endpoint.models_by_name):
+                indexed.update(self._indexed.get(key, {}))
+            found = indexed.values()
+        return [
+            queue
+            for queue in found
+            if is_eligible(queue.constraints, endpoint) and not is_held_back(queue.bounds)
+        ]
 
     def has_any_for(self, endpoint: Endpoint) -> bool:
         """Whether a request is queued that the endpoint can serve."""
@@ -268,14 +284,55 @@ class RequestQueue:
         return iter(self._queues.values())
 
     def constraint_queue(self, constraints: Constraints) -> ConstraintQueue | None:
-        """The queue of these constraints, None if it is empty."""
-        return self._queues.get(constraints)
+        """The queue of these constraints without bounds, None if it is empty."""
+        return self._queues.get((constraints, ()))
+
+    def with_constraints(self, constraints: Constraints) -> list[ConstraintQueue]:
+        """The queues of these constraints that are not empty, one for each set of bounds."""
+        unbounded = self.constraint_queue(constraints)
+        found = [] if unbounded is None else [unbounded]
+        return [*found, *self._bounded.get(constraints, {}).values()]
+
+    def under(self, bound: Bound) -> list[ConstraintQueue]:
+        """The queues under a bound that are not empty. O(queues under any bound)."""
+        queues = (queue for alike in self._bounded.values() for queue in alike.values())
+        return [queue for queue in queues if bound in queue.bounds]
 
     def change_constraints(self, ticket: Ticket, constraints: Constraints) -> None:
         """Move a queued ticket to other constraints; it keeps its arrival position."""
         self._take_out(ticket)
         ticket.constraints = constraints
-        self._queue(constraints).enter(ticket, is_back=True)
+        self._queue(ticket).enter(ticket, is_back=True)
+
+    def resolve(self, ticket: Ticket, resolved: ResolvedRequest) -> None:
+        """Its names are known by now: give a queued ticket its constraints and bounds."""
+        self._take_out(ticket)
+        for bound in ticket.resolved.bounds:
+            bound.queued -= 1
+        for bound in resolved.bounds:
+            bound.queued += 1
+        ticket.resolved, ticket.constraints = resolved, resolved.constraints
+        self._queue(ticket).enter(ticket, is_back=True)
+
+    def reorder(self) -> None:
+        """The orders of bounds have changed: sort the queues under them again."""
+        for alike in list(self._bounded.values()):
+            for queue in list(alike.values()):
+                if queue.order != self.order_under(queue.bounds):
+                    self._sort_again(queue)
+
+    def _sort_again(self, queue: ConstraintQueue) -> None:
+        tickets = sorted(
+            ticket
+            for tenants in queue.queues.values()
+            for _, flows in tenants.tenants()
+            for flow in flows
+            for ticket in flow.values()
+        )
+        for ticket in tickets:
+            self._take_out(ticket)
+        for ticket in tickets:
+            self._queue(ticket).enter(ticket)
 
     # Multi-slot tickets with a reservation
 
@@ -304,6 +361,8 @@ class RequestQueue:
             demand,
         )
         ticket.reservation = endpoint_slots.reservation = reservation
+        for bound in ticket.resolved.bounds:
+            bound.reserve()
         return reservation
 
     def holds(self, reservation: Reservation) -> bool:
@@ -318,22 +377,32 @@ class RequestQueue:
     def cancel_reservation(self, ticket: Ticket) -> None:
         """Cancel its reservation and return it to its constraint queue, in order of arrival."""
         self._take_out(ticket)
-        self._queue(ticket.constraints).enter(ticket, is_back=True)
+        self._queue(ticket).enter(ticket, is_back=True)
 
-    def _queue(self, constraints: Constraints) -> ConstraintQueue:
-        constraint_queue = self._queues.get(constraints)
+    def _queue(self, ticket: Ticket) -> ConstraintQueue:
+        constraints, bounds = key = (ticket.constraints, ticket.resolved.bounds)
+        constraint_queue = self._queues.get(key)
         if constraint_queue is None:
-            constraint_queue = self._queues[constraints] = ConstraintQueue(constraints, self.order)
-            for key in constraints.index_keys():
-                self._indexed.setdefault(key, {})[constraints] = constraint_queue
+            order = self.order_under(bounds)
+            constraint_queue = self._queues[key] = ConstraintQueue(constraints, order, bounds)
+            for index_key in constraints.index_keys():
+                self._indexed.setdefault(index_key, {})[key] = constraint_queue
+            if bounds:
+                self._bounded.setdefault(constraints, {})[bounds] = constraint_queue
         return constraint_queue
+
+    def order_under(self, bounds: BoundsOfRequest) -> QueueOrder:
+        """The order within each flow of tickets that are under these."""
+        is_last_come = any(bound.limits.is_last_come for bound in bounds)
+        return LAST_COME_ORDER if is_last_come else self.order
 
     def _take_out(self, ticket: Ticket) -> None:
         if ticket.queued_in is not None:
-            constraint_queue = self._queues[ticket.constraints]
+            key = (ticket.constraints, ticket.resolved.bounds)
+            constraint_queue = self._queues[key]
             constraint_queue.leave(ticket)
             if not constraint_queue:
-                self._drop(constraint_queue.constraints)
+                self._drop(key)
         elif ticket.reservation is not None:
             del self._reserved[ticket.id]
             weight_slots = ticket.request.weight_slots
@@ -342,11 +411,18 @@ class RequestQueue:
                 del self._reserved_weights[weight_slots]
             ticket.reservation.pool.reservation = None
             ticket.reservation = None
+            for bound in ticket.resolved.bounds:
+                bound.unreserve()
 
-    def _drop(self, constraints: Constraints) -> None:
-        del self._queues[constraints]
-        for key in constraints.index_keys():
-            queues = self._indexed[key]
-            del queues[constraints]
+    def _drop(self, key: QueueKey) -> None:
+        del self._queues[key]
+        constraints, bounds = key
+        for index_key in constraints.index_keys():
+            queues = self._indexed[index_key]
+            del queues[key]
             if not queues:
-                del self._indexed[key]
+                del self._indexed[index_key]
+        if bounds:
+            del self._bounded[constraints][bounds]
+            if not self._bounded[constraints]:
+                del self._bounded[constraints]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from extproc.core.address import Address
+from extproc.core.bounds import BoundsOfRequest
 from extproc.core.objective import Criticality, Objective
 from extproc.core.queue.fair_queueing import Flow
 from extproc.core.request import Request, ResolvedRequest
@@ -74,6 +75,10 @@ class Ticket:
     @property
     def criticality(self) -> Criticality:
         return self.subqueue_key[0]
+
+    def is_under(self, bounds: BoundsOfRequest) -> bool:
+        """Whether it is under all of these."""
+        return all(bound in self.resolved.bounds for bound in bounds)
 
     def __lt__(self, other: Ticket) -> bool:
         return self.id < other.id

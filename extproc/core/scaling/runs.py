@@ -58,12 +58,12 @@ class ModelRuns:
             known = servers
         return Run(Direction.UP if wanted > known else Direction.DOWN, wanted)
 
-    def began(self, run: Run) -> None:
+    def run_began(self, run: Run) -> None:
         """The program was started, or tried to."""
         assert self._running is None, "one at a time"
         self._running = run
 
-    def ended(self, now: float, *, is_done: bool) -> None:
+    def run_ended(self, now: float, *, is_done: bool) -> None:
         """The run is over; `is_done` if it succeeded."""
         assert self._running is not None
         run, self._running = self._running, None

@@ -57,7 +57,7 @@ class Traffic:
         source = model, objective
         remember(self.arrivals, source, lambda: ArrivalRate(now), MAX_NAMES).arrived(now)
 
-    def ended(self, model: str, slot_s: float, now: float, *, is_sample: bool) -> None:
+    def request_ended(self, model: str, slot_s: float, now: float, *, is_sample: bool) -> None:
         """A request gave its slots back after that many slot-seconds; `is_sample` unless they say
         nothing about the next one."""
         service = self.service.get(model)

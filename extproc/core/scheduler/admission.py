@@ -1,25 +1,17 @@
 """Admission of an arrival: assign a slot, queue or reject. Decides only; changes nothing."""
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from extproc.core.address import Address
+from extproc.core.bounds import is_held_back
+from extproc.core.decision import Preview
 from extproc.core.objective import Criticality, Objective
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason
 from extproc.core.request import Request, ResolvedRequest
 from extproc.core.scheduler.slot_allocator import SlotAllocator
-from extproc.core.scheduler.state import State
 from extproc.core.selection.endpoint_picker import AffinityTarget
-
-
-class Preview(NamedTuple):
-    """What would happen to a request: picked at `address`; queued, for `waits_for` alone if that
-    is set; or rejected with `reason`."""
-
-    address: Address | None
-    waits_for: Address | None
-    reason: Reason | None
-
+from extproc.core.state import State
 
 SHORT_BODY_BYTES: Final = 65_536
 """A body of at most this length is queued even if the queue's bytes are used up: many such bodies
@@ -37,22 +29,34 @@ class Admission:
         self, resolved: ResolvedRequest, request: Request, now: float
     ) -> tuple[Address | None, AffinityTarget | None]:
         """The endpoint with a slot now, if any, and the busy endpoint worth waiting for."""
+        if is_held_back(resolved.bounds):
+            return None, None
         address = self._allocator.find_available(resolved, request, now)
         may_wait = request.timeout_s > 0 and resolved.objective.criticality < Criticality.SHEDDABLE
-        if address is None or not may_wait or self._is_full(request):
+        if address is None or not may_wait or self._is_full(request) or lacks_place(resolved):
             return address, None
         return address, self._state.endpoint_picker.affinity_target(resolved, request, address, now)
 
-    def why_not_wait(self, request: Request, objective: Objective, now: float) -> Reason | None:
+    def why_not_wait(
+        self, request: Request, resolved: ResolvedRequest, now: float
+    ) -> Reason | None:
         """Why a request that finds no slot may not be queued, None if it may. A full queue may
         have a `victim`. A suspect's upload is never queued: see `uploads`."""
-        is_suspect = self._state.uploads.is_suspect(request, now)
-        if objective.criticality is Criticality.SHEDDABLE or is_suspect:
-            return Reason.SHED
+        is_bound = is_held_back(resolved.bounds)
+        if not self._may_wait(request, resolved.objective, now):
+            return Reason.BOUND_REACHED if is_bound else Reason.SHED
         if request.timeout_s <= 0:
+            if is_bound:
+                return Reason.BOUND_REACHED
             has_queue = self._state.options.queue_max_requests > 0
             return Reason.QUEUE_TIMEOUT if has_queue else Reason.QUEUE_FULL
+        if lacks_place(resolved):
+            return Reason.BOUND_REACHED
         return Reason.QUEUE_FULL if self._is_full(request) else None
+
+    def _may_wait(self, request: Request, objective: Objective, now: float) -> bool:
+        is_suspect = self._state.uploads.is_suspect(request, now)
+        return objective.criticality is not Criticality.SHEDDABLE and not is_suspect
 
     def _is_full(self, request: Request) -> bool:
         max_requests = self._state.options.queue_max_requests
@@ -65,10 +69,20 @@ class Admission:
         max_bytes = self._state.options.queue_max_body_bytes
         return max(0, self._state.queue.body_bytes + request.body_bytes - max_bytes)
 
-    def victim(self, request: Request, objective: Objective) -> Ticket | None:
-        """The request to evict from a full queue for one of that objective, or None."""
-        lacks_bytes = self.lacks_bytes(request)
-        return self._state.queue.newest_below(objective.criticality, lacks_bytes)
+    def victim(
+        self, reason: Reason | None, request: Request, resolved: ResolvedRequest
+    ) -> Ticket | None:
+        """The request to evict for one that may not be queued for that reason, or None: its place
+        in the queue, and in the queues of the bounds, is then free."""
+        full = tuple(bound for bound in resolved.bounds if bound.is_queue_full)
+        is_for_a_place = reason is Reason.BOUND_REACHED and full and request.timeout_s > 0
+        if reason is not Reason.QUEUE_FULL and not is_for_a_place:
+            return None
+        criticality = resolved.objective.criticality
+        if criticality is Criticality.SHEDDABLE:
+            return None
+        least_bytes = self.lacks_bytes(request)
+        return self._state.queue.newest_below(criticality, least_bytes, full)
 
     def preview(
         self, resolved: ResolvedRequest, request: Request, now: float, *, may_queue: bool = True
@@ -83,11 +97,19 @@ class Admission:
             if target is None or not may_queue:
                 return Preview(address, None, None)
             return Preview(None, target.address, None)
-        reason = self.why_not_wait(request, resolved.objective, now)
+        reason = self.why_not_wait(request, resolved, now)
         if not may_queue and (reason is None or reason is Reason.QUEUE_FULL):
             reason = Reason.RATE_LIMITED
-        if reason is Reason.QUEUE_FULL and self.victim(request, resolved.objective) is not None:
+        if self.victim(reason, request, resolved) is not None:
             reason = None
         return Preview(
             None, None, reason and self._allocator.unless_empty(reason, resolved.constraints)
         )
+
+
+def lacks_place(resolved: ResolvedRequest) -> bool:
+    """Whether the queue of one of its bounds is full."""
+    for bound in resolved.bounds:  # noqa: SIM110 - as in `is_held_back`
+        if bound.is_queue_full:
+            return True
+    return False

@@ -8,8 +8,9 @@ core never needs it.
 
 from collections.abc import Iterator
 
-from extproc.core.scheduler.state import State
+from extproc.core.bounds import BoundsOfRequest
 from extproc.core.slots.lease import LeaseState
+from extproc.core.state import State
 
 
 def faults(state: State, now: float) -> list[str]:
@@ -21,6 +22,7 @@ def faults(state: State, now: float) -> list[str]:
         *state.affinity_waits.faults(),
         *state.in_flight.faults(open_ids),
         *state.uploads.faults(open_ids),
+        *state.bounds.faults(*_bounded(state)),
         *_reservation_faults(state),
     ]
 
@@ -33,12 +35,23 @@ def _reservation_faults(state: State) -> Iterator[str]:
                 yield f"{endpoint.address}: reserved for ticket {reservation.ticket_id}, which left"
 
 
+def _bounded(state: State) -> tuple[list[BoundsOfRequest], ...]:
+    """The bounds of the leases, of the queued requests, and of those with a reservation."""
+    queue = state.queue
+    return (
+        [lease.bounds for lease in state.ledger.leases()],
+        [ticket.resolved.bounds for ticket in queue],
+        [ticket.resolved.bounds for ticket in queue.with_reservations()],
+    )
+
+
 def rebuild(state: State) -> None:
     """Derive all derived state again. Multi-slot requests lose their reservations, and affinity
     waits end; the next change of capacity decides again."""
     state.ledger.rebuild()
     state.queue.rebuild()
     state.affinity_waits.clear()
+    state.bounds.recount(*_bounded(state))
     leases = [lease for lease in state.ledger.leases() if lease.state is LeaseState.OPEN]
     state.in_flight.rebuild(leases)
     state.uploads.rebuild({lease.id for lease in leases})

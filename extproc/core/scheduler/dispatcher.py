@@ -16,35 +16,44 @@ if the call itself raises, all derived state is derived again from the leases an
 """
 
 from random import Random
+from typing import Final
 
 from extproc.core.address import Address
 from extproc.core.constraints import UNCONSTRAINED, Constraints
-from extproc.core.objective import Objective
+from extproc.core.decision import Decision, Picked, Preview, Queued
+from extproc.core.options import DispatcherOptions
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason
-from extproc.core.request import Request, ResolvedRequest
-from extproc.core.scheduler.blame import blame, conclude, credit
-from extproc.core.scheduler.context_fit import fit_context
-from extproc.core.scheduler.decision import Decision, Picked, Queued
-from extproc.core.scheduler.feedback import on_completion, on_response_headers, record_prediction
-from extproc.core.scheduler.introspection import Introspection
-from extproc.core.scheduler.options import DispatcherOptions
-from extproc.core.scheduler.sizing import learn_size
-from extproc.core.scheduler.slo import evaluate_end, evaluate_headers
+from extproc.core.request import Request, ResolvedRequest, in_time
+from extproc.core.scheduler.admission import lacks_place
+from extproc.core.scheduler.fleet_updates import FleetUpdates
 from extproc.core.scheduler.takeover import Arrival, HeldLease, Place
-from extproc.core.scheduler.token_claims import learn_length, overflowed
+from extproc.core.scheduler.token_claims import learn_length, overflow_read, overflowed
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.model_pools import slot_pool
+from extproc.core.views.view import View
 
 __all__ = ["Dispatcher", "DispatcherOptions"]
 
+PAUSE_S: Final = 5.0
+"""How long a server that answers 429 without Retry-After gets no requests."""
+LONGEST_PAUSE_S: Final = 300.0
+SPILLS: Final = frozenset({Reason.QUEUE_FULL, Reason.SHED, Reason.QUEUE_TIMEOUT})
+"""Why requests are rejected that another tier may take: all slots are in use, and they may not
+wait."""
 
-class Dispatcher(Introspection):
+
+class Dispatcher(FleetUpdates):
     """Synchronous and pure: every call is atomic, none blocks, `now` is monotonic seconds.
 
-    Code outside the core reads `fleet` and `queue`, and calls methods; a test holds it to that.
+    Code outside the core reads `fleet`, `queue` and the `view`, and calls methods; a test holds it
+    to that.
     """
+
+    def __init__(self, random: Random, options: DispatcherOptions | None = None) -> None:
+        super().__init__(random, options)
+        self.view = View(self.state, self._allocator.forecast, self._scale, self._preview)
 
     # Requests
 
@@ -69,30 +78,51 @@ class Dispatcher(Introspection):
                 return self._allocator.rejected(Reason.SHUTTING_DOWN, 0.0)
             if self.state.poison.is_poison(request.fingerprint, now):
                 return self._allocator.rejected(Reason.POISON_REQUEST, 0.0)
-            resolved = self.resolve(request)
+            resolved = self.state.resolve(request)
             if isinstance(resolved, Reason):
                 return self._allocator.rejected(resolved, 0.0)
             if self.state.why_failed(resolved.constraints):
                 return self._allocator.rejected(Reason.MODEL_FAILED, 0.0, resolved.constraints)
-            self._scale.arrived(resolved, now)
-            request = self.state.resolver.apply(request, resolved)
+            self.state.traffic_counter.request_arrived(resolved, now)
+            request = in_time(self.state.resolver.apply(request, resolved), resolved)
             address, target = self._admission.goal(resolved, request, now)
-            if address is not None and self._must_wait_for_others(request):
-                return Queued(ticket=self._allocator.enqueue(resolved, request, None, now, arrival))
+            if address is not None and self._must_wait_for_others(request, resolved):
+                ticket = self._allocator.enqueue(resolved, request, None, now, arrival)
+                self._spilling.queued(ticket, now)
+                return Queued(ticket=ticket)
             if address is None:
-                reason = self._why_rejected(request, resolved.objective, now, may_queue=may_queue)
+                reason = self._why_rejected(request, resolved, now, may_queue=may_queue)
+                if reason in SPILLS:
+                    spilled = self._spilling.take(resolved, request, now)
+                    if spilled is not None:
+                        return spilled
                 if reason is not None:
                     if reason is not Reason.RATE_LIMITED:
                         self.state.in_flight.rejected(resolved.objective, now)
                     reason = self._allocator.unless_empty(reason, resolved.constraints)
-                    return self._allocator.rejected(reason, 0.0, resolved.constraints)
+                    return self._allocator.rejected(
+                        reason, 0.0, resolved.constraints, resolved.bounds
+                    )
                 # An eviction may have freed reserved slots.
-                address = self._allocator.find_available(resolved, request, now)
+                address, _ = self._admission.goal(resolved, request, now)
             if address is not None and (target is None or not may_queue):
                 entered_at = now if arrival is None else arrival.at
                 return self._allocator.pick(address, request, resolved, entered_at, now)
             ticket = self._allocator.enqueue(resolved, request, target, now, arrival)
+            self._spilling.queued(ticket, now)
             return self._decision_on(ticket)
+
+    def _preview(
+        self, resolved: ResolvedRequest, request: Request, now: float, may_queue: bool
+    ) -> Preview:
+        """What `submit` would decide on a request that was resolved. Changes nothing."""
+        if self._is_closed:
+            return Preview(None, None, Reason.SHUTTING_DOWN)
+        return self._admission.preview(resolved, request, now, may_queue=may_queue)
+
+    def lacks_bytes(self, request: Request) -> bool:
+        """Whether queued bodies leave too few bytes for this request to be queued."""
+        return self._admission.lacks_bytes(request) > 0
 
     def _decision_on(self, ticket: Ticket) -> Decision:
         """The decision on a request that was just queued."""
@@ -103,32 +133,24 @@ class Dispatcher(Introspection):
         assert settlement is not None
         return settlement
 
-    def resolve(self, request: Request, random: Random | None = None) -> ResolvedRequest | Reason:
-        """What the request means and needs, or why nothing can ever serve it. A dry run passes its
-        own `random`."""
-        resolved = self.state.resolver.resolve(request, random)
-        if isinstance(resolved, Reason):
-            return resolved
-        return fit_context(self.state, resolved, request)
-
     def _why_rejected(
-        self, request: Request, objective: Objective, now: float, *, may_queue: bool
+        self, request: Request, resolved: ResolvedRequest, now: float, *, may_queue: bool
     ) -> Reason | None:
         """Why it may not be queued, or None; evicts another request if the queue is full."""
-        reason = self._admission.why_not_wait(request, objective, now)
+        reason = self._admission.why_not_wait(request, resolved, now)
         if not may_queue and (reason is None or reason is Reason.QUEUE_FULL):
             return Reason.RATE_LIMITED
-        if reason is not Reason.QUEUE_FULL:
-            return reason
-        victim = self._admission.victim(request, objective)
+        victim = self._admission.victim(reason, request, resolved)
         if victim is None:
             return reason
-        self._allocator.evict(victim, now)
+        if not self._spilling.settle(victim, now):
+            self._allocator.evict(victim, now)
         return None
 
-    def _must_wait_for_others(self, request: Request) -> bool:
+    def _must_wait_for_others(self, request: Request, resolved: ResolvedRequest) -> bool:
         """Whether requests with earlier places come back first, until `assign`."""
         is_room = len(self.queue) < self.options.queue_max_requests
+        is_room = is_room and not lacks_place(resolved)
         return self._allocator.is_held and request.timeout_s > 0.0 and is_room
 
     def withdraw(self, ticket: Ticket, now: float) -> None:
@@ -158,7 +180,7 @@ class Dispatcher(Introspection):
         with self._call:
             address = lease.address
             self.ledger.release(lease, end, now)
-            self.state.uploads.ended(lease)
+            self.state.uploads.upload_ended(lease)
             if end is not LeaseEnd.SERVED:
                 self._outbox.scrape(address)
                 self._wake()
@@ -176,37 +198,58 @@ class Dispatcher(Introspection):
         if lease.address not in self.fleet:
             return
         with self._call:
-            if conclude(self.state, lease, request, now, is_broken=is_broken):
+            if self.state.attribution.response_ended(lease, request, now, is_broken=is_broken):
                 self._allocator.after_capacity_change(lease.address, now)
                 self._outbox.wake_at(self.state.outliers.next_expiry())
 
     def _learn_from(
         self, lease: Lease, end: LeaseEnd, now: float, *, is_received: bool
     ) -> float | None:
-        self.state.model_loads.released(lease, now)
-        run = self.state.in_flight.end(lease, now)
+        state = self.state
+        state.model_loads.released(lease, now)
+        run = state.in_flight.end(lease, now)
         if run is None:
-            self.state.outliers.ended(lease, now)
+            state.outliers.lease_ended(lease, now)
             return None
-        self._scale.ended(lease, run, end, now)
-        if is_received:
-            credit(self.state, lease, run, end, now)  # the caller assigns the slots that this opens
-        first_token_at, bounds = evaluate_end(self.state, lease, run, end, now)
+        state.traffic_counter.lease_ended(lease, run, end, now)
+        if is_received:  # the caller assigns the slots that this opens
+            state.attribution.lease_ended(lease, run, end, now)
+        first_token_at, bounds = state.slo.evaluate_end(lease, run, end, now)
         if end is LeaseEnd.SERVED:
-            on_completion(self.state, lease, run, now, bounds)
-        if self.state.sizes is not None:
-            learn_size(self.state, self.state.sizes, lease, run, end, now)
+            state.feedback.on_completion(lease, run, now, bounds)
+        if state.sizes is not None:
+            state.sizes.learn(lease, run, end, now)
         if self.ledger.shares_contexts:
-            learn_length(self.state, lease, run, end, now)
+            learn_length(state, lease, run, end, now)
         return first_token_at
 
-    def served_by(self, lease: Lease, address: Address, now: float) -> None:
-        """The response named its server: the lease moves there if it is another endpoint.
+    def responded(
+        self,
+        lease: Lease,
+        now: float,
+        *,
+        served: Address | None = None,
+        has_headers: bool = True,
+        is_stream: bool = True,
+        is_error: bool = False,
+        fault: Fault | None = None,
+        may_be_overflow: bool = False,
+    ) -> None:
+        """The response headers came, or Envoy's own if not `has_headers`.
 
-        If that server is no longer in the fleet, the lease stays where it is.
+        The lease moves to `served`, if that is another endpoint of the fleet. A response that is no
+        stream came whole with its headers. With a `fault` the server failed the request, unless it
+        `may_be_overflow`, a full context, and its slots may share one. Only the first call for a
+        lease counts as its response.
         """
-        if address == lease.address or address not in self.fleet:
-            return
+        if served is not None and served != lease.address and served in self.fleet:
+            self._move(lease, served, now)
+        if has_headers:
+            self._answered(lease, now, is_stream=is_stream, is_error=is_error)
+        if fault is not None and not (may_be_overflow and self.overflowed(lease, now)):
+            self.failed(lease, fault, now)
+
+    def _move(self, lease: Lease, address: Address, now: float) -> None:
         with self._call:
             picked = lease.address
             endpoint = self.fleet.get(address)
@@ -214,54 +257,56 @@ class Dispatcher(Introspection):
             _, pool, _ = slot_pool(endpoint, self.ledger.endpoint_slots(address), lease.model)
             self.ledger.move(lease, address, now, pool)
             try:
-                self.state.outliers.moved(lease, picked, now)
-                run = self.state.in_flight.moved(lease, picked)
-                if run is not None:
-                    record_prediction(self.state, run, address)
+                for learner in self.state.learners:
+                    learner.moved(lease.id, picked, address, now)
             except Exception as error:  # noqa: BLE001 - the lease has moved, whatever is learned
                 self._outbox.step_failed("learning from a fallback", error)
             self._allocator.after_capacity_change(address, now)
             self._allocator.after_capacity_change(picked, now)
 
-    def upload_ended(self, lease: Lease) -> None:
-        """The request body is complete."""
-        self.state.uploads.ended(lease)
-
-    def upload_failed(self, request: Request, wasted_s: float, now: float) -> None:
-        """The rest of the body did not come, or came slowly while other requests waited. It cost
-        `wasted_s` slot-seconds."""
-        endpoints = (self.ledger.endpoint_slots(endpoint.address) for endpoint in self.fleet)
-        slots = sum(endpoint.slots for endpoint in endpoints)
-        self.state.uploads.failed(request, wasted_s, slots, now)
-
-    def answered(
-        self, lease: Lease, now: float, *, is_stream: bool = True, is_error: bool = False
-    ) -> None:
-        """The response headers came; a response that is no stream came whole with them.
-
-        Call it after `served_by`. Only the first call for a lease counts.
-        """
-        self.state.uploads.ended(lease)
+    def _answered(self, lease: Lease, now: float, *, is_stream: bool, is_error: bool) -> None:
+        self.state.uploads.upload_ended(lease)
         run = self.state.in_flight.answered(lease, now)
         if run is None:
             return
         run.is_stream, run.is_error = is_stream, is_error
         if not is_error:
             lease.answered_at = now
-        evaluate_headers(self.state, lease, run, now)
+        self.state.slo.evaluate_headers(lease, run, now)
         if not is_error:
-            on_response_headers(self.state, lease, run, now)
+            self.state.feedback.on_response_headers(lease, run, now)
             if self.state.outliers.responded(lease, run.request, now, is_whole=not is_stream):
                 with self._call:
                     self._allocator.after_capacity_change(lease.address, now)
 
     def failed(self, lease: Lease, fault: Fault, now: float) -> None:
-        """The server failed the request. Call it after `answered` if headers came; only the first
-        call for a lease counts."""
+        """The server failed the request, or breaks off its response; only the first call for a
+        lease counts."""
         with self._call:
-            if blame(self.state, lease, fault, now):
+            if self.state.attribution.request_failed(lease, fault, now):
                 self._allocator.after_capacity_change(lease.address, now)
             self._outbox.wake_at(self.state.outliers.next_expiry())
+
+    def paused(self, lease: Lease, retry_after_s: float | None, now: float) -> None:
+        """The server wants no more requests for a while. That of one that shows its slots is no
+        news: its own count says when it takes more."""
+        endpoint = self.fleet.get(lease.address)
+        if endpoint is None or self.ledger.endpoint_slots(lease.address).reports_busy_slots:
+            return
+        with self._call:
+            pause_s = PAUSE_S if retry_after_s is None else min(retry_after_s, LONGEST_PAUSE_S)
+            endpoint.paused_until = max(endpoint.paused_until or now, now + pause_s)
+            self._paused[endpoint.address] = endpoint
+            self._allocator.after_capacity_change(lease.address, now)
+            self._outbox.wake_at(endpoint.paused_until)
+
+    def overflow_read(self, address: Address, model: str | None, now: float) -> None:
+        """The end of a stream says that the context of its server was full. Its request may have
+        ended before."""
+        with self._call:
+            if overflow_read(self.state, address, model, now):
+                self._outbox.scrape(address)
+                self._allocator.after_capacity_change(address, now)
 
     def overflowed(self, lease: Lease, now: float) -> bool:
         """The server seems to have failed the request because the context that its slots share was
@@ -272,6 +317,17 @@ class Dispatcher(Introspection):
                 self._outbox.scrape(lease.address)
                 self._allocator.after_capacity_change(lease.address, now)
             return is_possible
+
+    def upload_ended(self, lease: Lease) -> None:
+        """The request body is complete."""
+        self.state.uploads.upload_ended(lease)
+
+    def upload_failed(self, request: Request, wasted_s: float, now: float) -> None:
+        """The rest of the body did not come, or came slowly while other requests waited. It cost
+        `wasted_s` slot-seconds."""
+        endpoints = (self.ledger.endpoint_slots(endpoint.address) for endpoint in self.fleet)
+        slots = sum(endpoint.slots for endpoint in endpoints)
+        self.state.uploads.failed(request, wasted_s, slots, now)
 
     def passing(self, constraints: Constraints = UNCONSTRAINED) -> list[Address]:
         """The pickable endpoints for a request that takes no slot, best first, whether their slots
@@ -306,6 +362,11 @@ class Dispatcher(Introspection):
             lease = self.ledger.adopt(
                 *(held.address, held.weight_slots, held.asked_slots, held.opened_at, held.model)
             )
+            lease.bounds = self.state.under_bounds(
+                ResolvedRequest(objective=objective, model=held.model), request
+            ).bounds
+            for bound in lease.bounds:
+                bound.request_began()
             try:
                 arrived_at = held.opened_at - held.waited_s
                 self.state.in_flight.begin(lease, request, objective, arrived_at, 0.0)
@@ -324,16 +385,17 @@ class Dispatcher(Introspection):
         with self._call:
             if self._is_closed:
                 return self._allocator.rejected(Reason.SHUTTING_DOWN, 0.0)
-            resolved = self.resolve(request)
+            resolved = self.state.resolve(request)
             if isinstance(resolved, Reason):
                 return self._allocator.rejected(resolved, now - place.entered_at)
             if self.state.why_failed(resolved.constraints):
                 waited_s = now - place.entered_at
                 return self._allocator.rejected(Reason.MODEL_FAILED, waited_s, resolved.constraints)
-            request = self.state.resolver.apply(request, resolved)
+            request = in_time(self.state.resolver.apply(request, resolved), resolved)
             ticket = self._allocator.place(
                 resolved, request, place.ticket_id, place.entered_at, now
             )
+            self._spilling.queued(ticket, now)
             return self._decision_on(ticket)
 
     def assign(self, now: float) -> None:

@@ -9,27 +9,27 @@ from dataclasses import replace
 from random import Random
 
 from extproc.core.address import Address
+from extproc.core.events import CallScope, Event
 from extproc.core.fleet.endpoint import ASSUMED_SLOTS, Endpoint, EndpointSpec, Intent
 from extproc.core.fleet.health import Health
+from extproc.core.learning.learned import Learned
 from extproc.core.observation import (
     Issue,
     ModelReading,
     Observation,
     ScrapeStatus,
 )
+from extproc.core.options import DispatcherOptions
 from extproc.core.placement.model_load import ModelLoad
 from extproc.core.rejection import Reason
 from extproc.core.scheduler.admission import Admission
 from extproc.core.scheduler.audit import faults, rebuild
-from extproc.core.scheduler.blame import seen
-from extproc.core.scheduler.events import CallScope, Event
-from extproc.core.scheduler.feedback import on_observation
-from extproc.core.scheduler.learned import Learned, learned_of, relearn, version_of
-from extproc.core.scheduler.options import DispatcherOptions
-from extproc.core.scheduler.scale_advisor import ScaleAdvisor
 from extproc.core.scheduler.slot_allocator import SlotAllocator
-from extproc.core.scheduler.state import State
-from extproc.core.scheduler.token_claims import share_contexts
+from extproc.core.scheduler.spilling import Spilling
+from extproc.core.scheduler.token_claims import observe_tokens, share_contexts
+from extproc.core.selection.rules import Rules
+from extproc.core.state import State
+from extproc.core.views.scale_advisor import ScaleAdvisor
 
 CONNECT_FAILED = Issue(
     code="connect-failed",
@@ -47,11 +47,20 @@ class FleetUpdates:
         self.fleet = self.state.fleet
         self.ledger = self.state.ledger
         self.queue = self.state.queue
+        self.resolver = self.state.resolver
+        """What the names in a request mean."""
+        self.subset_hints = self.state.subset_hints
+        """The subsets of endpoints that gateways named lately."""
+        self.conversations = self.state.conversations
+        """Which server has which conversation."""
         self._call = CallScope(self._outbox, self._repair)
         self._allocator = SlotAllocator(self.state)
+        self._spilling = Spilling(self.state, self._allocator)
         self._admission = Admission(self._allocator, self.state)
         self._scale = ScaleAdvisor(self.state)
         self._fresh_until: OrderedDict[Address, float] = OrderedDict()
+        self._paused: dict[Address, Endpoint] = {}
+        """Those that asked for no more requests for a while."""
         self._is_closed = False
 
     @property
@@ -59,12 +68,30 @@ class FleetUpdates:
         """The options that apply now."""
         return self.state.options
 
-    def renew(self, options: DispatcherOptions) -> None:
+    def renew(self, options: DispatcherOptions, now: float | None = None) -> None:
         """Apply changed bounds, models and objectives; those of the ledger, outliers, aging and
         the order need a restart. Requests that run or are queued keep what they were resolved
-        to."""
+        to. `now` defaults to the time of the last event."""
         self.state.options = options
         self.state.resolver.renew(options.resolver)
+        bounds = self.state.bounds
+        if options.bounds.limits or not bounds.is_empty:
+            with self._call:
+                bounds.renew(options.bounds)
+                self.queue.reorder()
+                self._allocator.assign_everywhere(self.state.last_event_at if now is None else now)
+
+    def set_rules(self, rules: Rules | None, now: float) -> None:
+        """Apply the operators' rules in place of those before, to queued requests, too. O(queued
+        requests x filters x endpoints)."""
+        if rules is None and self.state.rules is None:
+            return
+        with self._call:
+            self.state.set_rules(rules)
+            self._require_picks()
+            if self._allocator.rule_filters.ask_all(list(self.queue)):
+                self._allocator.assign_everywhere(now)
+            self._wake()
 
     # Events
 
@@ -114,20 +141,22 @@ class FleetUpdates:
 
     def _observe(self, endpoint: Endpoint, observation: Observation, now: float) -> None:
         endpoint_slots = self.ledger.endpoint_slots(endpoint.address)
-        offer = endpoint.offer
+        offer = endpoint.offer, endpoint.runner
         has_answered = observation.status in (ScrapeStatus.READY, ScrapeStatus.ASLEEP)
         if has_answered and endpoint.spec.slots is not None:
             observation = replace(observation, slots=endpoint.spec.slots)
         is_replaced = endpoint_slots.is_replaced_by(observation)
         if is_replaced:
-            self.state.prefix_caches.forget(endpoint.address)
-            self.state.sessions.forget(endpoint.address)
-            self.state.conversations.forget_at(endpoint.address)
-            self.state.latency.endpoint(endpoint.address).replaced()
             endpoint.replaced()
-        seen(self.state, observation, now, is_replaced=is_replaced)
+            for learner in self.state.learners:
+                learner.replaced(endpoint.address, now)
+        self.state.attribution.observed(observation, now, is_replaced=is_replaced)
+        apis = endpoint.apis
         endpoint.observe(observation, self.options.failures_to_down)
-        self.state.contexts.report(endpoint.address, endpoint.context_tokens)
+        if endpoint.apis != apis:
+            self.fleet.apis_changed()
+        if not endpoint.spec.is_far:
+            self.state.contexts.report(endpoint.address, endpoint.context_tokens)
         self.ledger.observe(observation, now)
         share_contexts(self.state, endpoint)
         if endpoint_slots.next_recheck is not None or endpoint_slots.has_draining:
@@ -142,20 +171,38 @@ class FleetUpdates:
                 self._expect_next_scrape(endpoint, now)
         if observation.busy_slots is not None:
             try:
-                on_observation(self.state, endpoint, observation)
+                self._learn_from_scrape(endpoint, observation)
             except Exception as error:  # noqa: BLE001 - the slots count, whatever is learned
                 self._outbox.step_failed("learning from an observation", error)
         if is_replaced and not observation.has_model_pools:
             self._allocator.close_model_pools(endpoint_slots, now)
         self._allocator.change_models(self.state.resolver.report(endpoint), now)
         is_given_up = not endpoint.has_reported and endpoint.health is Health.DOWN
-        if is_given_up or endpoint.offer != offer:
+        is_moved = False
+        if is_given_up or (endpoint.offer, endpoint.runner) != offer:
+            is_moved = self._is_moved_by_rules((endpoint.address,))
             self._allocator.refit_contexts(now)
         self._require_picks()
         self._allocator.drop_reservations(endpoint, endpoint_slots, now)
         self._allocator.on_capacity_change(endpoint.address, now)
+        if is_moved:
+            self._allocator.assign_everywhere(now)
         if observation.models:
             self._allocator.on_model_loads(endpoint, observation.began_at, now)
+
+    def _learn_from_scrape(self, endpoint: Endpoint, observation: Observation) -> None:
+        runs = self.state.feedback.runs_of(endpoint, observation)
+        endpoint_slots = self.ledger.endpoint_slots(endpoint.address)
+        if self.ledger.shares_contexts:
+            observe_tokens(self.state, endpoint_slots, observation, runs)
+        self.state.feedback.on_observation(endpoint, observation, runs)
+        # Two usual scrapes never see the same short answer, so its length would stay unknown.
+        latency = self.state.latency.endpoint(endpoint.address)
+        is_shared = self.ledger.shares_contexts and any(
+            pool.tokens is not None for _, pool in endpoint_slots.pools()
+        )
+        if is_shared and latency.wants_scrape(is_used=bool(endpoint_slots.leases)):
+            self._outbox.scrape(endpoint.address)
 
     def connect_failed(self, address: Address, now: float) -> None:
         """Envoy could not connect, or got a 503: the endpoint is down until a scrape that begins
@@ -177,24 +224,45 @@ class FleetUpdates:
             for address in changed:
                 self.ledger.add_endpoint(address, now)
                 self.state.resolver.expect(address)
+                self._may_have_left_the_first_tier(address, now)
             if changed:
                 self._outbox.membership_changed()
+                is_moved = self._is_moved_by_rules(changed)
                 self._allocator.on_capacity_changes(changed, now)
+                if is_moved:
+                    self._allocator.assign_everywhere(now)
                 self._allocator.refit_contexts(now)
+
+    def _may_have_left_the_first_tier(self, address: Address, now: float) -> None:
+        """What the fleet knows of an endpoint of a higher tier is nothing that requests may ask
+        for."""
+        endpoint = self.fleet.get(address)
+        if endpoint is not None and endpoint.spec.is_far:
+            self.state.contexts.forget(address)
+            self._allocator.change_models(self.state.resolver.forget(address), now)
+
+    def limit_spill(self, left: int | None, closed: str = "") -> None:
+        """How many further requests may be sent to higher tiers, None for any number, and why, as
+        text for operators, if none."""
+        self.state.spill_left, self.state.spill_closed = left, closed
+
+    def _is_moved_by_rules(self, changed: Iterable[Address]) -> bool:
+        """Whether queued requests may use other endpoints, as the rules see these that changed."""
+        return self.state.rules is not None and self._allocator.rule_filters.ask_about(changed)
 
     def learned_version(self, address: Address) -> tuple[float, ...]:
         """Changes when more was learned of an endpoint."""
-        return version_of(self.state, address)
+        return self.state.learned.version_of(address)
 
     def learned(self, address: Address | None) -> Learned:
         """What was learned of an endpoint, or with None of the fleet; see `learned`."""
-        return learned_of(self.state, address)
+        return self.state.learned.of(address)
 
     def relearn(self, address: Address | None, learned: Learned) -> None:
         """Take over what another process had learned. Raises `ValueError` or `TypeError` for what
         is not from `learned`; then some of it may be known."""
         with self._call:
-            relearn(self.state, address, learned)
+            self.state.learned.restore(address, learned)
 
     def set_intent(self, address: Address, intent: Intent, now: float) -> None:
         """Set the operator's intent for an endpoint; raises `KeyError` if it is unknown."""
@@ -234,9 +302,11 @@ class FleetUpdates:
             self._require_picks()
 
     def _require_picks(self) -> None:
-        """Where keepers' models are not the only ones, Envoy may choose no server by itself."""
-        names = self.state.resolver.names
+        """Where keepers' models are not the only ones, or rules exclude endpoints, Envoy may choose
+        no server by itself."""
+        names, rules = self.state.resolver.names, self.state.rules
         requires_pick = bool(names.loadable) and names.catalog.has_several_models
+        requires_pick = requires_pick or (rules is not None and rules.has_filters)
         if self.fleet.set_requires_pick(requires_pick):
             self._outbox.membership_changed()
 
@@ -263,6 +333,7 @@ class FleetUpdates:
         """Handle what is due: queue deadlines, expired draining leases, old observations."""
         with self._call:
             try:
+                self._spilling.advance(now)
                 self._time_out_expired(now)
                 for address in self.ledger.expire(now):
                     self._allocator.after_capacity_change(address, now)
@@ -272,6 +343,9 @@ class FleetUpdates:
                     self._allocator.load_ended(model, now)
                 for address in self.state.outliers.advance(now):
                     self._allocator.after_capacity_change(address, now)
+                if self.state.rules is not None and self._allocator.rule_filters.ask_again(now):
+                    self._allocator.assign_everywhere(now)
+                self._end_pauses(now)
                 self._age(now)
             finally:
                 self._wake()
@@ -292,6 +366,14 @@ class FleetUpdates:
         for ticket in late:
             self._allocator.release_reservation(ticket, now)
 
+    def _end_pauses(self, now: float) -> None:
+        for address, endpoint in list(self._paused.items()):
+            if endpoint.paused_until is None or endpoint.paused_until <= now:
+                endpoint.paused_until = None
+                del self._paused[address]
+                if self.fleet.get(address) is endpoint:
+                    self._allocator.after_capacity_change(address, now)
+
     def _age(self, now: float) -> None:
         """Endpoints whose last observation is too old become the last choice."""
         while self._fresh_until and next(iter(self._fresh_until.values())) <= now:
@@ -310,6 +392,9 @@ class FleetUpdates:
             self.state.model_loads.next_expiry(),
             self.state.affinity_waits.next_expiry(),
             self.state.outliers.next_expiry(),
+            self._allocator.rule_filters.next_ask(),
+            self._spilling.next_check(),
+            min((one.paused_until or 0.0 for one in self._paused.values()), default=None),
             stale,
         )
         return min((when for when in times if when is not None), default=None)

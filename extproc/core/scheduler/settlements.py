@@ -1,19 +1,19 @@
 """Ends the wait of a request: opens a lease, or rejects it. The queue is updated in either case."""
 
 from extproc.core.address import Address
+from extproc.core.bounds import BoundsOfRequest
 from extproc.core.constraints import UNCONSTRAINED, Constraints
+from extproc.core.decision import Picked
 from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.fleet.health import Health
 from extproc.core.queue.drain_rate import MAX_RETRY_S, MIN_RETRY_S
 from extproc.core.queue.ticket import Ticket
-from extproc.core.rejection import Reason, Rejected
+from extproc.core.rejection import NONE_BY_RULES, Reason, Rejected
 from extproc.core.request import Request, ResolvedRequest
-from extproc.core.scheduler.decision import Picked
-from extproc.core.scheduler.feedback import record_prediction
-from extproc.core.scheduler.forecast import Forecast
-from extproc.core.scheduler.state import State
 from extproc.core.slots.lease import Lease
 from extproc.core.slots.model_pools import slot_pool
+from extproc.core.state import State
+from extproc.core.views.forecast import Forecast
 
 
 class Settlements:
@@ -23,7 +23,6 @@ class Settlements:
         self._state = state
         self._outbox = state.outbox
         self.forecast = Forecast(state)
-        self.last_event_at = 0.0
 
     def pick(
         self,
@@ -55,9 +54,12 @@ class Settlements:
         is_cold = pool is not None and not is_loaded
         demand = state.demands.of(resolved, request) if state.ledger.shares_contexts else None
         lease = state.ledger.open(address, request.weight_slots, now, pool, model, demand)
+        lease.bounds = resolved.bounds
+        for bound in resolved.bounds:
+            bound.request_began()
         lease.is_uploading = request.is_uploading
         if request.is_partial:
-            state.uploads.began(lease)
+            state.uploads.upload_began(lease)
         try:
             if state.outliers.picked(lease, request, now):
                 self._outbox.wake_at(state.outliers.next_expiry())
@@ -91,9 +93,11 @@ class Settlements:
         state, address, now = self._state, lease.address, lease.opened_at
         charged_s = state.latency.estimate(address, now).slot_s * lease.weight_slots
         run = state.in_flight.begin(lease, request, resolved.objective, arrived_at, charged_s)
-        record_prediction(state, run, address)
+        state.feedback.record_prediction(run, address)
+        if lease.demand is not None and state.latency.endpoint(address).began():
+            self._outbox.scrape(address)
         if endpoint.health is Health.ASLEEP or is_cold:
-            run.is_cold = True
+            run.is_cold = lease.is_cold = True
             run.is_valid_sample = False  # a model is loaded first, and nothing is in its cache
         state.usage_share.assigned(address, lease.weight_slots, now)
         use = state.use_by_criticality[resolved.objective.criticality]
@@ -137,16 +141,27 @@ class Settlements:
             self._outbox.step_failed("recording a rejection", error)
 
     def rejected(
-        self, reason: Reason, waited_s: float, constraints: Constraints = UNCONSTRAINED
+        self,
+        reason: Reason,
+        waited_s: float,
+        constraints: Constraints = UNCONSTRAINED,
+        bounds: BoundsOfRequest = (),
     ) -> Rejected:
-        """A rejection; retry after the time in which the queue for the constraints drains."""
+        """A rejection; retry after the time in which the queue for the constraints and those of the
+        bounds drain."""
         expected_s = 0.0
         try:
-            expected_s = self.forecast.behind_all(constraints, self.last_event_at).expected_s or 0.0
+            now = self._state.last_event_at
+            expected_s = self.forecast.behind_all(constraints, now, bounds).expected_s or 0.0
         except Exception as error:  # noqa: BLE001 - it is rejected all the same
             self._outbox.step_failed("forecasting the time of a retry", error)
         retry_after_s = min(MAX_RETRY_S, max(MIN_RETRY_S, expected_s))
         detail = self._state.why_failed(constraints) if reason is Reason.MODEL_FAILED else ""
+        if reason is Reason.NO_ENDPOINT and constraints.by_rules is not None:
+            detail = NONE_BY_RULES
+        if reason is Reason.BOUND_REACHED:
+            full = [bound for bound in bounds if bound.is_full or bound.is_queue_full]
+            detail = f"{full[0].description}, as many as its bound allows." if full else ""
         return Rejected(
             reason=reason, waited_s=waited_s, retry_after_s=retry_after_s, detail=detail
         )

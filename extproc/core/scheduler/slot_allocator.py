@@ -12,14 +12,14 @@ from extproc.core.queue.discipline import QueueDiscipline
 from extproc.core.queue.ticket import UNKNOWN_SIZE, ExpectedSize, Ticket
 from extproc.core.rejection import Reason
 from extproc.core.request import HOLD_MARGIN_S, Request, ResolvedRequest
-from extproc.core.scheduler.context_fit import fit_context, is_context_gone
+from extproc.core.scheduler.held_back import HeldBack
+from extproc.core.scheduler.rule_filters import RuleFilters
 from extproc.core.scheduler.settlements import Settlements
-from extproc.core.scheduler.sizing import expected_size
-from extproc.core.scheduler.state import State
 from extproc.core.scheduler.takeover import Arrival
 from extproc.core.selection.endpoint_picker import AffinityTarget
 from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.model_pools import close_model_pools, slot_pool
+from extproc.core.state import State
 
 
 class SlotAllocator(Settlements):
@@ -29,6 +29,8 @@ class SlotAllocator(Settlements):
         super().__init__(state)
         self.is_held = False
         """No slot is assigned to a queued request meanwhile: see `takeover`."""
+        self.rule_filters = RuleFilters(state)
+        self._held_back = HeldBack(state, self.rule_filters, self.find_capacity)
         self._discipline = QueueDiscipline(
             *(state.queue, state.fleet, state.ledger, state.slo_attainment),
             *(state.model_loads, state.options.aging, state.demands),
@@ -86,6 +88,8 @@ class SlotAllocator(Settlements):
     ) -> Ticket:
         """Pin a ticket that was just queued to its target, or find it slots if some `may_fit`."""
         self._outbox.wake_at(ticket.deadline)
+        if self._state.rules is not None:
+            self._outbox.wake_at(self.rule_filters.next_ask())
         try:
             if target is not None:
                 self._pin(ticket, target, now)
@@ -102,8 +106,8 @@ class SlotAllocator(Settlements):
         if sizes is None:
             return UNKNOWN_SIZE
         try:
-            size = expected_size(self._state, sizes, resolved, request, now)
-            sizes.queued(size)
+            size = sizes.expected(resolved, request, now)
+            sizes.classes.queued(size)
         except Exception as error:  # noqa: BLE001 - it is queued all the same
             self._outbox.step_failed("estimating the size of a request", error)
             return UNKNOWN_SIZE
@@ -118,12 +122,15 @@ class SlotAllocator(Settlements):
 
     def on_capacity_change(self, address: Address, now: float) -> None:
         """An endpoint changed: rank it again and assign its free slots to queued requests."""
-        self.last_event_at = now
         state = self._state
+        state.last_event_at = now
         endpoint = state.fleet.get(address)
         if endpoint is None:
             return
         endpoint_slots = state.ledger.endpoint_slots(address)
+        if state.bounds.opened and not self.is_held:
+            state.rankings.changed(endpoint)
+            self._held_back.assign_opened(now)
         if endpoint.is_pickable and state.queue and not self.is_held:
             self._assign_waiting(endpoint, endpoint_slots, now)
         else:
@@ -133,6 +140,8 @@ class SlotAllocator(Settlements):
         is_member = state.fleet.get(address) is endpoint  # assigning to others may have removed it
         if is_member and endpoint.is_removed and not endpoint_slots.leases:
             self._forget(address, now)
+        if state.bounds.opened and not self.is_held:
+            self._held_back.assign_opened(now)
 
     def on_capacity_changes(self, addresses: Iterable[Address], now: float) -> None:
         """The same for several endpoints that changed at once: rank all of them first."""
@@ -152,6 +161,10 @@ class SlotAllocator(Settlements):
             ticket = self._discipline.next_ticket(endpoint, endpoint_slots, now)
             if ticket is None:
                 break
+            if self._state.rules is not None and not self.rule_filters.still_allow(
+                ticket, endpoint
+            ):
+                continue
             if not self._state.uploads.may_begin(ticket.request, now):
                 self.reject(ticket, Reason.SHED, now, ticket.resolved.constraints)
                 self._record_rejection(ticket, now)
@@ -160,7 +173,8 @@ class SlotAllocator(Settlements):
                 continue
             if ticket.pinned_to is None and ticket.reservation is None:
                 target = self._state.endpoint_picker.affinity_target(
-                    ticket.resolved, ticket.request, endpoint.address, now
+                    *(ticket.resolved, ticket.request, endpoint.address, now),
+                    waited_s=now - ticket.entered_at,
                 )
                 if target is not None:
                     self._pin(ticket, target, now)
@@ -176,14 +190,16 @@ class SlotAllocator(Settlements):
                     run.expected_slot_s = ticket.expected_slot_s
             self._outbox.settle(ticket, picked)
             self.leave(ticket)
-            self.forecast.drain_rate.slot_assigned(now)
+            self._state.drain_rate.slot_assigned(now)
             if ticket.reserved_at not in (None, endpoint.address):
                 self.on_capacity_change(ticket.reserved_at, now)
         if not queue:
-            self.forecast.drain_rate.queue_emptied()
+            self._state.drain_rate.queue_emptied()
         self._state.rankings.changed(endpoint)
         while self._discipline.preempted:
             self.find_capacity(self._discipline.preempted.pop(), now)
+        if self.rule_filters.moved:
+            self._held_back.place_moved(now)
 
     def find_capacity(self, ticket: Ticket, now: float) -> None:
         """Find slots for a ticket that may use other endpoints than before.
@@ -258,7 +274,7 @@ class SlotAllocator(Settlements):
                 state.queue.change_constraints(ticket, constraints)
                 is_changed = True
         if is_changed:
-            self._assign_everywhere(now)
+            self.assign_everywhere(now)
 
     def refit_contexts(self, now: float) -> None:
         """Servers left or changed: tickets for a context that none has any more are treated as if
@@ -269,11 +285,11 @@ class SlotAllocator(Settlements):
         for ticket in list(state.queue):
             constraints = ticket.resolved.constraints
             if constraints not in is_gone:
-                is_gone[constraints] = is_context_gone(state, constraints)
+                is_gone[constraints] = state.needed_contexts.is_gone(constraints)
             if not is_gone[constraints]:
                 continue
             others = ticket.resolved._replace(constraints=constraints._replace(context_tokens=0))
-            resolved = fit_context(state, others, ticket.request)
+            resolved = state.fit_context(others, ticket.request)
             if isinstance(resolved, Reason):
                 self.reject(ticket, resolved, now)
                 continue
@@ -282,16 +298,17 @@ class SlotAllocator(Settlements):
             state.queue.change_constraints(ticket, resolved.constraints)
             is_changed = True
         if is_changed:
-            self._assign_everywhere(now)
+            self.assign_everywhere(now)
 
-    def _assign_everywhere(self, now: float) -> None:
+    def assign_everywhere(self, now: float) -> None:
+        """Queued requests may use other endpoints than before: assign what is free."""
         for endpoint in self._members():
             self.on_capacity_change(endpoint.address, now)
 
     def _resolve_unresolved(self, now: float) -> bool:
         """Resolve tickets with unknown names; returns whether any may use other endpoints now."""
         state = self._state
-        if state.queue.constraint_queue(UNRESOLVED) is None:
+        if not state.queue.with_constraints(UNRESOLVED):
             return False
         unreported = state.resolver.names.unreported()
         is_changed = False
@@ -307,8 +324,9 @@ class SlotAllocator(Settlements):
                 self.reject(ticket, resolved, now)
                 continue
             ticket.request = request
-            ticket.resolved = resolved._replace(objective=ticket.objective)
-            state.queue.change_constraints(ticket, resolved.constraints)
+            resolved = state.restrict(resolved, request)
+            resolved = resolved._replace(objective=ticket.objective)
+            state.queue.resolve(ticket, state.under_bounds(resolved, request))
             is_changed = True
         return is_changed
 
@@ -381,17 +399,9 @@ class SlotAllocator(Settlements):
         state = self._state
         state.rankings.forget(address)
         state.ledger.remove_endpoint(address)
-        state.conversations.forget_at(address)
         state.fleet.drop(address)
-        state.outliers.forget(address)
-        state.contexts.forget(address)
-        state.poison.forget(address)
-        state.latency.forget(address)
-        state.prefix_caches.forget(address)
-        state.sessions.forget(address)
-        state.usage_share.forget(address)
-        for use in state.use_by_criticality.values():
-            use.forget(address)
+        for learner in state.learners:
+            learner.forget(address)
         self._outbox.membership_changed()
         self._lose_loads(address, now)
         change = state.resolver.forget(address)

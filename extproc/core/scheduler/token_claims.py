@@ -8,18 +8,20 @@ by its demand already.
 from collections.abc import Mapping
 from math import inf
 
+from extproc.core.address import Address
 from extproc.core.fleet.endpoint import TOGETHER_S, Endpoint
+from extproc.core.learning.in_flight import InFlightRequest
 from extproc.core.observation import Observation, SlotReading
 from extproc.core.prediction.latency import Task, task_of
 from extproc.core.prediction.size_features import features_of
 from extproc.core.request import Kind
-from extproc.core.scheduler.in_flight import InFlightRequest
-from extproc.core.scheduler.state import State
 from extproc.core.slots.draining_evidence import ARRIVAL_S
 from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.lease import Lease, LeaseEnd
+from extproc.core.slots.model_pools import slot_pool
 from extproc.core.slots.token_demand import TokenClaim
 from extproc.core.slots.token_pool import TokenPool
+from extproc.core.state import State
 
 AS_ALLOWED = 0.9
 """An answer that had this share of its `max_tokens`, as far as is known, was cut off by them."""
@@ -61,11 +63,28 @@ def overflowed(state: State, lease: Lease, now: float) -> bool:
     is_recent = endpoint.overflowed_at is not None and now - endpoint.overflowed_at <= TOGETHER_S
     if not is_recent and len(pool.leases) + pool.foreign_slots <= 1:
         return False
+    _learn_overflow(state, endpoint, pool, now)
+    return True
+
+
+def overflow_read(state: State, address: Address, model: str | None, now: float) -> bool:
+    """The end of a stream says that the context of its server was full. Returns whether that is
+    possible: the slots may share it. Others that ran there may have ended before."""
+    endpoint = state.fleet.get(address)
+    if endpoint is None:
+        return False
+    pool, name, _ = slot_pool(endpoint, state.ledger.endpoint_slots(address), model)
+    if endpoint.is_context_split(name or ""):
+        return False
+    _learn_overflow(state, endpoint, pool, now)
+    return True
+
+
+def _learn_overflow(state: State, endpoint: Endpoint, pool: EndpointSlots, now: float) -> None:
     if endpoint.overflowed(now):
         share_contexts(state, endpoint)
         if pool.tokens is not None:
             pool.tokens.overflowed()
-    return True
 
 
 def observe_tokens(
@@ -159,12 +178,14 @@ def _held(reading: SlotReading) -> int:
 def learn_length(
     state: State, lease: Lease, run: InFlightRequest, end: LeaseEnd, now: float
 ) -> None:
-    """A request ended: its answer was about as long as its server's speed allows, or as the last
-    scrape showed and the speed since then. If its client left, or if it had what its client allowed
-    it, it would have become longer.
+    """A request ended: its answer was as long as the last scrape showed, and as its server's speed
+    allows since then. If its client left, or if it had what its client allowed it, it would have
+    become longer.
 
-    Only speeds that were measured there count: with the default ones answers of a quick server
-    would seem a tenth of what they are, and its context would overflow."""
+    An answer that seems too short overflows a context, one that seems too long costs a wait. So
+    only speeds that were measured there count, and the quickest of them while they are few: a
+    machine that stands still for a moment makes a speed a tenth of what it is. An answer that no
+    scrape saw is short, and may have been all of its time, without its prompt."""
     if run.answered_at is None or run.is_error or run.is_cold or end is LeaseEnd.HANDED_OVER:
         return
     request, progress = run.request, run.progress
@@ -172,15 +193,17 @@ def learn_length(
         return
     pool = state.ledger.endpoint_slots(lease.address)
     latency = state.latency.endpoint(lease.address)
-    token_s = latency.measured_token_s(max(1, pool.slots - pool.free_slots))
+    busy_slots = max(1, pool.slots - pool.free_slots)
+    if progress is not None and progress.has_token:
+        is_sure = latency.is_sure_of_pace
+        rate = latency.measured_token_s if is_sure else latency.least_token_s
+        decoded_at, decoded = progress.last_token
+    else:
+        rate, decoded_at, decoded = latency.least_token_s, lease.opened_at, 0
+    token_s = rate(busy_slots)
     if not token_s:
         return
-    if progress is not None and progress.has_token:
-        seen_at, decoded = progress.last_token
-        answer_tokens = decoded + max(0.0, now - seen_at) / token_s
-    else:
-        first_s = latency.measured_first_token_s(run.uncached_tokens) or 0.0
-        answer_tokens = max(0.0, now - lease.opened_at - first_s) / token_s
+    answer_tokens = decoded + max(0.0, now - decoded_at) / token_s
     is_complete = end is LeaseEnd.SERVED
     if request.max_tokens is not None:
         is_complete = is_complete and answer_tokens < AS_ALLOWED * request.max_tokens

@@ -3,8 +3,9 @@
 first token   fixed time, and the prefill of uncached tokens
 answer        its tokens at that endpoint's rate, and the slowdown of the others there
 adapter       llama.cpp batches only requests with equal adapters: other requests alternate
+rules         what the operators' own rules add
 stall         while a prompt is read, the answers beside it stand still: llama.cpp gives them one
-              token for each batch of the prompt (`make bench BENCH=stalls`: they lose 99 to 100 %,
+              token for each batch of the prompt (docs/performance.md: they lose 99 to 100 %,
               whatever the size of batches); only if the order is by size
 """
 
@@ -32,6 +33,7 @@ class Cost:
         "cached_tokens",
         "first_token_s",
         "forgone_s",
+        "rules_s",
         "saved_s",
         "stall_s",
     )
@@ -51,6 +53,7 @@ class Cost:
         self.saved_s = saved_s
         self.cached_tokens = cached_tokens
         self.forgone_s = 0.0
+        self.rules_s = 0.0
         self.stall_s = stall_s
 
     def forgo_cache(self) -> None:
@@ -61,7 +64,7 @@ class Cost:
     @property
     def own_s(self) -> float:
         """Without what it costs other requests while its prompt is read."""
-        return self.first_token_s + self.answer_s + self.adapter_s
+        return self.first_token_s + self.answer_s + self.adapter_s + self.rules_s
 
     @property
     def total_s(self) -> float:
@@ -74,14 +77,14 @@ class AdapterUse:
     def __init__(self) -> None:
         self._running: dict[Address, dict[Adapters, int]] = {}
 
-    def began(self, address: Address, adapters: Adapters) -> None:
+    def request_began(self, address: Address, adapters: Adapters) -> None:
         """A request with these adapters began there."""
         running = self._running.get(address)
         if running is None:
             running = self._running[address] = {}
         running[adapters] = running.get(adapters, 0) + 1
 
-    def ended(self, address: Address, adapters: Adapters) -> None:
+    def request_ended(self, address: Address, adapters: Adapters) -> None:
         """A request that began has ended."""
         running = self._running[address]
         if running[adapters] > 1:

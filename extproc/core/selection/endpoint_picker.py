@@ -2,7 +2,8 @@
 
 To score a thousand endpoints would cost more than it saves. Candidates are the least loaded
 endpoints, those that processed the same beginning of a prompt, and the session's last one. A busy
-endpoint whose cache would save more than the wait for it is the request's affinity target.
+endpoint whose cache would save more than the wait for it is the request's affinity target; for one
+that would make a server load its model, so is, for a moment, a busy one that has it loaded.
 """
 
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from extproc.core.request import Request, ResolvedRequest
 from extproc.core.selection.cost import Cost, CostModel
 from extproc.core.selection.ranking import Ranking
 from extproc.core.selection.ranking_cache import MAX_RANKINGS, RankingCache
+from extproc.core.selection.rules import Rules
 from extproc.core.selection.usage_share import UsageShare
 from extproc.core.slots.endpoint_slots import EndpointSlots, can_fit
 from extproc.core.slots.ledger import Ledger
@@ -25,6 +27,9 @@ from extproc.core.slots.token_demand import TokenDemand, TokenDemands
 
 LEAST_LOADED = 4
 HOLDERS = 4
+MAX_BY_RULES = 64
+"""Candidates with a free slot where rules add to the costs: the least loaded need not be among the
+cheapest then."""
 PREFILL_WEIGHT = 3.0
 """The weight of a second of prefill against a second of waiting: while a llama-server processes a
 prompt its other slots get no tokens, and the slot itself is in use for longer."""
@@ -34,6 +39,9 @@ SESSION_SHARE = 0.25
 """The share by which the session's last endpoint may cost more than the best and is still used."""
 MIN_AFFINITY_WAIT_S = 0.05
 """A smaller saving is not worth a wait."""
+LOAD_PATIENCE_S = 0.25
+"""How long a request waits for a server that has its model before another one loads it, too, which
+takes seconds: the slot of an answer that ends just now, or whose client left, is free by then."""
 
 
 class AffinityTarget(NamedTuple):
@@ -102,6 +110,8 @@ class EndpointPicker:
         self._usage_share = usage_share
         self._pinned_at = pinned_at
         self._demands = demands
+        self.rules: Rules | None = None
+        """The operators' own; None without any."""
         self._fair_share: dict[Ranking, tuple[float, float]] = {}
         self._known_for: tuple[Request, float] | None = None
         self._known: list[Address] = []
@@ -118,9 +128,11 @@ class EndpointPicker:
             best = self._with_room(best, ranking, resolved, request, demand)
             if best is None:
                 return None
-        if len(ranking) == 1 or not has_preferences(resolved, request):
+        if len(ranking) == 1 or not self.weighs(resolved, request):
             return Selection(best)
-        candidates = dict.fromkeys(ranking.free(LEAST_LOADED, request.weight_slots))
+        has_costs = self.rules is not None and self.rules.has_costs
+        most = MAX_BY_RULES if has_costs else LEAST_LOADED
+        candidates = dict.fromkeys(ranking.free(most, request.weight_slots))
         candidates.update(dict.fromkeys(self._known_to(request, now)))
         ttft_s = ttft_limit_s(resolved, request)
         _, _, is_loaded = self._pool(best, resolved)
@@ -142,6 +154,11 @@ class EndpointPicker:
         if not scored:
             return Selection(best)
         return self._session_selection(scored, request) or _least_loaded_of_the_cheapest(scored)
+
+    def weighs(self, resolved: ResolvedRequest, request: Request) -> bool:
+        """Whether endpoints may differ for the request by more than their load."""
+        has_costs = self.rules is not None and self.rules.has_costs
+        return has_costs or has_preferences(resolved, request)
 
     def _with_room(
         self,
@@ -201,9 +218,20 @@ class EndpointPicker:
         return self._cost(address, pool, request, ranking, now)
 
     def affinity_target(
-        self, resolved: ResolvedRequest, request: Request, offered: Address, now: float
+        self,
+        resolved: ResolvedRequest,
+        request: Request,
+        offered: Address,
+        now: float,
+        *,
+        waited_s: float = 0.0,
     ) -> AffinityTarget | None:
-        """A busy endpoint that is worth waiting for instead of the offered one."""
+        """A busy endpoint that is worth waiting for instead of the offered one, for a request that
+        has waited for `waited_s`."""
+        _, model, is_loaded = self._pool(offered, resolved)
+        if model is not None and not is_loaded:
+            patience_s = LOAD_PATIENCE_S - waited_s
+            return self._loaded_target(resolved, request, patience_s) if patience_s > 0 else None
         if not request.prompt_blocks and request.session_id is None:
             return None
         ranking = self._rankings.at(resolved.constraints)
@@ -216,11 +244,12 @@ class EndpointPicker:
             pool, _, is_loaded = self._pool(address, resolved)
             if not pool.slots or not is_loaded:
                 continue
-            if pool.open_slots and (pool.tokens is None or self._admits(pool, resolved, request)):
+            if self._has_room(pool, resolved, request):
                 continue
             if here is None:
                 used, _, _ = self._pool(offered, resolved)
                 here = self._costs.cost(request, offered, used.slots - used.free_slots, now)
+                self._add_rules(here, request, offered)
             there = self._cost(address, pool, request, ranking, now)
             saved_s = here.first_token_s - there.first_token_s
             max_wait_s = here.own_s - there.own_s + (PREFILL_WEIGHT - 1.0) * saved_s
@@ -232,7 +261,27 @@ class EndpointPicker:
                 best = AffinityTarget(address, max_wait_s)
         return best
 
-    def _admits(self, pool: EndpointSlots, resolved: ResolvedRequest, request: Request) -> bool:
+    def _loaded_target(
+        self, resolved: ResolvedRequest, request: Request, patience_s: float
+    ) -> AffinityTarget | None:
+        """The best busy endpoint that has the model loaded; None if none has. O(endpoints).
+
+        One with room for it is no target: it was not offered for a reason that time does not cure.
+        """
+        ranking = self._rankings.at(resolved.constraints)
+        for address in ranking.best(len(ranking)):
+            pool, _, is_loaded = self._pool(address, resolved)
+            if not is_loaded or not pool.slots:
+                continue
+            if self._has_room(pool, resolved, request):
+                continue
+            return AffinityTarget(address, patience_s)
+        return None
+
+    def _has_room(self, pool: EndpointSlots, resolved: ResolvedRequest, request: Request) -> bool:
+        """Whether it has an open slot, and tokens for the request if a context is shared."""
+        if not pool.open_slots or pool.tokens is None:
+            return pool.open_slots > 0
         return pool.fits(request.weight_slots, self._demands.of(resolved, request))
 
     def _wait_s(self, address: Address, slots: int, now: float) -> float:
@@ -263,7 +312,14 @@ class EndpointPicker:
             address, pool.slots, self._fair(ranking, now), now
         ):
             cost.forgo_cache()
+        self._add_rules(cost, request, address)
         return cost
+
+    def _add_rules(self, cost: Cost, request: Request, address: Address) -> None:
+        if self.rules is not None and self.rules.has_costs:
+            endpoint = self._fleet.get(address)
+            assert endpoint is not None, "only members are ranked"
+            cost.rules_s = self.rules.cost_s(request, endpoint)
 
     def _pool(self, address: Address, resolved: ResolvedRequest) -> SlotPool:
         endpoint = self._fleet.get(address)

@@ -59,7 +59,8 @@ class RankingCache:
         return self._up_to_date(cached)
 
     def is_restricted(self, ranking: Ranking) -> bool:
-        """Whether a current ranking leaves out an endpoint that can be picked for others."""
+        """Whether a current ranking of the first tier leaves out an endpoint that can be picked for
+        others there."""
         return len(ranking) < len(self._up_to_date(self._any))
 
     def changed(self, endpoint: Endpoint) -> None:

@@ -7,6 +7,7 @@ cache, so that requests with a common beginning spread over endpoints instead of
 from collections.abc import Iterable
 
 from extproc.core.address import Address
+from extproc.core.learner import Learner
 
 HALF_LIFE_S = 60.0
 TOLERANCE = 1.4
@@ -15,7 +16,7 @@ SLACK = 3.0
 """Requests on top of it: if there are few, chance alone makes shares uneven."""
 
 
-class UsageShare:
+class UsageShare(Learner):
     """Assigned slots by endpoint, with a half-life of a minute. Every call is O(1)."""
 
     def __init__(self) -> None:

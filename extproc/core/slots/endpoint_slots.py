@@ -58,6 +58,8 @@ class EndpointSlots:
         """When the last applied scrape began."""
         self.counted_at = opened_at
         """When the last one began that showed which slots are busy."""
+        self.is_full = False
+        """Whether its server showed no room in its cache: no slot counts as free then."""
         self._instance: str | None = None
         self._evidence = DrainingEvidence()
         self._unexplained = 0
@@ -65,8 +67,10 @@ class EndpointSlots:
 
     @property
     def surplus_slots(self) -> int:
-        """Free slots; negative by the number of slots that are in use beyond the total."""
-        return self.slots - self.leased_slots - self.foreign_slots
+        """Free slots, none while it is full; negative by the number of slots that are in use beyond
+        the total."""
+        surplus = self.slots - self.leased_slots - self.foreign_slots
+        return min(0, surplus) if self.is_full else surplus
 
     @property
     def free_slots(self) -> int:
@@ -76,9 +80,10 @@ class EndpointSlots:
     def usable_slots(self) -> int:
         """How many slots requests like those that wait can have at once: only those that are in
         use, while the context that all share has no room for more."""
-        if self.reservation is None or not self.reservation.lacks_tokens:
+        is_short = self.reservation is not None and self.reservation.lacks_tokens
+        if not is_short and not self.is_full:
             return self.slots
-        return max(1, self.slots - self.free_slots)
+        return max(1, min(self.slots, self.leased_slots + self.foreign_slots))
 
     @property
     def open_slots(self) -> int:
@@ -209,6 +214,7 @@ class EndpointSlots:
             self._closed.popleft()
         if observation.slots is not None:
             self.slots = observation.slots
+        self.is_full = observation.is_full
         is_replaced = self._is_replaced(observation.instance)
         if is_replaced:
             self._unexplained = self.foreign_slots = 0

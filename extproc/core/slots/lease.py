@@ -11,6 +11,9 @@ slot, so the slot counts as busy until it is seen free.
 from enum import Enum
 
 from extproc.core.address import Address
+from extproc.core.bounds import BoundsOfRequest
+from extproc.core.exchange_record import SeenTokens
+from extproc.core.prediction.generation_progress import GenerationProgress
 from extproc.core.slots.token_demand import TokenDemand
 
 
@@ -39,15 +42,18 @@ class Lease:
         "address",
         "answered_at",
         "asked_slots",
+        "bounds",
         "closed_at",
         "demand",
         "id",
+        "is_cold",
         "is_uploading",
         "left_at",
         "model",
         "model_pool",
         "opened_at",
         "outlives_client",
+        "progress",
         "state",
         "weight_slots",
     )
@@ -69,6 +75,8 @@ class Lease:
         self.asked_slots = weight_slots if asked_slots is None else asked_slots
         self.model = model
         """The model that its request needs, by its name in the fleet."""
+        self.bounds: BoundsOfRequest = ()
+        """Where it has a place; the ledger gives it back."""
         self.demand: TokenDemand | None = None
         """What its request takes of a shared context; None if nobody asked."""
         self.opened_at = opened_at
@@ -76,6 +84,10 @@ class Lease:
         """When its server's response began, if that was seen."""
         self.is_uploading = False
         """Whether its body may have been incomplete when it was picked."""
+        self.is_cold = False
+        """Whether its model had to be loaded first."""
+        self.progress: GenerationProgress | None = None
+        """What scrapes showed of it, if its task could be identified."""
         self.left_at: float | None = None
         self.closed_at: float | None = None
         """When its slots were known to be free; None before."""
@@ -84,6 +96,11 @@ class Lease:
         self.model_pool = ""
         """The model whose slots it takes, by the server's name, if slots are separate by model."""
         self.state = LeaseState.OPEN
+
+    @property
+    def seen(self) -> SeenTokens | None:
+        """What scrapes showed of its request; None if they showed nothing."""
+        return None if self.progress is None else self.progress.seen_tokens()
 
     @property
     def is_draining(self) -> bool:

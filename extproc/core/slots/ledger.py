@@ -138,6 +138,7 @@ class Ledger:
         self._by_endpoint[lease.address].remove(lease, now)
         endpoint_slots = self._by_endpoint[address]
         lease.address = address
+        lease.progress = None  # what was seen is another's
         lease.model_pool = pool if pool in endpoint_slots.model_pools else ""
         lease.weight_slots = max(1, min(lease.asked_slots, endpoint_slots.pool(pool).slots))
         endpoint_slots.add(lease, is_running=True)
@@ -227,6 +228,8 @@ class Ledger:
     def _close(self, lease: Lease, now: float) -> None:
         lease.close(now)
         self._leases.pop(lease.id, None)
+        for bound in lease.bounds:
+            bound.request_ended()
         self._by_endpoint[lease.address].remove(lease, now)
 
     # Derived state

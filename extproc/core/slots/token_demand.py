@@ -8,16 +8,25 @@ from math import inf
 from typing import Final
 
 from extproc.core.prediction.answer_lengths import AnswerLengths, LengthDistribution
-from extproc.core.prediction.prompt_sizes import PromptSizes
+from extproc.core.prediction.prompt_sizes import Parts, PromptSizes
 from extproc.core.prediction.size_features import features_of
 from extproc.core.request import Kind, Request, ResolvedRequest
 
 
 class TokenDemand:
     """`prompt_tokens` at most, and at most `answer_tokens` for each of `answers` answers at once,
-    of whose lengths `lengths` is the distribution (None: not known)."""
+    of whose lengths `lengths` is the distribution (None: not known; then they hardly exceed
+    `guess_tokens`). `prompts` are the tokens that the prompt may have, with their chances, the most
+    first (empty: not known)."""
 
-    __slots__ = ("answer_tokens", "answers", "lengths", "prompt_tokens")
+    __slots__ = (
+        "answer_tokens",
+        "answers",
+        "guess_tokens",
+        "lengths",
+        "prompt_tokens",
+        "prompts",
+    )
 
     def __init__(
         self,
@@ -25,11 +34,15 @@ class TokenDemand:
         answer_tokens: float,
         lengths: LengthDistribution | None = None,
         answers: int = 1,
+        prompts: Parts = (),
+        guess_tokens: float = inf,
     ) -> None:
         self.prompt_tokens = prompt_tokens
         self.answer_tokens = answer_tokens
         self.lengths = lengths
         self.answers = answers
+        self.prompts = prompts
+        self.guess_tokens = guess_tokens
 
 
 UNKNOWN: Final = TokenDemand(inf, inf)
@@ -52,14 +65,19 @@ class TokenDemands:
         prompt_tokens = self._prompts.at_most(model or "", request)
         if request.kind is not Kind.GENERATION:
             return TokenDemand(prompt_tokens, 0.0)
+        prompts = self._prompts.parts(model or "", request)
         most = inf if request.max_tokens is None else float(request.max_tokens)
-        lengths = self._lengths.of(features_of(request, model, objective))
-        return TokenDemand(prompt_tokens, most, lengths, request.weight_slots)
+        features = features_of(request, model, objective)
+        lengths = self._lengths.of(features)
+        guess = self._lengths.guess(features) if lengths is None else inf
+        return TokenDemand(prompt_tokens, most, lengths, request.weight_slots, prompts, guess)
 
     def of_foreign(self, model: str, held_tokens: float, left_tokens: float | None) -> TokenDemand:
         """The demand of a request of others that holds this much, and may generate as many more."""
         most = inf if left_tokens is None else left_tokens
-        return TokenDemand(held_tokens, most, self._lengths.of_model(model))
+        lengths = self._lengths.of_model(model)
+        guess = self._lengths.guess_of_model(model) if lengths is None else inf
+        return TokenDemand(held_tokens, most, lengths, guess_tokens=guess)
 
 
 class TokenClaim:
@@ -79,8 +97,12 @@ class TokenClaim:
         """It has a prompt of that length, and has generated as many tokens for each answer."""
         self.prompt_tokens = min(prompt_tokens, capacity_tokens)
         self.decoded_tokens = decoded_tokens
-        self.answer_tokens = min(self.demand.answer_tokens, capacity_tokens - self.prompt_tokens)
-        """At most, for each answer: the context ends too."""
+        most, guess = self.demand.answer_tokens, self.demand.guess_tokens
+        if decoded_tokens < guess < most:
+            most = guess
+        self.answer_tokens = min(most, capacity_tokens - self.prompt_tokens)
+        """At most, for each answer: the context ends too. One that exceeded a guess may go on until
+        there."""
 
     @property
     def held_tokens(self) -> float:
@@ -97,14 +119,33 @@ class TokenClaim:
         """What it holds at most before it ends."""
         return self.held_tokens + self.demand.answers * self.left_tokens
 
+    def likely_left(self, so_far: float, chance: float) -> float:
+        """How many more tokens each of its answers hardly gets: with this chance any of them gets
+        more. The inverse of `chance_from`, with `chance_so_far`."""
+        lengths, left_tokens = self.demand.lengths, self.left_tokens
+        if lengths is None:
+            return left_tokens
+        answers = self.demand.answers
+        of_each = chance if answers == 1 else 1.0 - (1.0 - chance) ** (1.0 / answers)
+        most = lengths.length_beyond(of_each * so_far) - self.decoded_tokens
+        return min(left_tokens, max(0.0, most))
+
     def chance_beyond(self, tokens: float) -> float:
         """The chance that it still runs after this many more tokens."""
+        return self.chance_from(self.chance_so_far(), tokens)
+
+    def chance_so_far(self) -> float:
+        """The chance that an answer became as long as its are, more than 0."""
+        lengths = self.demand.lengths
+        return 1.0 if lengths is None else lengths.survival(self.decoded_tokens)
+
+    def chance_from(self, so_far: float, tokens: float) -> float:
+        """`chance_beyond`, with `chance_so_far`."""
         if tokens > self.left_tokens:
             return 0.0
         lengths = self.demand.lengths
         if lengths is None:
             return 1.0
-        so_far = self.decoded_tokens
-        chance = min(1.0, lengths.survival(so_far + tokens) / lengths.survival(so_far))
+        chance = min(1.0, lengths.survival(self.decoded_tokens + tokens) / so_far)
         answers = self.demand.answers
         return chance if answers == 1 else float(1.0 - (1.0 - chance) ** answers)

@@ -2,16 +2,20 @@
 
 A llama-server that was started without `-np` has one context for its four slots. When what they
 hold together exceeds it, every running request fails. So a free slot is not enough: a request is
-admitted if the chance that the context ever overflows stays below `RISK`.
+admitted if it adds at most `RISK` to the chance that the context ever overflows.
 
 Requests that run generate tokens at about the same rate. So after `t` more tokens each of them has
 either ended and holds nothing, or holds `t` tokens more; which of the two is a matter of the
-distribution of its length, given that it is already as long as it is. The chance that those that
-are left hold too much is computed for moments `t` of equal ratio, as that of a sum of independent
-terms, and added up over the moments. It is about the peak over the time to come, as requests end,
-and not at the sum of all peaks: Gong et al. 2025, "Past-Future Scheduler for LLM Serving under SLA
-Guarantees" (ASPLOS). They sample lengths, and can evict a request if they are wrong. Here nothing
-can be taken back, so the tail of the distribution is what counts.
+distribution of its length, given that it is already as long as it is. Some of them overflow the
+context at the moment at which their tokens reach it, if just these run then. So the chances of all
+combinations with the new request are added up. Of many requests there are too many combinations:
+then the chance that those that are left hold too much is computed for moments `t` of equal ratio,
+as that of a sum of independent terms, which counts one overflow at several moments.
+
+It is about the peak over the time to come, as requests end, and not the sum of all peaks: Gong et
+al. 2025, "Past-Future Scheduler for LLM Serving under SLA Guarantees" (ASPLOS). They sample
+lengths, and can evict a request if they are wrong. Here nothing can be taken back, so the tail of
+the distribution is what counts.
 
     room = capacity - margin - tokens that foreign requests used lately
 
@@ -20,13 +24,18 @@ well. Foreign requests that run count by what the last scrape showed of them.
 """
 
 from collections.abc import Collection, Iterable
-from math import exp2
+from math import exp2, inf, sqrt
 from typing import Final
 
 from extproc.core.slots.token_demand import TokenClaim, TokenDemand
 
-RISK: Final = 1e-4
-"""The chance of an overflow until the pool is empty, at each admission."""
+RISK: Final = 3e-3
+"""What a request may add to the chance of an overflow until the pool is empty. Most add much less,
+and the sum errs to the safe side: on public traces nobody was killed."""
+MOST_COMBINED: Final = 6
+"""Running requests of which all combinations are looked at."""
+NEGLIGIBLE: Final = 0.01
+"""The share of a bound by which it need not be exact."""
 MOMENTS_A_DOUBLING: Final = 3
 FIRST_MOMENT: Final = 8.0
 MAX_TERMS: Final = 64
@@ -40,11 +49,15 @@ MOST_MARGIN: Final = 0.5
 MARGIN_DECAY: Final = 0.998
 """By which each request that ends decreases it."""
 FOREIGN_HALF_LIFE_S: Final = 60.0
+UNLIKELY: Final = 0.1
+"""Answers that are longer than with this chance are left out of the tokens that are shown as
+reserved."""
 
 
 class TokenPool:
-    """The claims on one shared context. `risk` is O(claims log claims) at each of about 40 moments,
-    and only computed if the claims may exceed the pool at all."""
+    """The claims on one shared context. `risk` is only computed if the claims may exceed the pool
+    at all: of up to `MOST_COMBINED` in O(claims * 2 ** claims), of more in O(claims log claims) at
+    each of about 40 moments."""
 
     def __init__(self, capacity_tokens: int, slots: int) -> None:
         self.capacity_tokens = capacity_tokens
@@ -147,22 +160,32 @@ class TokenPool:
         return not foreign or foreign + demand.prompt_tokens <= self.capacity_tokens
 
     def risk(self, demand: TokenDemand) -> float:
-        """The chance that the pool overflows before it is empty, if the request begins now; at
-        least that, if it is more than `RISK`."""
+        """What the request adds to the chance that the pool overflows before it is empty, if it
+        begins now, at most; more than `RISK` if that is more."""
         expected_foreign = max(0.0, self._usual_foreign - self.foreign_tokens)
         room = self.capacity_tokens - self.margin_tokens - expected_foreign
+        running = [*self.claims.values(), *self._foreign]
+        beside = _Beside(running, room)
         new = TokenClaim(demand, self.capacity_tokens)
-        claims = [*self.claims.values(), *self._foreign, new]
-        if self._held(claims) > room:
-            return 1.0
-        if sum(claim.most_tokens for claim in claims) <= room:
-            return 0.0
-        return _overflow_chance(claims, room)
+        if not demand.prompts:
+            return beside.risk(new)
+        total, rest = 0.0, 1.0
+        for prompt_tokens, share in demand.prompts:
+            new.seen(prompt_tokens, 0.0, self.capacity_tokens)
+            risk = beside.risk(new)
+            total += share * risk
+            rest -= share
+            if total > RISK or total + rest * risk <= RISK:
+                return total + rest * risk  # a shorter prompt adds no more
+        return total
 
     def _likely_peak(self) -> float:
         """The peak if each request goes on for as long as is less likely than one in ten."""
         ends = sorted(
-            ((_likely_left(claim), claim) for claim in (*self.claims.values(), *self._foreign)),
+            (
+                (claim.likely_left(claim.chance_so_far(), UNLIKELY), claim)
+                for claim in (*self.claims.values(), *self._foreign)
+            ),
             key=_end,
             reverse=True,
         )
@@ -175,25 +198,100 @@ class TokenPool:
         return peak
 
 
-UNLIKELY: Final = 0.1
+class _Beside:
+    """What a new request may be admitted beside."""
+
+    __slots__ = ("_combinations", "_held", "_most", "_room", "_running")
+
+    def __init__(self, running: list[TokenClaim], room: float) -> None:
+        self._running, self._room = running, room
+        self._held = sum(claim.held_tokens for claim in running)
+        self._most = sum(claim.most_tokens for claim in running)
+        self._combinations: Combinations | None = None
+
+    def risk(self, new: TokenClaim) -> float:
+        if self._held + new.held_tokens > self._room:
+            return 1.0
+        if self._most + new.most_tokens <= self._room:
+            return 0.0
+        claims = [*self._running, new]
+        if hardly_overflows(claims, self._room, RISK):
+            return RISK
+        if len(self._running) > MOST_COMBINED:
+            return _overflow_chance(claims, self._room)
+        if self._combinations is None:
+            self._combinations = Combinations(self._running)
+        return self._combinations.added_chance(new, self._room, RISK)
+
+
+def hardly_overflows(claims: list[TokenClaim], room: float, chance: float) -> bool:
+    """Whether it is easily seen that the claims exceed `room` with at most this chance; False if it
+    takes more to know. O(claims).
+
+    Either two of them or more get long, where long is so rare that the chance of two is half of
+    `chance`; or one alone takes all that the others leave of the room when they are not long.
+    """
+    count = len(claims)
+    is_long = sqrt(chance / max(1, count * (count - 1)))
+    usual: list[tuple[TokenClaim, float, float]] = []
+    spare = room
+    for claim in claims:
+        so_far = claim.chance_so_far()
+        left = claim.demand.answers * claim.likely_left(so_far, is_long)
+        spare -= claim.held_tokens + left
+        usual.append((claim, so_far, left))
+    if spare < 0.0:
+        return False
+    alone = 0.0
+    for claim, so_far, left in usual:
+        more = (spare + left) / claim.demand.answers
+        if more < claim.left_tokens:
+            alone += claim.chance_from(so_far, more)
+    return alone <= chance / 2.0
 
 
 def _end(one: tuple[float, TokenClaim]) -> float:
     return one[0]
 
 
-def _likely_left(claim: TokenClaim) -> float:
-    """How many more tokens it will generate with a chance of one in ten."""
-    least, most = 0.0, claim.left_tokens
-    if claim.chance_beyond(most) > UNLIKELY:
-        return most
-    while most - least > 1.0 + 0.05 * least:
-        middle = (least + most) / 2.0
-        if claim.chance_beyond(middle) > UNLIKELY:
-            least = middle
-        else:
-            most = middle
-    return most
+class Combinations:
+    """All combinations of up to `MOST_COMBINED` requests that run, and what each holds."""
+
+    __slots__ = ("_growth", "_held", "_left", "_running", "_so_far")
+
+    def __init__(self, running: list[TokenClaim]) -> None:
+        self._running = running
+        self._so_far = [claim.chance_so_far() for claim in running]
+        self._held, self._growth, self._left = [0.0], [0], [inf]
+        for claim in running:  # each doubles them: those without it, then those with it
+            held, answers, left = claim.held_tokens, claim.demand.answers, claim.left_tokens
+            self._held += [each + held for each in self._held]
+            self._growth += [each + answers for each in self._growth]
+            self._left += [min(each, left) for each in self._left]
+
+    def added_chance(self, new: TokenClaim, room: float, enough: float = inf) -> float:
+        """The chance that a new claim and some of those that run reach `room` together, and no
+        others are left then. If some of these do so again later, both count. At least `enough` if
+        that is more; otherwise too much by less than `NEGLIGIBLE` of it, never too little."""
+        total = 0.0
+        new_held, new_answers, new_left = new.held_tokens, new.demand.answers, new.left_tokens
+        so_far = new.chance_so_far()
+        negligible = 0.0 if enough == inf else enough * NEGLIGIBLE / len(self._held)
+        for chosen in range(1, len(self._held)):
+            spare = room - new_held - self._held[chosen]
+            moment = max(0.0, spare / (new_answers + self._growth[chosen]))
+            if moment >= new_left or moment >= self._left[chosen]:
+                continue  # one of them has ended
+            chance = new.chance_from(so_far, moment)
+            for index, claim in enumerate(self._running):
+                if chance <= negligible:
+                    break
+                runs_on = claim.chance_from(self._so_far[index], moment)
+                chance *= runs_on if chosen >> index & 1 else 1.0 - runs_on
+            total += chance
+            if total > enough:
+                break
+        return total
 
 
 def _overflow_chance(claims: list[TokenClaim], room: float) -> float:

@@ -45,11 +45,11 @@ class Uploads:
     def __len__(self) -> int:
         return len(self._open)
 
-    def began(self, lease: Lease) -> None:
+    def upload_began(self, lease: Lease) -> None:
         """A request with an incomplete body got a slot."""
         self._open.add(lease.id)
 
-    def ended(self, lease: Lease) -> None:
+    def upload_ended(self, lease: Lease) -> None:
         """The body is complete, or the request ended; no error for other leases."""
         self._open.discard(lease.id)
 

@@ -32,6 +32,7 @@ demands = st.builds(
         [NO_NUMBERS, frozenset({0}), frozenset({0, 1}), frozenset({7})]
     ),
     context_tokens=st.sampled_from([0, 4096, 32_768]),
+    api=st.sampled_from(["", "one", "two"]),
 )
 
 
@@ -51,6 +52,7 @@ def endpoints(draw: st.DrawFn) -> Endpoint:
             for name in models
         ),
         context_tokens=draw(st.sampled_from([None, 2048, 4096, 131_072])),
+        apis=draw(st.sampled_from([None, frozenset[str](), frozenset({"one"})])),
         adapters=tuple(AdapterReading(id=id_, name=name) for id_, name in enumerate(adapters)),
     )
     endpoint.observe(observation, failures_to_down=3)

@@ -13,7 +13,6 @@ from extproc.core.observation import Issue, Observation, ScrapeStatus
 
 HERE = Address("10.0.0.1", 8080)
 FAILURES_TO_DOWN = 3
-SLOW = Issue(code="slow-slots", message="slow", remedy="wait")
 
 statuses = st.sampled_from(ScrapeStatus)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from extproc.core.address import Address
+from extproc.core.decision import Picked
 from extproc.core.fleet.aliases import MAX_REMEMBERED, ModelMatch
 from extproc.core.fleet.endpoint import EndpointSpec, Intent
 from extproc.core.objective import Criticality, Objective
@@ -15,8 +16,7 @@ from extproc.core.prompt_blocks import chain
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Picked
-from extproc.core.scheduler.explain import explain
+from extproc.core.views.explain import explain
 from tests.fakes.steered_fleet import SteeredFleet
 
 READY: dict[str, Any] = {"slots": 2, "busy_slots": 0, "models": ["m"]}
@@ -294,9 +294,9 @@ def test_explain_shows_which_servers_it_waits_for() -> None:
     fleet = SteeredFleet()
     fleet.add(9, models=["m"])
     request = Request(id="r", timeout_s=60.0, model="m:poet")
-    assert explain(fleet.dispatcher, request).chosen is not None
+    assert explain(fleet.dispatcher.view, request).chosen is not None
     fleet.join()
-    explanation = explain(fleet.dispatcher, request)
+    explanation = explain(fleet.dispatcher.view, request)
     assert (explanation.chosen, explanation.position) == (None, 1)
     assert all("adapters" in candidate.filtered[0] for candidate in explanation.candidates)
 

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from extproc.core.decision import Picked
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import Intent
 from extproc.core.fleet.resolver import RequestResolver, ResolverOptions
@@ -14,7 +15,6 @@ from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.observation import ModelReading
 from extproc.core.prompt_blocks import chain
 from extproc.core.request import Request, ResolvedRequest
-from extproc.core.scheduler.decision import Picked
 from tests.fakes.steered_fleet import SteeredFleet
 
 
@@ -70,6 +70,45 @@ def test_a_request_for_a_lost_model_remains_queued_if_strict() -> None:
     fleet.now += 1
     third = fleet.add(1, models=["a"])
     assert fleet.served(waiting).address == third
+
+
+def test_a_strict_request_goes_to_servers_of_its_model_only() -> None:
+    """Whatever other requests may do: an unknown model is rejected, a lost one is waited for."""
+    fleet = SteeredFleet()
+    first = fleet.add(1, models=["a"])
+    fleet.add(9, models=["b"])
+    assert fleet.rejection(model="unknown", is_strict=True) == "model-not-found"
+    assert fleet.pick(model="a", is_strict=True).address == first
+    waiting = fleet.queue(model="a", is_strict=True)
+    fleet.now += 1
+    fleet.scrape(first, models=["c"], slots=1, busy_slots=1)
+    assert fleet.is_waiting(waiting)
+    late = fleet.queue(model="a", is_strict=True)
+    fleet.now += 1
+    third = fleet.add(2, models=["a"])
+    assert fleet.served(waiting).address == fleet.served(late).address == third
+
+
+def test_whether_a_model_is_among_some_names() -> None:
+    """By any name of the model; one that stands for several only if all of them are."""
+    fleet = SteeredFleet(splits={"chat": {"a": 1.0, "b": 1.0}, "alias": {"a": 1.0}})
+    fleet.add(1, models=[ModelReading(name="a", aliases=("short", "common"))])
+    fleet.add(1, models=[ModelReading(name="b", aliases=("common",))])
+    resolver = fleet.dispatcher.resolver
+    for names, among in (
+        ({"a"}, {"a", "short", "alias"}),
+        ({"short"}, {"a", "short", "alias"}),
+        ({"chat"}, {"chat"}),
+        ({"a", "b"}, {"a", "short", "b", "chat", "alias", "common"}),
+        ({"unknown"}, {"unknown"}),
+        ({"common"}, {"common", "a", "short", "b", "chat", "alias"}),
+    ):
+        found = {
+            name
+            for name in ("a", "short", "b", "chat", "alias", "unknown", "common")
+            if resolver.is_among(name, frozenset(names))
+        }
+        assert found == among, names
 
 
 def test_a_hint_without_an_eligible_endpoint_is_rejected() -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from extproc.core.address import Address
+from extproc.core.decision import Picked, Queued
+from extproc.core.events import EndpointEjected, EndpointReadmitted, Event
 from extproc.core.fleet.endpoint import EndpointSpec, Intent
 from extproc.core.fleet.membership import Fleet as Members
 from extproc.core.observation import ScrapeStatus
@@ -15,10 +17,8 @@ from extproc.core.outliers.ejection import EjectionState
 from extproc.core.outliers.failure_evidence import Failure, Fault, RequestKind
 from extproc.core.outliers.outlier_detection import OutlierDetection, OutlierOptions
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Picked, Queued
-from extproc.core.scheduler.events import EndpointEjected, EndpointReadmitted, Event
-from extproc.core.scheduler.explain import explain
 from extproc.core.slots.lease import Lease, LeaseEnd
+from extproc.core.views.explain import explain
 from tests.fakes.small_fleet import SmallFleet
 
 
@@ -33,7 +33,7 @@ class Fleet(SmallFleet):
 
     def fail(self, lease: Lease, fault: Fault = Fault.SERVER_ERROR) -> None:
         if fault is Fault.SERVER_ERROR:
-            self.dispatcher.answered(lease, self.now, is_stream=False, is_error=True)
+            self.dispatcher.responded(lease, self.now, is_stream=False, is_error=True)
         self.dispatcher.failed(lease, fault, self.now)
         self.dispatcher.release(lease, LeaseEnd.SERVED, self.now)
 
@@ -177,7 +177,7 @@ def test_a_trial_without_a_result_is_repeated(end: str) -> None:
     fleet.pass_time(2.0)
     trial = fleet.send(bad)
     if end == "4xx":
-        fleet.dispatcher.answered(trial, fleet.now, is_stream=False, is_error=True)
+        fleet.dispatcher.responded(trial, fleet.now, is_stream=False, is_error=True)
         fleet.dispatcher.release(trial, LeaseEnd.SERVED, fleet.now)
     else:
         fleet.abandon(trial)
@@ -385,14 +385,14 @@ def test_explain_shows_the_ejection() -> None:
     request = Request(id="r", timeout_s=60.0)
     told = {
         one.address: one.filtered
-        for one in explain(fleet.dispatcher, request, fleet.now).candidates
+        for one in explain(fleet.dispatcher.view, request, fleet.now).candidates
     }
     assert told[bad] == ("it is ejected after 5xx failures; a trial request is due in 1.5 s",)
     fleet.pass_time(1.5)
     fleet.send(bad)
     told = {
         one.address: one.filtered
-        for one in explain(fleet.dispatcher, request, fleet.now).candidates
+        for one in explain(fleet.dispatcher.view, request, fleet.now).candidates
     }
     assert told[bad] == ("it is ejected after 5xx failures, and its trial request has not ended",)
 
@@ -407,13 +407,13 @@ def test_an_answer_from_before_the_readmission_does_not_shorten_the_probation() 
     ejection = fleet.dispatcher.state.outliers.ejection(bad)
     assert ejection is not None
     before = ejection.threshold
-    fleet.dispatcher.answered(old, fleet.now, is_stream=True)
+    fleet.dispatcher.responded(old, fleet.now, is_stream=True)
     fleet.dispatcher.release(old, LeaseEnd.SERVED, fleet.now)
     assert ejection.threshold == before < 3
     for _ in range(9):
         fleet.now += 0.01
         lease = fleet.send(bad)
-        fleet.dispatcher.answered(lease, fleet.now, is_stream=True)
+        fleet.dispatcher.responded(lease, fleet.now, is_stream=True)
         fleet.dispatcher.release(lease, LeaseEnd.SERVED, fleet.now)
     assert ejection.threshold == 3
 

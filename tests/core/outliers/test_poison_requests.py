@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extproc.core.address import Address
+from extproc.core.decision import Picked
 from extproc.core.observation import ScrapeStatus
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.outliers.poison_requests import (
@@ -16,7 +17,6 @@ from extproc.core.outliers.poison_requests import (
 )
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Picked
 from extproc.core.slots.lease import LeaseEnd
 from tests.fakes.small_fleet import SmallFleet
 

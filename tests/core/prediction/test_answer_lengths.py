@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from math import log
+from collections.abc import Callable
+from math import inf, log
 from random import Random
 
 import pytest
 
 from extproc.core.prediction.answer_lengths import (
+    BOUNDS,
     DECAY,
+    GUESS_RISK,
     LARGEST_WEIGHT,
     LEAST_OF_FLOW,
     LEAST_OF_MODEL,
@@ -16,7 +19,7 @@ from extproc.core.prediction.answer_lengths import (
     AnswerLengths,
     LengthDistribution,
 )
-from extproc.core.prediction.size_features import features_of
+from extproc.core.prediction.size_features import SizeFeatures, features_of
 from extproc.core.request import Request
 
 
@@ -79,14 +82,74 @@ def test_a_flow_has_its_own_once_enough_of_it_is_known() -> None:
         lengths.add(usual, 100.0, is_complete=True)
     assert lengths.of(usual) is None
     lengths.add(usual, 100.0, is_complete=True)
-    assert lengths.of(usual) is lengths.of(other) is lengths.of_model("m") is not None
+    of_model = lengths.of(usual)
+    assert of_model is lengths.of(other) is not None
     for _ in range(LEAST_OF_FLOW):
         lengths.add(other, 900.0, is_complete=True)
     of_other = lengths.of(other)
-    assert of_other is not None and of_other is not lengths.of_model("m")
+    assert of_other is not None and of_other is not of_model
     assert of_other.survival(500) > 0.9
-    assert lengths.of(usual) is lengths.of_model("m")
+    assert lengths.of(usual) is of_model
     assert lengths.of_model("unknown") is None
+
+
+def test_a_guess_by_few_answers_is_hardly_exceeded() -> None:
+    """Whatever their lengths are like: of the next answers at most as many are longer as may be."""
+    random = Random(1)
+    draws: list[Callable[[], float]] = [
+        lambda: random.lognormvariate(5.0, 1.5),
+        lambda: 100.0 * random.paretovariate(1.2),
+        lambda: random.choice([5.0, 5.0, 5.0, 5.0, 4000.0]),
+    ]
+    for draw in draws:
+        exceeded = tries = 0
+        for answers in range(1, LEAST_OF_MODEL):
+            for _ in range(200):
+                guess = learned([draw() for _ in range(answers)]).guess()
+                exceeded += draw() > guess
+                tries += 1
+        assert exceeded / tries <= GUESS_RISK
+
+
+def test_a_guess_falls_with_each_answer() -> None:
+    """The first ones may all be short; one that was cut off was longer than that."""
+    assert LengthDistribution().guess() == inf
+    guesses = [learned([20.0] * count).guess() for count in range(1, LEAST_OF_MODEL)]
+    assert guesses == sorted(guesses, reverse=True)
+    assert guesses[0] > 40_000 and 2800 < guesses[-1] < 3000
+    longer = learned([20.0] * 9)
+    longer.add(900.0, is_complete=False)
+    assert longer.guess() > 3 * learned([20.0] * 10).guess()
+    lengths = AnswerLengths()
+    features = features_of(Request(id="r", timeout_s=1.0), "m", "")
+    assert lengths.guess(features) == lengths.guess_of_model("m") == inf
+    lengths.add(features, 20.0, is_complete=True)
+    assert lengths.guess(features) == lengths.guess_of_model("m") == guesses[0]
+
+
+def test_who_allows_more_tokens_gets_longer_answers() -> None:
+    """Nine of ten answers are short because their clients allow no more. Of a request that allows
+    many nothing is known by them."""
+    lengths = AnswerLengths()
+
+    def bounded(max_tokens: int | None) -> SizeFeatures:
+        return features_of(Request(id="r", timeout_s=1.0, max_tokens=max_tokens), "m", "")
+
+    for _ in range(20 * LEAST_OF_MODEL):
+        lengths.add(bounded(60), 50.0, is_complete=True)
+    assert lengths.of(bounded(50)) is not None
+    assert lengths.of(bounded(700)) is lengths.of(bounded(None)) is None
+    for _ in range(LEAST_OF_MODEL):
+        lengths.add(bounded(700), 600.0, is_complete=True)
+    known = lengths.of(bounded(600))
+    assert known is not None and known.survival(500) > 0.7
+    assert lengths.of(bounded(None)) is None
+    pooled = lengths.of_model("m")
+    assert pooled is not None and pooled.survival(500) < 0.1
+    copy = AnswerLengths()
+    copy.restore(lengths.as_plain())
+    carried = copy.of(bounded(600))
+    assert carried is not None and carried.survival(500) == pytest.approx(known.survival(500))
 
 
 def of_model(model: str, count: int, tokens: float, into: AnswerLengths) -> AnswerLengths:
@@ -102,7 +165,12 @@ def test_another_process_knows_the_lengths_of_the_models_used_last() -> None:
     for number in range(MAX_CARRIED + 5):
         of_model(f"m{number}", 50, 100.0, source)
     plain = source.as_plain()
-    assert len(plain) == MAX_CARRIED and plain[0][0] == f"m{MAX_CARRIED + 4}"
+    assert plain[0][0] == f"m{MAX_CARRIED + 4}"
+    assert len({name.partition("\n")[0] for name, _ in plain[:MAX_CARRIED]}) == MAX_CARRIED
+    many = AnswerLengths()
+    for number in range(MAX_CARRIED * (1 + BOUNDS)):
+        of_model(f"m{number}", 1, 100.0, many)
+    assert len(many.as_plain()) == MAX_CARRIED * (1 + BOUNDS)
     other = of_model("m20", 90, 3000.0, of_model("m19", 40, 3000.0, AnswerLengths()))
     own = other.of_model("m20")
     other.restore(plain)

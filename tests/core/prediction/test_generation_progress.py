@@ -81,3 +81,14 @@ def test_an_even_rate_is_traced_back_to_within_half_a_token(
     if first.is_own_pace:
         pace_error_s = token_s / (tokens[-1] - tokens[0] - 1)
         assert abs(first.at - first_at) <= token_s + tokens[0] * 2 * pace_error_s
+
+
+def test_what_was_seen_is_told_with_its_time() -> None:
+    """Before the first token the last scrape that saw it, or the first one."""
+    progress = GenerationProgress(unseen_until=9.0, seen_at=10.0)
+    assert progress.seen_tokens() == (None, None, 0, 10.0)
+    seen(progress, 12.0, 0, processed=512)
+    _, processed, decoded, seen_at = progress.seen_tokens()
+    assert (processed, decoded) == (512, 0) and seen_at == pytest.approx(11.99)
+    seen(progress, 14.0, 11, processed=600)
+    assert progress.seen_tokens()[1:] == (600, 11, 14.0)

@@ -1,4 +1,4 @@
-"""Claims about the latency model and forecasts: extproc/core/prediction/, scheduler/forecast.py."""
+"""Claims about the latency model, and forecasts by it: extproc/core/views/forecast.py."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_unknown_endpoints_are_assumed_to_be_the_median() -> None:
     for address, prefill_s in ((A, 0.001), (B, 0.003)):
         for tokens in range(100, 5000, 100):
             timing.endpoint(address).answered(tokens, 0.1 + prefill_s * tokens)
-            timing.endpoint(address).ended(2.0)
+            timing.endpoint(address).lease_ended(2.0)
     assert timing.estimate(A, 10.0).prefill_s == pytest.approx(0.001, rel=0.1)
     assert timing.estimate(C, 10.0).prefill_s == pytest.approx(0.002, rel=0.1)
 
@@ -101,7 +101,7 @@ def test_the_endpoint_that_meets_the_slo_is_picked() -> None:
     for address, seconds in ((slow, 3.0), (fast, 0.2)):
         for _ in range(20):
             lease = fleet.pick(allowed=frozenset({address}), prompt_tokens=100)
-            fleet.dispatcher.answered(lease, fleet.now + seconds)
+            fleet.dispatcher.responded(lease, fleet.now + seconds)
             fleet.now += seconds
             fleet.finish(lease)
     fleet.now += 2.0
@@ -121,7 +121,7 @@ def test_an_slo_precedes_the_lowest_cost(has_slo: bool) -> None:
         for second in range(40):
             then = fleet.now + 2.0 * second
             watch.answered(100.0, first_s)
-            watch.ended(first_s + 100 * token_s)
+            watch.lease_ended(first_s + 100 * token_s)
             for late_s, decoded in ((0.0, 1), (1.0, 1 + round(1 / token_s))):
                 reading = SlotReading(task_id=second, decoded_tokens=decoded)
                 watch.observe_slots([reading], 1, then + late_s, then + late_s)
@@ -144,7 +144,7 @@ def test_positions_and_expected_seconds() -> None:
     for _ in range(2):
         fleet.pick()
     tickets = [fleet.queue() for _ in range(5)]
-    positions = [fleet.dispatcher.position_of(ticket, fleet.now) for ticket in tickets]
+    positions = [fleet.dispatcher.view.position_of(ticket, fleet.now) for ticket in tickets]
     assert [(queue_position.position, queue_position.queued) for queue_position in positions] == [
         (n, 5) for n in range(1, 6)
     ]
@@ -176,13 +176,15 @@ def test_answers_with_a_known_end_free_their_slots_soon(is_bounded: bool) -> Non
         )
         fleet.scrape(address, slots=2, busy_slots=2, slot_readings=readings)
     tickets = [fleet.queue() for _ in range(3)]
-    expected_s = [fleet.dispatcher.position_of(ticket, fleet.now).expected_s for ticket in tickets]
+    expected_s = [
+        fleet.dispatcher.view.position_of(ticket, fleet.now).expected_s for ticket in tickets
+    ]
     if not is_bounded:
         assert expected_s == pytest.approx([30, 60, 90], rel=0.2)
         return
     assert expected_s == pytest.approx([4, 14, 90], rel=0.2), "40 and 140 tokens at 0.1 s"
     fleet.finish(leases[0])
-    queue_position = fleet.dispatcher.position_of(tickets[1], fleet.now)
+    queue_position = fleet.dispatcher.view.position_of(tickets[1], fleet.now)
     assert queue_position.position == 1 and queue_position.expected_s == pytest.approx(14, rel=0.2)
 
 
@@ -193,7 +195,7 @@ def test_a_position_counts_only_tickets_that_are_served_before() -> None:
     fleet.pick()
     for _ in range(1000):
         fleet.queue(fairness_id="crowd")
-    queue_position = fleet.dispatcher.position_of(fleet.queue(fairness_id="other"), fleet.now)
+    queue_position = fleet.dispatcher.view.position_of(fleet.queue(fairness_id="other"), fleet.now)
     assert queue_position.position <= 2 and queue_position.queued == 1001
 
 
@@ -206,7 +208,7 @@ def test_a_position_counts_objectives_with_lower_attainment() -> None:
     first = fleet.queue(objective="better")
     for _ in range(3):
         fleet.queue(objective="worse")
-    assert fleet.dispatcher.position_of(first, fleet.now).position == 4
+    assert fleet.dispatcher.view.position_of(first, fleet.now).position == 4
 
 
 def test_foreign_slots_are_not_freed_for_us() -> None:
@@ -220,7 +222,7 @@ def test_foreign_slots_are_not_freed_for_us() -> None:
     fleet.now += 100.0
     fleet.scrape(address, slots=4, busy_slots=3)
     fleet.pick()
-    queue_position = fleet.dispatcher.position_of(fleet.queue(), fleet.now)
+    queue_position = fleet.dispatcher.view.position_of(fleet.queue(), fleet.now)
     assert queue_position.expected_s == pytest.approx(4.0, rel=0.3)
 
 
@@ -247,7 +249,7 @@ def test_foreign_slots_of_another_model_do_not_count() -> None:
     run.ends_by = fleet.now
     for _ in range(4):
         fleet.pick(model="b")
-    queue_position = fleet.dispatcher.position_of(fleet.queue(model="b"), fleet.now)
+    queue_position = fleet.dispatcher.view.position_of(fleet.queue(model="b"), fleet.now)
     assert queue_position.expected_s == pytest.approx(1.0, rel=0.3)
 
 

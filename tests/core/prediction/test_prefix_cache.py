@@ -171,7 +171,7 @@ def test_the_expectation_converges(kept_prompts: int) -> None:
         )
         if random.random() < 0.7:  # not every one is seen
             fleet.scrape(lease.address, slots=1, busy_slots=1, slot_readings=(reading,))
-        fleet.dispatcher.answered(lease, fleet.now, is_stream=False)
+        fleet.dispatcher.responded(lease, fleet.now, is_stream=False)
         fleet.now += 0.2
         fleet.finish(lease)
         fleet.scrape(lease.address, slots=1, busy_slots=0)
@@ -191,7 +191,7 @@ def test_a_conversation_returns_to_its_endpoint() -> None:
     for _ in range(5):
         fleet.add(4, context_tokens=8192)
     lease = fleet.pick(**asked())
-    fleet.dispatcher.answered(lease, fleet.now + 1.4)
+    fleet.dispatcher.responded(lease, fleet.now + 1.4)
     fleet.finish(lease)
     for _ in range(3):
         fleet.now += 10
@@ -208,7 +208,7 @@ def converse(fleet: SteeredFleet, name: str) -> tuple[Address, float]:
     lease = fleet.pick(model=name, prompt_blocks=blocks, prompt_tokens=2500)
     run = fleet.dispatcher.state.in_flight.get(lease)
     assert run is not None
-    fleet.dispatcher.answered(lease, fleet.now + 1.4)
+    fleet.dispatcher.responded(lease, fleet.now + 1.4)
     fleet.finish(lease)
     fleet.now += 10.0
     return lease.address, run.cached_tokens
@@ -322,7 +322,7 @@ def test_a_fallback_is_not_measured_by_the_expectation_for_another() -> None:
     for number, chat in enumerate(chats):
         allowed = frozenset({target if number < 3 else other})
         lease = fleet.pick(**asked(prompt_blocks=chat), allowed=allowed)
-        fleet.dispatcher.answered(lease, fleet.now + 1.4)
+        fleet.dispatcher.responded(lease, fleet.now + 1.4)
         fleet.finish(lease)
     memory = fleet.dispatcher.state.prefix_caches.memory(other)
     assert memory is not None
@@ -332,8 +332,7 @@ def test_a_fallback_is_not_measured_by_the_expectation_for_another() -> None:
         lease = fleet.pick(**asked(prompt_blocks=chat), allowed=frozenset({target}))
         run = fleet.dispatcher.state.in_flight.get(lease)
         assert run is not None and run.cached_tokens > 2000
-        fleet.dispatcher.served_by(lease, other, fleet.now)
-        fleet.dispatcher.answered(lease, fleet.now)
+        fleet.dispatcher.responded(lease, fleet.now, served=other)
         assert run.uncached_tokens == 2600
         fleet.now += 1.0
         reading = SlotReading(
@@ -377,7 +376,7 @@ def test_embeddings_leave_no_trace() -> None:
     fleet = SteeredFleet()
     fleet.add(2)
     lease = fleet.pick(kind=Kind.EMBEDDING, prompt_blocks=CHAIN, prompt_tokens=2600)
-    fleet.dispatcher.answered(lease, fleet.now)
+    fleet.dispatcher.responded(lease, fleet.now)
     assert fleet.dispatcher.state.prefix_caches.memory(lease.address) is None
 
 
@@ -387,7 +386,7 @@ def test_a_session_is_a_hint() -> None:
     for _ in range(5):
         fleet.add(4)
     lease = fleet.pick(session_id="s")
-    fleet.dispatcher.answered(lease, fleet.now)
+    fleet.dispatcher.responded(lease, fleet.now)
     fleet.finish(lease)
     for _ in range(5):
         fleet.now += 30.0

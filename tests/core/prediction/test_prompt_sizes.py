@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extproc.core.prediction.prompt_sizes import ALL, MAX_MODELS, UNKNOWN_LEAST, PromptSizes
+from extproc.core.request import Request
 
 
 def test_before_anything_was_seen_the_bound_is_far_below() -> None:
@@ -55,3 +56,19 @@ def test_impossible_lengths_show_nothing() -> None:
     for real_tokens in (0, -5, 10**40):
         sizes.record("m", real_tokens, 1000)
     assert sizes.likely("m", 1000) == 1000
+
+
+def test_the_parts_of_the_lengths_are_those_that_were_seen() -> None:
+    """Nine of ten prompts have the tokens that their text suggests, one has twice as many: they
+    count as a little more, the most first, and all of their chances are 1 together."""
+    sizes = PromptSizes()
+    request = Request(id="one", timeout_s=1.0, prompt_tokens=936, traits="chat")
+    assert sizes.parts("m", request) == ()
+    for number in range(1000):
+        sizes.record_most("m", request, 2000 if number % 10 == 0 else 1000)
+    parts = sizes.parts("m", request)
+    assert sum(share for _, share in parts) == pytest.approx(1.0)
+    assert [tokens for tokens, _ in parts] == sorted((tokens for tokens, _ in parts), reverse=True)
+    assert 0.09 <= sum(share for tokens, share in parts if tokens > 1500) <= 0.26  # a part more
+    assert 2000 <= parts[0][0] <= 2200 and 1000 <= parts[-1][0] <= 1050
+    assert parts[0][0] >= sizes.at_most("m", request)

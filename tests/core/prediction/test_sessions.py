@@ -64,7 +64,7 @@ def test_a_session_returns_until_its_server_is_another_process(is_replaced: bool
     for _ in range(2):
         fleet.add(2, instance="one")
     lease = fleet.pick(session_id="s", prompt_tokens=1000)
-    fleet.dispatcher.answered(lease, fleet.now)
+    fleet.dispatcher.responded(lease, fleet.now)
     fleet.finish(lease)
     sessions, target = fleet.dispatcher.state.sessions, lease.address
     fleet.now += 1.0

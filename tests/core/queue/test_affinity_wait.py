@@ -28,7 +28,7 @@ def test_it_waits_for_a_busy_endpoint_as_long_as_the_cache_would_save() -> None:
             fleet.now += 0.5
             fleet.finish(lease)
     lease = fleet.pick(prompt_blocks=chain, prompt_tokens=26_000, allowed=frozenset({target}))
-    fleet.dispatcher.answered(lease, fleet.now + 13.0)
+    fleet.dispatcher.responded(lease, fleet.now + 13.0)
     waiting = fleet.queue(prompt_blocks=chain, prompt_tokens=26_000)
     assert waiting.pinned_to == target
     fleet.finish(lease)
@@ -46,7 +46,7 @@ def test_a_lost_affinity_target_is_not_waited_for() -> None:
     target, other = fleet.add(1, context_tokens=65536), fleet.add(1, context_tokens=65536)
     chain = tuple(range(400))
     lease = fleet.pick(prompt_blocks=chain, prompt_tokens=26_000, allowed=frozenset({target}))
-    fleet.dispatcher.answered(lease, fleet.now + 13.0)
+    fleet.dispatcher.responded(lease, fleet.now + 13.0)
     waiting = fleet.queue(prompt_blocks=chain, prompt_tokens=26_000)
     fleet.dispatcher.connect_failed(target, fleet.now)
     assert fleet.served(waiting).address == other
@@ -60,7 +60,7 @@ def test_after_its_affinity_wait_a_multi_slot_request_may_go_anywhere() -> None:
     chain = tuple(range(400))
     asked = {"prompt_blocks": chain, "prompt_tokens": 26_000}
     lease = fleet.pick(**asked, allowed=frozenset({target}))
-    fleet.dispatcher.answered(lease, fleet.now + 13.0)
+    fleet.dispatcher.responded(lease, fleet.now + 13.0)
     fleet.pick(allowed=frozenset({target}))
     multi_slot = fleet.queue(**asked, weight_slots=2)
     assert multi_slot.pinned_to == target
@@ -79,7 +79,7 @@ def test_a_client_that_left_ends_its_affinity_wait() -> None:
     for _ in range(2):
         fleet.add(1, context_tokens=65536)
     lease = fleet.pick(prompt_blocks=CHAIN * 10, prompt_tokens=26_000)
-    fleet.dispatcher.answered(lease, fleet.now + 13.0)
+    fleet.dispatcher.responded(lease, fleet.now + 13.0)
     waiting = fleet.queue(prompt_blocks=CHAIN * 10, prompt_tokens=26_000)
     assert waiting.pinned_to == lease.address
     fleet.dispatcher.withdraw(waiting, fleet.now)

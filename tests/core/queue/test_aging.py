@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extproc.core.decision import Picked, Queued
 from extproc.core.objective import Criticality, Objective
 from extproc.core.queue.aging import Aging
 from extproc.core.queue.ticket import Ticket
-from extproc.core.scheduler.decision import Picked, Queued
 from tests.fakes.steered_fleet import SteeredFleet
 
 GOLD = Objective(name="gold", criticality=Criticality.CRITICAL)

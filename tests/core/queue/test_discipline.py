@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from extproc.core.decision import Picked, Queued
 from extproc.core.objective import NO_OBJECTIVE, Criticality, Objective
 from extproc.core.observation import ModelReading
 from extproc.core.queue.aging import Aging
@@ -13,9 +14,8 @@ from extproc.core.queue.fair_queueing import FairQueueing
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Picked, Queued
-from extproc.core.scheduler.explain import explain
 from extproc.core.slots.lease import Lease
+from extproc.core.views.explain import explain
 from tests.fakes.steered_fleet import SteeredFleet
 
 GOLD = Objective(name="gold", criticality=Criticality.CRITICAL)
@@ -277,7 +277,7 @@ def test_reserved_slots_are_free_for_a_critical_request() -> None:
     fleet.queue(weight_slots=4)
     for objective, chosen in (("gold", address), (None, None)):
         request = Request(id="r", timeout_s=60.0, objective=objective)
-        explanation = explain(fleet.dispatcher, request)
+        explanation = explain(fleet.dispatcher.view, request)
         assert explanation.chosen == chosen
         assert bool(explanation.candidates[0].filtered) is (chosen is None)
 

@@ -8,10 +8,10 @@ from statistics import fmean
 
 import pytest
 
+from extproc.core.decision import Picked, Queued
 from extproc.core.objective import NO_OBJECTIVE, Objective
 from extproc.core.queue.fair_queueing import MAX_FLOWS, MAX_TENANTS, FairQueueing, Flow
 from extproc.core.queue.ticket import Ticket
-from extproc.core.scheduler.decision import Picked, Queued
 from extproc.core.slots.lease import Lease
 from tests.fakes.steered_fleet import SteeredFleet
 

@@ -9,7 +9,13 @@ import pytest
 from extproc.core.objective import NO_OBJECTIVE
 from extproc.core.queue.fair_queueing import FairQueueing, Flow
 from extproc.core.queue.flow_order import Discipline, QueueOrder
-from extproc.core.queue.flow_queue import SLACK, FlowQueue, SizedFlowQueue, TenantQueue
+from extproc.core.queue.flow_queue import (
+    SLACK,
+    FlowQueue,
+    LastComeFlowQueue,
+    SizedFlowQueue,
+    TenantQueue,
+)
 from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request, ResolvedRequest
 
@@ -162,3 +168,34 @@ def test_by_size_a_ticket_that_waited_for_the_bound_is_next() -> None:
     long, short = made.new(size_class=3), made.new(size_class=1)
     filled(queue, long, short)
     assert (queue.head(29.9), queue.head(30.0)) == (short, long)
+
+
+def test_the_newest_is_next_and_the_oldest_turn_goes_with_it() -> None:
+    """A ticket that returns is where it was; whichever leaves, the oldest turn does."""
+    fairness = FairQueueing()
+    flow = fairness.flow(NO_OBJECTIVE, "", "")
+    queue = LastComeFlowQueue()
+    tickets = [
+        Ticket(number, Request(id="r", timeout_s=1.0), 0.0, ResolvedRequest(), flow)
+        for number in (1, 2, 3, 4)
+    ]
+    for ticket in tickets:
+        queue.enter(ticket, is_back=False)
+    assert (queue.head(0.0), queue.place_of(tickets[3])) == (tickets[3], 1)
+    queue.leave(tickets[1])
+    queue.leave(tickets[3])
+    assert (queue.head(0.0), queue.place_of(tickets[2])) == (tickets[2], 3)
+    queue.enter(tickets[1], is_back=True)
+    assert (queue.head(0.0), queue.place_of(tickets[2])) == (tickets[2], 2)
+    for ticket in (tickets[2], tickets[1], tickets[0]):
+        assert queue.head(0.0) is ticket
+        queue.leave(ticket)
+    assert len(queue) == 0 and list(queue) == []
+
+
+def test_in_order_of_arrival_a_ticket_is_compared_by_its_own_number() -> None:
+    flow = FairQueueing().flow(NO_OBJECTIVE, "", "")
+    ticket = Ticket(7, Request(id="r", timeout_s=1.0), 0.0, ResolvedRequest(), flow)
+    queue = TenantQueue()
+    queue.enter(ticket, is_back=False)
+    assert queue.place_of(queue.head(0.0)) == 7

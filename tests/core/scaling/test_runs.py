@@ -14,9 +14,9 @@ def test_it_is_run_once_for_each_new_number() -> None:
     assert runs.due(0, 0, 0.0) is None
     first = runs.due(2, 0, 1.0)
     assert first == Run(Direction.UP, 2)
-    runs.began(first)
+    runs.run_began(first)
     assert runs.due(3, 0, 2.0) is None, "one at a time"
-    runs.ended(3.0, is_done=True)
+    runs.run_ended(3.0, is_done=True)
     assert runs.due(2, 0, 4.0) is None, "they are starting"
     assert runs.due(3, 1, 5.0) == Run(Direction.UP, 3)
     assert runs.due(1, 2, 5.0) == Run(Direction.DOWN, 1)
@@ -32,8 +32,8 @@ def test_after_a_start_what_serves_is_what_was_wanted() -> None:
 def test_a_server_that_died_is_started_again_in_the_end() -> None:
     """With the same number, which the program must take as `make it that many`."""
     runs = ModelRuns()
-    runs.began(Run(Direction.UP, 2))
-    runs.ended(0.0, is_done=True)
+    runs.run_began(Run(Direction.UP, 2))
+    runs.run_ended(0.0, is_done=True)
     assert runs.due(2, 2, 10.0) is None
     assert runs.due(2, 1, 20.0) is None
     assert runs.due(2, 1, 19.0 + REPEAT_S) is None
@@ -54,8 +54,8 @@ def test_failures_delay_the_next_run(steps: list[tuple[float, bool]]) -> None:
             assert run is None
             continue
         assert run is not None and run.servers == wanted + 1
-        runs.began(run)
-        runs.ended(now, is_done=is_done)
+        runs.run_began(run)
+        runs.run_ended(now, is_done=is_done)
         if is_done:
             wanted, failures = wanted + 1, 0
         else:

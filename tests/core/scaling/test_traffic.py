@@ -36,10 +36,10 @@ def test_service_is_the_mean_of_samples() -> None:
     """An error tells that somebody asked, and nothing about the time of a request."""
     traffic = Traffic()
     assert traffic.service_s("m") is None
-    traffic.ended("m", 0.001, 1.0, is_sample=False)
+    traffic.request_ended("m", 0.001, 1.0, is_sample=False)
     assert traffic.service_s("m") is None and traffic.used_at["m"] == 1.0
-    traffic.ended("m", 2.0, 2.0, is_sample=True)
-    traffic.ended("m", 4.0, 3.0, is_sample=True)
+    traffic.request_ended("m", 2.0, 2.0, is_sample=True)
+    traffic.request_ended("m", 4.0, 3.0, is_sample=True)
     assert traffic.service_s("m") == pytest.approx(3.0, rel=0.02)
 
 
@@ -49,6 +49,6 @@ def test_names_of_clients_are_bounded() -> None:
     for number in range(3 * MAX_NAMES):
         traffic.arrived(f"m{number}", "", float(number))
         traffic.arrived("busy", "", float(number))
-        traffic.ended(f"m{number}", 1.0, float(number), is_sample=True)
+        traffic.request_ended(f"m{number}", 1.0, float(number), is_sample=True)
     assert len(traffic.arrivals) == len(traffic.service) == len(traffic.used_at) == MAX_NAMES
     assert ("busy", "") in traffic.arrivals

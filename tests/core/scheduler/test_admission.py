@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from random import Random
 
+from extproc.core.decision import Decision, Queued
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.request import Request
 from extproc.core.scheduler.admission import SHORT_BODY_BYTES
-from extproc.core.scheduler.decision import Decision, Queued
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from tests.fakes.core_events import listen
 from tests.fakes.small_fleet import RecordingListener

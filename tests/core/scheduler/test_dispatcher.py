@@ -8,11 +8,11 @@ import pytest
 
 from extproc.core.address import Address
 from extproc.core.constraints import Constraints
+from extproc.core.decision import Picked, Queued
 from extproc.core.objective import Criticality, Objective
 from extproc.core.observation import ScrapeStatus
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.request import HOLD_MARGIN_S, Request
-from extproc.core.scheduler.decision import Picked, Queued
 from extproc.core.scheduler.takeover import Arrival
 from extproc.core.slots.lease import LeaseError
 from tests.fakes.small_fleet import SmallFleet
@@ -163,7 +163,7 @@ def test_an_abandoned_slot_is_free_once_a_scrape_proves_it() -> None:
     fleet.abandon(lease)
     assert fleet.listener.unsure == [address]
     assert fleet.listener.settlements == {}
-    assert fleet.dispatcher.needs_frequent_scrapes(address)
+    assert fleet.dispatcher.view.needs_frequent_scrapes(address)
     fleet.now += 1.0
     fleet.scrape(address, busy=0)
     assert fleet.handed(ticket).address == address
@@ -189,10 +189,10 @@ def test_the_lease_follows_the_server() -> None:
     picked, other = lease.address, next(a for a in fleet.addresses if a != lease.address)
     fleet.pick()
     ticket = fleet.queue()
-    fleet.dispatcher.served_by(lease, other, fleet.now)
+    fleet.dispatcher.responded(lease, fleet.now, served=other, has_headers=False)
     assert fleet.handed(ticket).address == picked
     assert fleet.account(other).leased_slots == 2
-    fleet.dispatcher.served_by(lease, other, fleet.now)
+    fleet.dispatcher.responded(lease, fleet.now, served=other, has_headers=False)
     assert fleet.account(other).leased_slots == 2
     fleet.finish(lease)
     assert fleet.account(other).leased_slots == 1
@@ -202,7 +202,7 @@ def test_a_server_outside_the_fleet_has_no_slots() -> None:
     """The lease stays where it was picked, and ends there."""
     fleet = SmallFleet(1)
     lease = fleet.pick()
-    fleet.dispatcher.served_by(lease, UNKNOWN, fleet.now)
+    fleet.dispatcher.responded(lease, fleet.now, served=UNKNOWN, has_headers=False)
     assert lease.address == fleet.addresses[0]
     fleet.finish(lease)
     assert fleet.account(fleet.addresses[0]).leases == {}
@@ -215,7 +215,7 @@ def test_a_removed_endpoint_is_forgotten_when_its_last_lease_moves() -> None:
     picked, other = lease.address, next(a for a in fleet.addresses if a != lease.address)
     fleet.name(other)
     assert picked in fleet.dispatcher.fleet
-    fleet.dispatcher.served_by(lease, other, fleet.now)
+    fleet.dispatcher.responded(lease, fleet.now, served=other, has_headers=False)
     assert picked not in fleet.dispatcher.fleet
 
 
@@ -290,5 +290,5 @@ def test_a_lease_that_another_process_opened_follows_its_server_too() -> None:
     lease = fleet.pick()
     other = next(one for one in fleet.addresses if one != lease.address)
     fleet.dispatcher.state.in_flight.end(lease, fleet.now)
-    fleet.dispatcher.served_by(lease, other, fleet.now)
+    fleet.dispatcher.responded(lease, fleet.now, served=other, has_headers=False)
     assert lease.address == other and fleet.account(other).free_slots == 0

@@ -11,14 +11,12 @@ from typing import Any
 
 import pytest
 
+from extproc.core.decision import Picked
+from extproc.core.events import Event, Settled, StepFailed
 from extproc.core.objective import Objective
 from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.core.rejection import Rejected
 from extproc.core.request import Request
-from extproc.core.scheduler import dispatcher as dispatcher_module
-from extproc.core.scheduler import fleet_updates, settlements
-from extproc.core.scheduler.decision import Picked
-from extproc.core.scheduler.events import Event, Settled, StepFailed
 from extproc.core.scheduler.takeover import HeldLease
 from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.lease import LeaseEnd, LeaseState
@@ -64,7 +62,7 @@ class Broken(SteeredFleet):
 def test_a_pick_that_cannot_be_recorded_is_a_pick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its lease is open: without a `Picked` nobody would release it."""
     fleet = Broken(monkeypatch, 1)
-    fleet.break_(settlements, "record_prediction")
+    fleet.break_(fleet.dispatcher.state.feedback, "record_prediction")
     lease = fleet.pick()
     assert fleet.failed_steps == ["recording a pick"]
     fleet.assert_consistent()
@@ -149,7 +147,7 @@ def test_a_slot_is_free_even_if_it_cannot_be_assigned(monkeypatch: pytest.Monkey
 def test_a_slot_is_free_whatever_its_request_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Broken(monkeypatch, 1)
     lease = fleet.pick()
-    fleet.break_(dispatcher_module, "on_completion")
+    fleet.break_(fleet.dispatcher.state.feedback, "on_completion")
     fleet.finish(lease)
     assert fleet.failed_steps == ["learning from a request's end"]
     assert lease.state is LeaseState.CLOSED
@@ -162,8 +160,8 @@ def test_a_lease_has_moved_whatever_is_learned(monkeypatch: pytest.MonkeyPatch) 
     fleet = Broken(monkeypatch, 1, 1)
     lease = fleet.pick()
     other = next(one for one in fleet.addresses if one != lease.address)
-    fleet.break_(dispatcher_module, "record_prediction")
-    fleet.dispatcher.served_by(lease, other, fleet.now)
+    fleet.break_(fleet.dispatcher.state.feedback, "record_prediction")
+    fleet.dispatcher.responded(lease, fleet.now, served=other, has_headers=False)
     assert fleet.failed_steps == ["learning from a fallback"] and lease.address == other
     fleet.assert_consistent()
 
@@ -171,7 +169,7 @@ def test_a_lease_has_moved_whatever_is_learned(monkeypatch: pytest.MonkeyPatch) 
 def test_the_slots_of_a_scrape_count_whatever_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Broken(monkeypatch, 1)
     address = fleet.addresses[0]
-    fleet.break_(fleet_updates, "on_observation")
+    fleet.break_(fleet.dispatcher.state.feedback, "on_observation")
     fleet.scrape(address, slots=3, busy_slots=0)
     assert fleet.failed_steps == ["learning from an observation"]
     fleet.repair()
@@ -223,11 +221,11 @@ def spoil_leased(fleet: SteeredFleet) -> None:
 
 
 def spoil_address(fleet: SteeredFleet) -> None:
-    next(iter(fleet.dispatcher.leases())).address = fleet.addresses[1]
+    next(iter(fleet.dispatcher.view.leases())).address = fleet.addresses[1]
 
 
 def spoil_closed(fleet: SteeredFleet) -> None:
-    next(iter(fleet.dispatcher.leases())).state = LeaseState.CLOSED
+    next(iter(fleet.dispatcher.view.leases())).state = LeaseState.CLOSED
 
 
 def spoil_lost(fleet: SteeredFleet) -> None:
@@ -235,7 +233,7 @@ def spoil_lost(fleet: SteeredFleet) -> None:
 
 
 def spoil_drain(fleet: SteeredFleet) -> None:
-    next(iter(fleet.dispatcher.leases())).left_at = -1e6
+    next(iter(fleet.dispatcher.view.leases())).left_at = -1e6
 
 
 def spoil_flows(fleet: SteeredFleet) -> None:

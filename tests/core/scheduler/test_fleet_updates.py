@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from extproc.core.address import Address
+from extproc.core.decision import Picked
 from extproc.core.fleet.endpoint import ASSUMED_SLOTS, EndpointSpec, Intent
 from extproc.core.fleet.health import Health
 from extproc.core.observation import Issue, ScrapeStatus
 from extproc.core.rejection import Reason, Rejected
-from extproc.core.scheduler.decision import Picked
 from extproc.core.scheduler.dispatcher import DispatcherOptions
 from extproc.core.scheduler.fleet_updates import CONNECT_FAILED
+from extproc.core.slots.lease import LeaseEnd
 from tests.fakes.small_fleet import SmallFleet
+from tests.fakes.steered_fleet import SteeredFleet
 
 UNKNOWN = Address("10.9.9.9", 1)
 
@@ -355,3 +357,34 @@ def test_an_endpoint_that_left_does_not_become_stale() -> None:
     fleet.name(second)
     fleet.pass_time(10.0)
     assert first not in fleet.dispatcher.fleet and not fleet.endpoint(second).is_fresh
+
+
+def test_a_server_without_room_in_its_cache_gets_no_request_that_takes_a_slot() -> None:
+    """Whatever slots are free: they count as unusable, not as use by others. What takes no slot
+    still goes there, and the next scrape that shows room serves who waits."""
+    fleet = SteeredFleet()
+    address = fleet.add(4)
+    lease = fleet.pick()
+    fleet.now += 1.0
+    fleet.scrape(address, slots=4, busy_slots=1, is_full=True)
+    waiting = fleet.queue()
+    endpoint = fleet.dispatcher.fleet.get(address)
+    assert endpoint is not None
+    counts = fleet.dispatcher.view.slot_counts(endpoint)
+    assert (counts.leased, counts.foreign, counts.idle, counts.unusable) == (1, 0, 0, 3)
+    assert fleet.dispatcher.passing() == [address]
+    fleet.dispatcher.release(lease, LeaseEnd.SERVED, fleet.now)
+    assert waiting.is_waiting, "nothing shows yet that there is room"
+    fleet.now += 1.0
+    fleet.scrape(address, slots=4, busy_slots=0)
+    assert fleet.served(waiting).address == address
+    assert fleet.dispatcher.faults(fleet.now) == []
+
+
+def test_another_server_serves_while_one_has_no_room() -> None:
+    fleet = SteeredFleet()
+    full, other = fleet.add(8), fleet.add(1)
+    fleet.now += 1.0
+    fleet.scrape(full, slots=8, busy_slots=0, is_full=True)
+    assert fleet.pick().address == other
+    assert fleet.queue().is_waiting

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from extproc.core.decision import Picked
 from extproc.core.rejection import Reason, Rejected
-from extproc.core.scheduler.decision import Picked
 from tests.fakes.small_fleet import SmallFleet
 from tests.fakes.steered_fleet import SteeredFleet
 

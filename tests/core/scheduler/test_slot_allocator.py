@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from extproc.core.decision import Picked, Queued
 from extproc.core.observation import ModelReading
 from extproc.core.rejection import Reason
-from extproc.core.scheduler.decision import Picked, Queued
 from tests.fakes.small_fleet import SmallFleet
 from tests.fakes.steered_fleet import SteeredFleet
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from extproc.core.address import Address
+from extproc.core.decision import Picked, Queued
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.request import HOLD_MARGIN_S, Request
-from extproc.core.scheduler.decision import Picked, Queued
 from extproc.core.scheduler.takeover import Arrival, HeldLease, Place
 from extproc.core.slots.lease import LeaseEnd
 from tests.fakes.small_fleet import SmallFleet

@@ -8,19 +8,20 @@ from typing import Any
 import pytest
 
 from extproc.core.address import Address
+from extproc.core.decision import Queued
 from extproc.core.fleet.endpoint import ContextSharing, ContextSource
 from extproc.core.objective import Criticality, Objective
 from extproc.core.observation import EndedTask, ModelReading, SlotReading
 from extproc.core.prediction.answer_lengths import LEAST_OF_MODEL, LengthDistribution
+from extproc.core.prediction.latency import BURST_SCRAPES
 from extproc.core.prediction.prompt_sizes import TEMPLATE_TOKENS
 from extproc.core.request import Kind, Request
-from extproc.core.scheduler.decision import Queued
-from extproc.core.scheduler.explain import explain
-from extproc.core.scheduler.fleet_capacity import fleet_health
-from extproc.core.scheduler.waits import WaitReason
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.token_demand import TokenDemand
 from extproc.core.slots.token_pool import TokenPool
+from extproc.core.views.explain import explain
+from extproc.core.views.fleet_capacity import fleet_health
+from extproc.core.views.waits import WaitReason
 from tests.fakes.steered_fleet import SteeredFleet
 
 CONTEXT = 1024
@@ -100,10 +101,27 @@ def test_a_request_for_another_server_does_not_wait() -> None:
     first = fleet.add(4, context_tokens=CONTEXT)
     second = fleet.add(4, context_tokens=CONTEXT)
     long = fleet.pick(**asked(600, 300, session_id="s"))
-    fleet.dispatcher.answered(long, fleet.now)
+    fleet.dispatcher.responded(long, fleet.now)
     other = second if long.address == first else first
     assert fleet.pick(**asked(300, 300, session_id="s")).address == other
     assert fleet.queue(**asked(300, 600))
+
+
+@pytest.mark.parametrize("model", [None, "only-here"])
+def test_who_waits_for_tokens_is_next_at_other_servers(model: str | None) -> None:
+    """A server of one slot has room for each request: its slot goes to who came first, and not to
+    the next one because the first has a reservation elsewhere. One that it cannot serve passes."""
+    fleet = sized(sized(fleet_of()), "only-here")
+    fleet.add(4, context_tokens=CONTEXT, models=("only-here",))
+    single = fleet.add(1, context_tokens=CONTEXT, models=("another",))
+    leases = [fleet.pick(**asked(500, 400)) for _ in range(2)]
+    earlier = fleet.queue(**asked(500, 400, model=model))
+    later = fleet.queue(**asked(500, 400))
+    fleet.now += 1
+    fleet.finish(next(lease for lease in leases if lease.address == single))
+    first, second = (earlier, later) if model is None else (later, earlier)
+    assert fleet.served(first).address == single
+    assert fleet.is_waiting(second)
 
 
 def test_a_critical_request_uses_what_is_reserved_only_if_it_fits() -> None:
@@ -241,7 +259,7 @@ def test_a_context_that_turns_out_to_be_shared_has_the_leases_that_run() -> None
 
 
 def answered(fleet: SteeredFleet, lease: Lease, seconds: float, **more: Any) -> None:
-    fleet.dispatcher.answered(lease, fleet.now, **more)
+    fleet.dispatcher.responded(lease, fleet.now, **more)
     fleet.now += seconds
     fleet.dispatcher.release(lease, LeaseEnd.SERVED, fleet.now)
 
@@ -276,6 +294,55 @@ def test_lengths_are_as_long_as_the_speed_that_was_measured_allows(token_s: floa
     assert known.survival(200) > 0.8 and known.survival(500) < 0.1
 
 
+@pytest.mark.parametrize(
+    ("context", "looks"), [(ContextSharing.SHARED, 1), (ContextSharing.PER_SLOT, 0)]
+)
+def test_a_server_whose_speed_is_not_known_is_looked_at_twice(
+    context: ContextSharing, looks: int
+) -> None:
+    """No two usual scrapes see the same short answer. Without its speed no length is learned, and
+    requests without a bound would run one after the other for ever."""
+    fleet = SteeredFleet(context=context)
+    address = fleet.add(4, context_tokens=CONTEXT)
+    latency = fleet.dispatcher.state.latency.endpoint(address)
+    for task in range(20):
+        begun, is_known = len(fleet.listener.unsure), latency.knows_pace
+        lease = fleet.pick(**asked(100))
+        asks = len(fleet.listener.unsure)
+        assert asks == begun + (0 if is_known else looks)
+        fleet.now += 1
+        for decoded in (8, 16, 16):
+            fleet.scrape(
+                address, slots=4, busy_slots=1, slot_readings=(reading(task, 100, decoded),)
+            )
+            if decoded == 8 and not is_known:
+                assert len(fleet.listener.unsure) == asks + looks
+            fleet.now += 0.1
+        fleet.finish(lease)
+        assert not is_known or len(fleet.listener.unsure) == begun
+        fleet.scrape(address, slots=4, busy_slots=0)
+    assert latency.knows_pace
+
+
+def test_a_request_is_looked_for_until_its_answer_shows_the_speed() -> None:
+    """Its first tokens come between two usual scrapes, and so does its end. A server that does not
+    tell its tokens is not asked for ever, nor one that nobody uses."""
+    fleet = SteeredFleet(context=ContextSharing.SHARED)
+    address = fleet.add(4, context_tokens=CONTEXT)
+    lease = fleet.pick(**asked(100))
+    asks = len(fleet.listener.unsure)
+    for _ in range(2 * BURST_SCRAPES):
+        fleet.now += 0.02
+        fleet.scrape(address, slots=4, busy_slots=1, slot_readings=(reading(1, 100, 0),))
+    assert len(fleet.listener.unsure) == asks + BURST_SCRAPES
+    fleet.finish(lease)
+    lease = fleet.pick(**asked(100))
+    asks = len(fleet.listener.unsure)
+    fleet.finish(lease)
+    fleet.scrape(address, slots=4, busy_slots=0)
+    assert len(fleet.listener.unsure) == asks
+
+
 def test_an_answer_that_its_client_cut_off_would_have_been_longer() -> None:
     """By `max_tokens`: those without may become longer than all that were seen."""
     fleet = sized(fleet_of())
@@ -308,7 +375,7 @@ def test_a_scrape_says_how_far_an_answer_had_come() -> None:
     paced(fleet, address, 0.03)
     for task in range(LEAST_OF_MODEL):
         lease = fleet.pick(**asked(50))
-        fleet.dispatcher.answered(lease, fleet.now)
+        fleet.dispatcher.responded(lease, fleet.now)
         fleet.now += 2
         fleet.scrape(address, slots=4, busy_slots=1, slot_readings=(reading(task, 50, 400),))
         fleet.now += 0.1
@@ -316,6 +383,31 @@ def test_a_scrape_says_how_far_an_answer_had_come() -> None:
     known = learned(fleet)
     assert known is not None
     assert known.survival(350) > 0.7 and known.survival(600) < 0.1
+
+
+@pytest.mark.parametrize("paces", [2, 40])
+def test_a_speed_of_a_machine_that_stood_still_shortens_no_answer(paces: int) -> None:
+    """Two of three samples were taken while the machine did nothing: 300 tokens, of 0.001 s, are
+    not taken for 5. Once there are many samples an answer that was seen has the usual speed."""
+    fleet = sized(fleet_of())
+    address = fleet.add(4, context_tokens=CONTEXT)
+    latency = fleet.dispatcher.state.latency.endpoint(address)
+    for number, token_s in enumerate([0.001, 0.1, 0.1, *[0.001] * paces], 1):
+        fleet.now += 100 * token_s
+        latency.observe_slots((reading(-1, 1, 100 * number),), 1, fleet.now, fleet.now)
+    latency.observe_slots((), 0, fleet.now, fleet.now)
+    assert latency.knows_pace and latency.is_sure_of_pace == (paces > 30)
+    usual_s = latency.measured_token_s(1)
+    assert usual_s is not None and usual_s > 0.002
+    for task in range(LEAST_OF_MODEL):
+        lease = fleet.pick(**asked(50))
+        if task % 2:
+            fleet.now += 0.1
+            fleet.scrape(address, slots=4, busy_slots=1, slot_readings=(reading(task, 50, 100),))
+            fleet.now += 0.1
+        answered(fleet, lease, 0.2)
+    known = learned(fleet)
+    assert known is not None and known.survival(120) > 0.7
 
 
 @pytest.mark.parametrize(
@@ -335,7 +427,7 @@ def test_what_shows_no_length_teaches_none(
     fleet.add(4, context_tokens=CONTEXT)
     for _ in range(LEAST_OF_MODEL):
         lease = fleet.pick(**request_)
-        fleet.dispatcher.answered(lease, fleet.now, is_error=is_error)
+        fleet.dispatcher.responded(lease, fleet.now, is_error=is_error)
         fleet.pass_time(20)
         fleet.dispatcher.release(lease, end, fleet.now)
         fleet.pass_time(20)
@@ -499,16 +591,16 @@ def test_slots_without_tokens_are_no_capacity_in_health_and_forecasts() -> None:
     address = fleet.add(4, context_tokens=CONTEXT)
     for _ in range(20):
         lease = fleet.pick(**asked(600, 300))
-        fleet.dispatcher.answered(lease, fleet.now, is_stream=False)
+        fleet.dispatcher.responded(lease, fleet.now, is_stream=False)
         fleet.now += 10.0
         fleet.finish(lease)
     fleet.pick(**asked(600, 300))
-    assert fleet_health(fleet.dispatcher).idle == 3, "nobody waits: a small request may begin"
+    assert fleet_health(fleet.dispatcher.view).idle == 3, "nobody waits: a small request may begin"
     tickets = [fleet.queue(**asked(600, 300)) for _ in range(4)]
-    health = fleet_health(fleet.dispatcher)
+    health = fleet_health(fleet.dispatcher.view)
     assert (health.idle, health.processing, health.http_status) == (0, 4, 200)
-    estimate, _ = fleet.dispatcher.latency_at(address, fleet.now)
-    expected_s = fleet.dispatcher.position_of(tickets[-1], fleet.now).expected_s
+    estimate, _ = fleet.dispatcher.view.latency_at(address, fleet.now)
+    expected_s = fleet.dispatcher.view.position_of(tickets[-1], fleet.now).expected_s
     assert expected_s == pytest.approx(3 * estimate.slot_s), "the first has its reservation"
 
 
@@ -523,7 +615,7 @@ def test_an_overflow_shows_that_the_context_is_shared() -> None:
     leases = [fleet.pick(**asked(400, 300)) for _ in range(3)]
     for lease in leases:
         assert fleet.dispatcher.overflowed(lease, fleet.now)
-        fleet.dispatcher.answered(lease, fleet.now, is_error=True)
+        fleet.dispatcher.responded(lease, fleet.now, is_error=True)
         fleet.finish(lease)
         fleet.now += 0.1
     endpoint = fleet.dispatcher.fleet.get(address)
@@ -581,14 +673,14 @@ def test_why_requests_wait_for_tokens() -> None:
     address = fleet.add(4, context_tokens=CONTEXT)
     fleet.pick(**asked(500, 400))
     first, second = fleet.queue(**asked(400, 300)), fleet.queue(**asked(400, 300))
-    waits = fleet.dispatcher.waits()
+    waits = fleet.dispatcher.view.waits()
     assert waits.reason_of(first) is WaitReason.TOO_FEW_TOKENS
     assert waits.reason_of(second) is WaitReason.RESERVED
     by_reason = waits.by_model()[""].by_reason
     assert by_reason == {WaitReason.TOO_FEW_TOKENS: 1, WaitReason.RESERVED: 1}
     endpoint = fleet.dispatcher.fleet.get(address)
     assert endpoint is not None
-    counts = fleet.dispatcher.token_counts(endpoint)
+    counts = fleet.dispatcher.view.token_counts(endpoint)
     assert counts is not None and counts.source is ContextSource.SETTING
     assert counts.total == CONTEXT and counts.held == pytest.approx(590, abs=10)
     assert counts.reserved > 900 and counts.free == 0
@@ -601,14 +693,14 @@ def test_an_explanation_names_the_tokens() -> None:
     fleet.pick(**asked(500, 400))
     for prompt, is_named in ((400, True), (1, False)):
         request = Request(id="r", timeout_s=1.0, **asked(prompt, 10))
-        filtered = explain(fleet.dispatcher, request, fleet.now).candidates[0].filtered
+        filtered = explain(fleet.dispatcher.view, request, fleet.now).candidates[0].filtered
         assert any("its slots share 1024 tokens" in why for why in filtered) is is_named
 
 
 def test_no_tokens_are_shown_of_split_contexts() -> None:
     fleet = SteeredFleet(context=ContextSharing.PER_SLOT)
     endpoint = fleet.dispatcher.fleet.get(fleet.add(4, context_tokens=CONTEXT))
-    assert endpoint is not None and fleet.dispatcher.token_counts(endpoint) is None
+    assert endpoint is not None and fleet.dispatcher.view.token_counts(endpoint) is None
 
 
 def test_slots_that_tokens_do_not_suffice_for_are_no_capacity() -> None:

@@ -139,7 +139,7 @@ def test_it_counts_where_the_request_really_runs() -> None:
     fleet = SteeredFleet()
     first, second = fleet.add(1, **BOTH), fleet.add(1, **BOTH)
     lease = fleet.pick(adapter="bard", allowed=frozenset({first}))
-    fleet.dispatcher.served_by(lease, second, fleet.now)
+    fleet.dispatcher.responded(lease, fleet.now, served=second, has_headers=False)
     assert not is_mixed(fleet, first, None) and is_mixed(fleet, second, None)
     fleet.finish(lease)
     assert not is_mixed(fleet, second, None)

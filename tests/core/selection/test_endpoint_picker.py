@@ -49,7 +49,7 @@ def target_of(fleet: SteeredFleet, offered: Address) -> AffinityTarget | None:
 def process_at(fleet: SteeredFleet, target: Address) -> None:
     """A request with the beginning is running there, and uses its only slot."""
     lease = fleet.pick(**LONG, allowed=frozenset({target}))
-    fleet.dispatcher.answered(lease, fleet.now)
+    fleet.dispatcher.responded(lease, fleet.now)
 
 
 def test_an_affinity_target_is_waited_for_as_long_as_it_saves() -> None:
@@ -105,7 +105,7 @@ def test_a_popular_beginning_spreads() -> None:
     for _ in range(400):
         lease = fleet.pick(**LONG)
         served[lease.address] += 1
-        fleet.dispatcher.answered(lease, fleet.now + 0.05)
+        fleet.dispatcher.responded(lease, fleet.now + 0.05)
         fleet.now += 0.1
         fleet.finish(lease)
     assert max(served.values()) <= 1.5 * 400 / len(addresses), served
@@ -210,7 +210,7 @@ def test_a_session_goes_elsewhere_only_while_its_endpoint_is_full() -> None:
     fleet = SteeredFleet()
     first, second = fleet.add(1), fleet.add(1)
     lease = fleet.pick(session_id="s", allowed=frozenset({first}))
-    fleet.dispatcher.answered(lease, fleet.now)
+    fleet.dispatcher.responded(lease, fleet.now)
     assert fleet.pick(session_id="s").address == second, "the first is full"
     fleet.finish(lease)
     assert fleet.pick(session_id="s").address == first
@@ -220,7 +220,7 @@ def test_a_multi_slot_request_does_not_go_to_its_cache_without_enough_slots() ->
     fleet = SteeredFleet()
     target, other = (fleet.add(2, context_tokens=65_536) for _ in range(2))
     lease = fleet.pick(prompt_blocks=CHAIN[:4], prompt_tokens=260, allowed=frozenset({target}))
-    fleet.dispatcher.answered(lease, fleet.now + 0.1)
+    fleet.dispatcher.responded(lease, fleet.now + 0.1)
     asked = {"prompt_blocks": CHAIN[:4], "prompt_tokens": 260}
     assert fleet.pick(**asked, weight_slots=2).address == other
 
@@ -232,7 +232,7 @@ def test_no_cache_is_worth_loading_a_model_for() -> None:
     unloaded = ModelReading(name="a", is_loaded=False)
     target, other = (fleet.add(4, models=[a, b], context_tokens=65_536) for _ in range(2))
     lease = fleet.pick(model="a", **LONG, allowed=frozenset({target}))
-    fleet.dispatcher.answered(lease, fleet.now + 13.0)
+    fleet.dispatcher.responded(lease, fleet.now + 13.0)
     fleet.finish(lease)
     fleet.now += 5.0
     fleet.scrape(target, slots=2, busy_slots=0, models=[unloaded, b])
@@ -252,7 +252,7 @@ def test_a_long_prompt_goes_where_few_answers_stall(discipline: Discipline, expe
     for address, count in ((large, 3), (small, 1)):
         for _ in range(count):
             lease = fleet.pick(allowed=frozenset({address}))
-            fleet.dispatcher.answered(lease, fleet.now)
+            fleet.dispatcher.responded(lease, fleet.now)
     blocks = tuple(range(20_000 // BLOCK_TOKENS))
     lease = fleet.pick(prompt_blocks=blocks, prompt_tokens=20_000)
     assert lease.address == (large, small)[expected]

@@ -6,6 +6,7 @@ import pytest
 
 from extproc.core.address import Address
 from extproc.core.observation import Observation, ScrapeStatus
+from extproc.core.prediction.generation_progress import GenerationProgress
 from extproc.core.slots.draining_evidence import RELEASE_S
 from extproc.core.slots.lease import Lease, LeaseEnd, LeaseError, LeaseState
 from extproc.core.slots.ledger import DrainingCaps, Ledger
@@ -72,8 +73,11 @@ def test_a_move_records_what_envoy_did(ledger: Ledger) -> None:
     for _ in range(2):
         ledger.open(THERE, 1, 1.0)
     lease = ledger.open(HERE, 1, 1.0)
+    lease.progress = GenerationProgress(unseen_until=0.5, seen_at=1.0)
+    before = lease.seen
     ledger.move(lease, THERE, 2.0)
     assert lease.address == THERE
+    assert (before is None, lease.seen) == (False, None), "that was another's"
     assert (
         ledger.endpoint_slots(HERE).leased_slots,
         ledger.endpoint_slots(THERE).leased_slots,

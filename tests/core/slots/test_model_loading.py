@@ -82,7 +82,7 @@ def test_a_request_that_was_answered_begins_no_load_any_more() -> None:
     address = fleet.add(1)
     loads, lease = ModelLoadTracker(), fleet.pick()
     loads.start("m", address, fleet.now, lease)
-    fleet.dispatcher.answered(lease, fleet.now + 0.01)
+    fleet.dispatcher.responded(lease, fleet.now + 0.01)
     loads.released(lease, fleet.now + 0.01)
     assert loads.over(address, {"m": UNLOADED}, fleet.now + 0.02) == ["m"]
 

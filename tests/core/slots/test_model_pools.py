@@ -179,7 +179,7 @@ def test_a_lease_moves_into_a_pool_only_if_there_is_one() -> None:
     fleet.now += 1.0
     fleet.scrape(router, slots=4, busy_slots=None, models=(a, b, c))
     lease = fleet.pick(model="c", allowed=frozenset([plain]))
-    fleet.dispatcher.served_by(lease, router, fleet.now)
+    fleet.dispatcher.responded(lease, fleet.now, served=router, has_headers=False)
     fleet.now += 1.0
     fleet.scrape(router, slots=4, busy_slots=None, models=(a, unloaded("b"), c))
     fleet.dispatcher.release(lease, LeaseEnd.SERVED, fleet.now)

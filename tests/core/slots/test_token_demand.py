@@ -7,11 +7,16 @@ from math import inf
 import pytest
 
 from extproc.core.constraints import Constraints
-from extproc.core.prediction.answer_lengths import LEAST_OF_MODEL, AnswerLengths
+from extproc.core.prediction.answer_lengths import (
+    LEAST_OF_MODEL,
+    AnswerLengths,
+    LengthDistribution,
+)
 from extproc.core.prediction.prompt_sizes import TEMPLATE_TOKENS, PromptSizes
 from extproc.core.prediction.size_features import features_of
 from extproc.core.request import Kind, Request, ResolvedRequest
 from extproc.core.slots.token_demand import TokenClaim, TokenDemand, TokenDemands
+from extproc.core.slots.token_pool import TokenPool
 
 RESOLVED = ResolvedRequest(constraints=Constraints(model="m"))
 
@@ -50,9 +55,48 @@ def test_demands_use_what_was_learned() -> None:
         lengths.add(features_of(asked(), "m", ""), 20.0, is_complete=True)
     demands = TokenDemands(lengths, PromptSizes())
     foreign = demands.of_foreign("m", 300.0, None)
-    assert demands.of(RESOLVED, asked()).lengths is foreign.lengths is lengths.of_model("m")
+    own = demands.of(RESOLVED, asked()).lengths
+    assert own is lengths.of(features_of(asked(), "m", "")) is not None
+    assert foreign.lengths is lengths.of_model("m") is not None
     assert (foreign.prompt_tokens, foreign.answer_tokens) == (300.0, inf)
     assert demands.of_foreign("m", 300.0, 7.0).answer_tokens == 7.0
+
+
+def test_few_answers_make_a_guess() -> None:
+    """A request is taken to end there. One that has not may go on to the end of the context."""
+    lengths = AnswerLengths()
+    for _ in range(9):
+        lengths.add(features_of(asked(), "m", ""), 20.0, is_complete=True)
+    demands = TokenDemands(lengths, PromptSizes())
+    guess = lengths.guess_of_model("m")
+    for demand in (demands.of(RESOLVED, asked()), demands.of_foreign("m", 300.0, None)):
+        assert demand.lengths is None and demand.guess_tokens == guess < 10_000
+        claim = TokenClaim(demand, 32_768)
+        assert claim.left_tokens == guess
+        claim.seen(300, guess + 1, 32_768)
+        assert claim.most_tokens == 32_768
+    assert TokenClaim(demands.of_foreign("m", 300.0, 7.0), 32_768).left_tokens == 7.0
+
+
+@pytest.mark.parametrize(
+    ("context", "answers", "beside"),
+    [
+        *((8192, 0, 1), (8192, 9, 1), (8192, 25, 2)),
+        *((32_768, 0, 1), (32_768, 5, 2), (32_768, 12, 4)),
+        *((131_072, 1, 3), (131_072, 2, 4)),
+    ],
+)
+def test_a_large_context_is_shared_after_few_answers(
+    context: int, answers: int, beside: int
+) -> None:
+    lengths = AnswerLengths()
+    for _ in range(answers):
+        lengths.add(features_of(asked(), "m", ""), 200.0, is_complete=True)
+    demands = TokenDemands(lengths, PromptSizes())
+    pool = TokenPool(context, 4)
+    while len(pool.claims) < 4 and pool.admits(demand := demands.of(RESOLVED, asked())):
+        pool.add(len(pool.claims), demand)
+    assert len(pool.claims) == beside
 
 
 def test_a_claim_is_bounded_by_the_context() -> None:
@@ -80,3 +124,17 @@ def test_the_chance_that_a_request_still_runs() -> None:
     assert late.chance_beyond(100) > 0.95
     pair = TokenClaim(TokenDemand(100, 1000, known, answers=2), 2000)
     assert pair.chance_beyond(100) == pytest.approx(0.75, abs=0.05)
+
+
+@pytest.mark.parametrize("answers", [1, 3])
+@pytest.mark.parametrize("decoded", [0.0, 700.0])
+def test_what_is_likely_left_is_exceeded_with_that_chance(answers: int, decoded: float) -> None:
+    lengths = LengthDistribution()
+    for number in range(1, 900):
+        lengths.add(float(number), is_complete=True)
+    claim = TokenClaim(TokenDemand(10, 1e12, lengths, answers), 1e12, decoded)
+    for chance in (0.9, 0.1, 0.003, 1e-6):
+        left = claim.likely_left(claim.chance_so_far(), chance)
+        assert claim.chance_beyond(left) == pytest.approx(chance, rel=1e-6)
+    assert claim.likely_left(claim.chance_so_far(), 1.0) == 0.0
+    assert claim.likely_left(claim.chance_so_far(), 1e-30) == claim.left_tokens

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from extproc.core.prediction.answer_lengths import LengthDistribution
 from extproc.core.slots.token_demand import UNKNOWN, TokenClaim, TokenDemand
-from extproc.core.slots.token_pool import RISK, TokenPool, chance_of_more
+from extproc.core.slots.token_pool import (
+    RISK,
+    Combinations,
+    TokenPool,
+    chance_of_more,
+    hardly_overflows,
+)
 
 
 def bounded(prompt: float, answer: float) -> TokenDemand:
@@ -81,10 +87,10 @@ def test_an_answer_that_outlives_the_others_is_expected_to_go_on() -> None:
     for number in range(2000):
         lengths.add(700.0 if number % 10 == 0 else 20.0, is_complete=True)
     demand = TokenDemand(100, 1e9, lengths)
-    pool = pool_of(demand, capacity=1500)
+    pool = pool_of(demand, capacity=1400)
     fresh = pool.risk(demand)
     claim = pool.claims[0]
-    claim.seen(100, 150, 1500)
+    claim.seen(100, 150, 1400)
     assert pool.risk(TokenDemand(100, 700, lengths)) > 10 * RISK
     assert fresh > RISK  # one of a hundred pairs is long
 
@@ -190,3 +196,68 @@ def test_the_chance_of_many_terms_is_never_too_little() -> None:
             for _ in range(4000)
         )
         assert drawn / 4000 - 0.01 <= found <= 3 * drawn / 4000 + 0.02
+
+
+def test_the_added_chance_is_that_of_drawn_lengths() -> None:
+    """Three requests and a new one overflow about as often as was computed, and not more often;
+    what those three would do without it is not counted."""
+    random = Random(7)
+    lengths = LengthDistribution()
+    for _ in range(900):
+        lengths.add(random.expovariate(1 / 100), is_complete=True)
+    demand = TokenDemand(150, 1e9, lengths)
+    for room in (900.0, 1100.0):
+        running = [TokenClaim(demand, 1e9) for _ in range(3)]
+        found = Combinations(running).added_chance(TokenClaim(demand, 1e9), room)
+        drawn = 0
+        for _ in range(20_000):
+            answers = [random.expovariate(1 / 100) for _ in range(4)]
+            drawn += overflows(answers, room) and not overflows(answers[:3], room)
+        assert drawn / 20_000 <= found <= 3 * drawn / 20_000
+
+
+@pytest.mark.parametrize("count", [2, 3, 6, 14])
+def test_what_hardly_overflows_seldom_did(count: int) -> None:
+    """In the smallest room of which it is said, drawn lengths exceed it no more often; some of the
+    answers have come some way."""
+    random = Random(count)
+    lengths = LengthDistribution()
+    for _ in range(900):
+        lengths.add(random.lognormvariate(5.0, 0.8), is_complete=True)
+    so_far = [0.0 if index % 2 else 100.0 for index in range(count)]
+    claims = [TokenClaim(TokenDemand(150, 1e9, lengths), 1e9, decoded) for decoded in so_far]
+    rooms = [250.0 * count + 50.0 * step for step in range(1000)]
+    room = next(room for room in rooms if hardly_overflows(claims, room, 0.2))
+    assert room > rooms[0] and hardly_overflows(claims, 2 * room, 0.2)
+    drawn = 0
+    for _ in range(4000):
+        held = 0.0
+        for decoded in so_far:
+            answer = 0.0
+            while answer <= decoded:
+                answer = random.lognormvariate(5.0, 0.8)
+            held += 150 + answer
+        drawn += held > room
+    assert drawn / 4000 <= 0.2
+
+
+def test_what_is_bounded_hardly_overflows_if_it_fits() -> None:
+    """Without a distribution each takes all that it may, and alone what it needs."""
+    claims = [TokenClaim(bounded(100, 50), 1e9), TokenClaim(TokenDemand(100, 50, None, 2), 1e9)]
+    assert hardly_overflows(claims, 350.0, RISK) and not hardly_overflows(claims, 349.0, RISK)
+    assert hardly_overflows(claims[:1], 150.0, RISK)
+
+
+def overflows(answers: list[float], room: float) -> bool:
+    return any(sum(150 + end for one in answers if one >= end) > room for end in answers)
+
+
+def test_a_prompt_that_may_be_long_counts_by_its_chance() -> None:
+    """One prompt of a hundred thousand that does not fit is a risk that may be taken, one of a
+    hundred is not; the least does not decide."""
+    pool = pool_of(bounded(500, 100))
+    for chance, is_admitted in ((1e-5, True), (0.01, False)):
+        prompts = ((600.0, chance), (200.0, 1.0 - chance))
+        demand = TokenDemand(600, 50, prompts=prompts)
+        assert pool.admits(demand) is is_admitted
+    assert pool.risk(TokenDemand(600, 50)) == 1.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from extproc.core.address import Address
+from extproc.core.decision import Decision, Picked, Queued
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.request import Request
 from extproc.core.scheduler.audit import faults, rebuild
-from extproc.core.scheduler.decision import Decision, Picked, Queued
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.uploads import MAX_TENANTS, MEMORY_S, MIN_WASTE_S, SUSPICION_S, Uploads
 from tests.fakes.small_fleet import SmallFleet
@@ -60,7 +60,7 @@ def test_suspects_get_one_slot_in_eight_and_at_least_one() -> None:
         uploads.failed(UPLOAD, 1000.0, slots, 100.0)
         for number in range(most):
             assert uploads.may_begin(UPLOAD, 100.0)
-            uploads.began(Lease(number, Address("10.0.0.1", 8080), 1, 100.0))
+            uploads.upload_began(Lease(number, Address("10.0.0.1", 8080), 1, 100.0))
         assert not uploads.may_begin(UPLOAD, 100.0)
         assert uploads.may_begin(WHOLE, 100.0)
 
@@ -96,7 +96,7 @@ def test_a_suspects_uploads_take_one_slot_and_are_not_queued() -> None:
     attacked.suspect()
     for is_over in (
         attacked.dispatcher.upload_ended,
-        lambda lease: attacked.dispatcher.answered(lease, attacked.fleet.now),
+        lambda lease: attacked.dispatcher.responded(lease, attacked.fleet.now),
         lambda lease: attacked.dispatcher.release(lease, LeaseEnd.SERVED, attacked.fleet.now),
     ):
         first = attacked.lease(UPLOAD)
@@ -139,7 +139,7 @@ def test_an_upload_without_a_lease_is_found_and_forgotten() -> None:
     state = attacked.dispatcher.state
     attacked.lease(UPLOAD)
     assert faults(state, attacked.fleet.now) == []
-    state.uploads.began(Lease(99, attacked.fleet.addresses[0], 1, 100.0))
+    state.uploads.upload_began(Lease(99, attacked.fleet.addresses[0], 1, 100.0))
     assert faults(state, attacked.fleet.now) == ["an upload of lease 99, which is not open"]
     rebuild(state)
     assert faults(state, attacked.fleet.now) == []

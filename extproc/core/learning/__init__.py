@@ -1,0 +1,1 @@
+"""Learns from what responses and scrapes show of requests; decides nothing."""

@@ -1,0 +1,1 @@
+"""Reads the state of the core, for people and for the code outside; changes nothing."""

@@ -1,4 +1,4 @@
-"""`python tools/census.py [COMMIT]`: figures of the product's code, of the tree or of a commit.
+"""`python tools/census.py [COMMIT]`: figures of the product's code, now and of a commit before.
 
 Circles are sets of modules that import each other, also for types alone.
 """
@@ -35,12 +35,21 @@ class Module:
         )
         names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
         self.anys = names.count("Any")
+        self.state_reads = sum(
+            isinstance(node, ast.Attribute) and _is_state(node.value) for node in ast.walk(tree)
+        )
         self.takes_state = any(
             isinstance(node, ast.arg)
             and isinstance(node.annotation, ast.Name)
             and node.annotation.id == "State"
             for node in ast.walk(tree)
         )
+
+
+def _is_state(node: ast.expr) -> bool:
+    """Whether it is the core's state, as its modules name it."""
+    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    return name in ("state", "_state")
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
@@ -96,25 +105,33 @@ def circles(modules: list[Module]) -> list[list[str]]:
     return found
 
 
-def report(modules: list[Module]) -> Iterator[str]:
-    """The figures, a line each."""
+def figures(modules: list[Module]) -> dict[str, int]:
+    """The figures by what they count."""
     lines = sum(module.lines for module in modules)
-    rows = {
+    core = [each for each in modules if each.name.startswith("extproc.core")]
+    return {
         "files": len(modules),
         "lines": lines,
         "lines per file": lines // len(modules),
         f"files under {CRUMB_LINES} lines": sum(each.lines < CRUMB_LINES for each in modules),
+        "circles": len(circles(modules)),
         "modules that take the whole State": sum(each.takes_state for each in modules),
+        "calls to State": sum(each.state_reads for each in core),
         "late imports": sum(each.late_imports for each in modules),
         "late imports outside the command line": sum(
             each.late_imports for each in modules if not each.name.startswith("extproc.cli")
         ),
         "Any": sum(each.anys for each in modules),
     }
-    yield from (f"{number:>7,}  {what}" for what, number in rows.items())
-    around = circles(modules)
-    yield f"{len(around):>7}  circles"
-    yield from (f"           {' - '.join(members)}" for members in around)
+
+
+def report(now: list[Module], before: list[Module] | None = None) -> Iterator[str]:
+    """The figures, a line each, with those of before in front; then the circles of now."""
+    old = {} if before is None else figures(before)
+    for what, number in figures(now).items():
+        earlier = f"{old[what]:>9,}" if old else ""
+        yield f"{earlier}{number:>9,}  {what}"
+    yield from (" - ".join(members) for members in circles(now))
 
 
 def _exported(commit: str, folder: Path) -> None:
@@ -125,12 +142,12 @@ def _exported(commit: str, folder: Path) -> None:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(__file__).parents[1]
-        if len(sys.argv) > 1:
-            root = Path(folder)
-            _exported(sys.argv[1], root)
-        print("\n".join(report(read(root))))
+    before = None
+    if len(sys.argv) > 1:
+        with tempfile.TemporaryDirectory() as folder:
+            _exported(sys.argv[1], Path(folder))
+            before = read(Path(folder))
+    print("\n".join(report(read(Path(__file__).parents[1]), before)))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from tests.deploy.stack_files import DEPLOY, ROOT, compose, yaml_of
 
 SERVICES = compose()["services"]
 CLUSTER = {"coxswain-a", "coxswain-b", "envoy-a", "envoy-b", "valkey"}
+BATCHES = {"batches"}
 OBSERVABILITY = {"otel-collector", "jaeger", "prometheus", "grafana"}
 
 
@@ -68,11 +69,15 @@ def test_envoy_is_the_version_that_was_measured() -> None:
 
 def test_what_watches_is_behind_its_profile() -> None:
     """Without a profile only what serves is started, and once."""
-    for profile, services in (("observability", OBSERVABILITY), ("cluster", CLUSTER)):
+    for profile, services in (
+        ("observability", OBSERVABILITY),
+        ("cluster", CLUSTER),
+        ("batches", BATCHES),
+    ):
         assert {
             name for name, one in SERVICES.items() if one.get("profiles") == [profile]
         } == services
-    rest = SERVICES.keys() - OBSERVABILITY - CLUSTER
+    rest = SERVICES.keys() - OBSERVABILITY - CLUSTER - BATCHES
     assert not any("profiles" in SERVICES[name] for name in rest)
 
 

@@ -1,30 +1,39 @@
-"""The role in deploy/kubernetes allows what the engine does, and nothing else."""
+"""The roles in deploy/kubernetes allow what the engine and discovery do, and nothing else."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
+from extproc.app.discovery.pool_objects import PoolObjects
+from extproc.kubernetes.api_server import ApiServer
 from extproc.processes.cluster.engine import Beat, Member
 from extproc.processes.cluster.kubernetes import KubernetesEngine
+from scraper.discovery.discovered_endpoint import EndpointEntry
+from scraper.discovery.kubernetes import ROLE, KubernetesEndpoints, PodGroup
 from tests.deploy.stack_files import DEPLOY
 from tests.fakes.api_server import FakeApiServer
+from tests.fakes.patience import PATIENCE_S
+from tests.fakes.picker import until
+from tests.fakes.publications import Publications
 
 VERBS = {"GET": "get", "POST": "create", "PUT": "update"}
 
 
-def manifests() -> dict[str, dict[str, Any]]:
-    text = (DEPLOY / "kubernetes/cluster-role.yaml").read_text(encoding="utf-8")
+def manifests(file: str = "cluster-role.yaml") -> dict[str, dict[str, Any]]:
+    text = (DEPLOY / "kubernetes" / file).read_text(encoding="utf-8")
     return {each["kind"]: each for each in yaml.safe_load_all(text)}
 
 
-def allowed() -> set[tuple[str, str, str, str]]:
+def allowed(file: str = "cluster-role.yaml") -> set[tuple[str, str, str, str]]:
     """API group, kind, name and verb of each thing that the role allows."""
     return {
         (group, kind, name, verb)
-        for rule in manifests()["Role"]["rules"]
+        for rule in manifests(file)["Role"]["rules"]
         for group in rule["apiGroups"]
         for kind in rule["resources"]
         for name in rule.get("resourceNames", [""])
@@ -32,11 +41,17 @@ def allowed() -> set[tuple[str, str, str, str]]:
     }
 
 
-def test_the_role_is_bound_to_the_service_account() -> None:
-    found = manifests()
+@pytest.mark.parametrize("file", ["cluster-role.yaml", "discovery-role.yaml"])
+def test_the_role_is_bound_to_the_service_account(file: str) -> None:
+    found = manifests(file)
     assert found["RoleBinding"]["roleRef"]["name"] == found["Role"]["metadata"]["name"]
     [subject] = found["RoleBinding"]["subjects"]
-    assert subject["name"] == found["ServiceAccount"]["metadata"]["name"]
+    assert subject["name"] == manifests()["ServiceAccount"]["metadata"]["name"]
+
+
+def _group_and_kind(path: str) -> tuple[str, str]:
+    parts = path.strip("/").split("/")
+    return parts[1] if parts[0] == "apis" else "", parts[parts.index("namespaces") + 2]
 
 
 async def test_the_engine_does_what_the_role_allows_and_the_role_nothing_more(
@@ -62,8 +77,34 @@ async def test_the_engine_does_what_the_role_allows_and_the_role_nothing_more(
         await engine.aclose()
         done = set()
         for method, path, _ in api.asked:
-            parts = path.strip("/").split("/")
-            group = parts[1] if parts[0] == "apis" else ""
-            [kind, *rest] = parts[parts.index("namespaces") + 2 :]
-            done.add((group, kind, rest[0] if rest else "", VERBS[method]))
+            rest = path.partition("/namespaces/")[2].split("/")[2:]
+            done.add((*_group_and_kind(path), rest[0] if rest else "", VERBS[method]))
     assert done == allowed()
+
+
+async def test_discovery_does_what_its_role_allows_and_the_role_nothing_more(
+    tmp_path: Path,
+) -> None:
+    entry = EndpointEntry(host="x", port=0)
+    groups = [
+        PodGroup(entry=entry, namespace="serving", pool="llama"),
+        PodGroup(entry=entry, namespace="serving", service="llama"),
+    ]
+    spec = {"selector": {"matchLabels": {"app": "llama"}}, "targetPorts": [{"number": 8080}]}
+    async with FakeApiServer(tmp_path) as api:
+        api.put("inferencepools", {"metadata": {"name": "llama"}, "spec": spec})
+        client = ApiServer(api.url, api.folder, PATIENCE_S, ROLE)
+        seen = Publications()
+        source = KubernetesEndpoints(seen, client)
+        source.set(groups)
+        objects = PoolObjects(ApiServer(api.url, api.folder, PATIENCE_S, ROLE), lambda: None)
+        objects.set([("serving", "llama")])
+        async with asyncio.timeout(PATIENCE_S):
+            await seen.were_complete()
+        await until(lambda: len(api.watches) == 5)
+        await source.aclose()
+        await objects.aclose()
+        done = {(*_group_and_kind(path), "", "list") for _, path, _ in api.asked}
+        assert {method for method, _, _ in api.asked} == {"GET"}
+    done |= {(group, kind, name, "watch") for group, kind, name, _ in done}
+    assert done == allowed("discovery-role.yaml")

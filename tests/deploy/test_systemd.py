@@ -34,7 +34,8 @@ def analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_there_is_one_for_each_process() -> None:
-    names = {"coxswain", "coxswain-agent", "coxswain-envoy", "coxswain-keeper"}
+    parts = ("agent", "batches", "envoy", "keeper")
+    names = {"coxswain", *(f"coxswain-{part}" for part in parts)}
     assert {unit.stem for unit in UNITS} == names
 
 

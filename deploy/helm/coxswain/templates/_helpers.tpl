@@ -1,0 +1,106 @@
+{{- define "coxswain.name" -}}
+{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name }}{{ else }}{{ .Release.Name }}-{{ .Chart.Name }}{{ end }}
+{{- end }}
+
+{{- define "coxswain.selector" -}}
+app.kubernetes.io/name: coxswain
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "coxswain.llamaLabels" -}}
+app.kubernetes.io/name: llama-server
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{/* The labels of the pods with llama-servers. */}}
+{{- define "coxswain.serverLabels" -}}
+{{- if .Values.llama.enabled }}{{ include "coxswain.llamaLabels" . }}
+{{- else }}{{ toYaml (.Values.servers.labels | default (dict "app.kubernetes.io/name" "llama-server")) }}{{ end }}
+{{- end }}
+
+{{- define "coxswain.serverPorts" -}}
+{{- if .Values.llama.enabled }}[8080]{{ else }}{{ toJson .Values.servers.ports }}{{ end }}
+{{- end }}
+
+{{/* Which pods are followed: one entry of discovery.kubernetes. */}}
+{{- define "coxswain.source" -}}
+{{- if .Values.inferencePool.create }}
+pool: {{ include "coxswain.name" . }}
+{{- else if .Values.servers.pool }}
+pool: {{ .Values.servers.pool }}
+{{- else if .Values.servers.service }}
+service: {{ .Values.servers.service }}
+{{- if .Values.servers.ports }}
+ports: {{ toJson .Values.servers.ports }}
+{{- end }}
+{{- else }}
+{{- $labels := list }}
+{{- range $key, $value := fromYaml (include "coxswain.serverLabels" .) }}
+{{- $labels = append $labels (printf "%s=%s" $key $value) }}
+{{- end }}
+selector: {{ $labels | sortAlpha | join "," | quote }}
+ports: {{ include "coxswain.serverPorts" . }}
+{{- end }}
+{{- end }}
+
+{{/* What the chart sets; .Values.settings goes before it. */}}
+{{- define "coxswain.settings" -}}
+discovery:
+  kubernetes:
+    - {{- include "coxswain.source" . | trim | nindent 6 }}
+  {{- if .Values.servers.objectives }}
+  kubernetes_objectives: true
+  {{- end }}
+listen:
+  http: 0.0.0.0:9090
+  http_hosts: [{{ include "coxswain.name" . }}, {{ include "coxswain.name" . }}.{{ .Release.Namespace }}.svc]
+{{- if .Values.envoy.enabled }}
+  grpc: 127.0.0.1:9002
+envoy:
+  max_heap_bytes: 1073741824
+  metrics: 127.0.0.1:9902
+  stats: ["127.0.0.1:9902"]
+queue:
+  max_body_bytes: 268435456
+{{- else }}
+  grpc: 0.0.0.0:9002
+  insecure: {{ not .Values.gatewayTLS.clientCA }}
+{{- if .Values.gatewayTLS.secretName }}
+grpc_tls:
+  cert_file: /etc/coxswain/tls/tls.crt
+  key_file: /etc/coxswain/tls/tls.key
+  {{- if .Values.gatewayTLS.clientCA }}
+  client_ca_file: /etc/coxswain/tls/ca.crt
+  {{- end }}
+{{- end }}
+{{- end }}
+{{- if ne .Values.mode "single" }}
+fronts: 2
+{{- end }}
+{{- if eq .Values.mode "cluster" }}
+cluster:
+  name: {{ include "coxswain.name" . }}
+  kubernetes: true
+  lease_s: 10
+{{- end }}
+{{- if .Values.keda.enabled }}
+keda:
+  listen: 0.0.0.0:9005
+{{- end }}
+drain_timeout_s: 30
+log: {format: json}
+{{- end }}
+
+{{- define "coxswain.clusterEnv" -}}
+- name: POD_IP
+  valueFrom: {fieldRef: {fieldPath: status.podIP}}
+- name: POD_NAME
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+- {name: COXSWAIN_CLUSTER__ADVERTISE, value: "$(POD_IP):9004"}
+- {name: COXSWAIN_CLUSTER__MEMBER, value: "$(POD_NAME)"}
+- name: COXSWAIN_CLUSTER_TOKEN
+  valueFrom:
+    secretKeyRef:
+      name: {{ .Values.clusterTokenSecret | default (printf "%s-members" (include "coxswain.name" .)) }}
+      key: cluster-token
+{{- end }}

@@ -1,0 +1,1 @@
+"""Kubernetes' API: one client for all that Coxswain reads and writes there."""

@@ -1,0 +1,203 @@
+"""Ended requests and events as lines, once or as they come; and one request in words."""
+
+import asyncio
+import time
+from typing import Final
+
+from rich.table import Table
+from rich.text import Text
+
+from extproc.cli.admin_client import AdminClient
+from extproc.cli.output import ROOMY, Format, console, plain, print_json, print_list, seconds
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.security.foreign_text import printable
+
+POLL_S: Final = 1.0
+REJECTED: Final = "rejected"
+STYLES: Final = {"served": "green", "withdrawn": "yellow", "broken": "red", REJECTED: "red"}
+EVENT_STYLES: Final = {
+    **dict.fromkeys(("ready", "recovered", "model-loaded", "joined", "reloaded"), "green"),
+    **dict.fromkeys(("ejected", "unreachable", "model-failed", "reload-rejected"), "red"),
+    **dict.fromkeys(("issue", "overflow", "bypassed", "rule-off", "took-over"), "yellow"),
+}
+RIGHT: Final = frozenset({"QUEUE", "FIRST", "TOTAL", "TOKENS", "STATUS"})
+NARROW_NAME: Final = 16
+
+
+async def show_records(
+    picker: AdminClient, request: pb.ListRecordsRequest, output: Format, *, is_watching: bool
+) -> None:
+    """Print the ended requests, and with `is_watching` those that end, until interrupted. Raises
+    `PickerError`."""
+    answer = await picker.ask(picker.admin.ListRecords, request)
+    if not is_watching and output is Format.JSON:
+        print_list("records", plain(answer))
+        return
+    if not is_watching:
+        _print_records(answer)
+        return
+    has_titles = False
+    while True:
+        if output is Format.JSON:
+            for record in answer.records:
+                print_json(plain(record), is_line=True)
+        elif answer.records:
+            console().print(_record_table(answer, has_titles=not has_titles))
+            has_titles = True
+        request.after, request.instance = answer.last, answer.instance
+        await asyncio.sleep(POLL_S)
+        answer = await picker.ask(picker.admin.ListRecords, request)
+
+
+async def show_events(
+    picker: AdminClient, request: pb.ListEventsRequest, output: Format, *, is_watching: bool
+) -> None:
+    """Print the events, and with `is_watching` those that come, until interrupted. Raises
+    `PickerError`."""
+    answer = await picker.ask(picker.admin.ListEvents, request)
+    if not is_watching and output is Format.JSON:
+        print_list("events", plain(answer))
+        return
+    if not is_watching and not answer.events:
+        console().print(Text("no events"))
+        return
+    while True:
+        for event in answer.events:
+            if output is Format.JSON:
+                print_json(plain(event), is_line=True)
+            else:
+                console().print(_event_line(event), soft_wrap=True)
+        if not is_watching:
+            return
+        request.after, request.instance = answer.last, answer.instance
+        await asyncio.sleep(POLL_S)
+        answer = await picker.ask(picker.admin.ListEvents, request)
+
+
+def _event_line(event: pb.FleetEvent) -> Text:
+    line = Text(f"{_when(event.at)}  ")
+    line.append(event.kind, style=EVENT_STYLES.get(event.kind, "bold"))
+    where = event.endpoint_name or event.endpoint
+    line.append(f"  {printable(where)}: " if where else "  ")
+    line.append(printable(event.text))
+    return line
+
+
+def _print_records(answer: pb.ListRecordsResponse) -> None:
+    screen = console()
+    if answer.records:
+        screen.print(_record_table(answer))
+        screen.print()
+    total = f"{answer.total} ended"
+    if answer.total > len(answer.records):
+        total += f"; the newest {len(answer.records)} are shown (--limit)"
+    screen.print(Text(total))
+
+
+def _record_table(answer: pb.ListRecordsResponse, *, has_titles: bool = True) -> Table:
+    is_roomy = console().width >= ROOMY
+    has_clients = any(record.client for record in answer.records)
+    titles = ["ENDED", *["REQUEST"] * is_roomy, "EXCHANGE", "OUTCOME", "ENDPOINT"]
+    titles += ["CLIENT"] * has_clients + ["MODEL"] * is_roomy
+    titles += ["QUEUE", *["FIRST"] * is_roomy, "TOTAL", *["TOKENS"] * is_roomy]
+    table = Table(box=None, pad_edge=False, header_style="bold", show_header=has_titles)
+    for title in titles:
+        table.add_column(title, justify="right" if title in RIGHT else "left", overflow="fold")
+    for record in answer.records:
+        word = record.reason if record.outcome == REJECTED else record.outcome
+        cells = [
+            Text(_when(record.ended_at, has_date=is_roomy)),
+            *[Text(printable(record.request_id) or "-")] * is_roomy,
+            Text(record.exchange_id),
+            Text(word, style=STYLES.get(record.outcome, "")),
+            Text(printable(record.endpoint_name or record.endpoint) or "-"),
+            *[Text(printable(record.client) or "-")] * has_clients,
+            *[Text(printable(record.model) or "-")] * is_roomy,
+            Text(seconds(record.waited_s)),
+            *[Text(_first_token(record))] * is_roomy,
+            Text(seconds(record.duration_s)),
+            *[Text(_tokens(record))] * is_roomy,
+        ]
+        table.add_row(*cells)
+    return table
+
+
+def _first_token(record: pb.RequestRecord) -> str:
+    return seconds(record.first_token_s) if record.HasField("first_token_s") else ""
+
+
+def _tokens(record: pb.RequestRecord) -> str:
+    is_known = record.is_counted and record.HasField("generated_tokens")
+    return str(record.generated_tokens) if is_known else ""
+
+
+def show_request(answer: pb.ShowRequestResponse) -> None:
+    """Print one request and where its time went."""
+    record, screen = answer.record, console()
+    screen.print(Text(_headline(record), style="bold"))
+    for line in _details(record):
+        screen.print(Text(f"  {printable(line)}"))
+    screen.print()
+    if answer.summary:
+        screen.print(Text(f"{answer.summary}:"))
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for part in answer.parts:
+        took = f"{part.seconds:.2f}s" if part.seconds < 99.5 else seconds(part.seconds)
+        about = "" if part.is_exact else "about "
+        table.add_row(f"{about}{took}", part.name, Text(printable(part.text)))
+    screen.print(table)
+    if answer.beside:
+        screen.print(Text(printable(f"{answer.beside[0].upper()}{answer.beside[1:]}.")))
+    if answer.same_id:
+        others = ", ".join(answer.same_id[:5])
+        screen.print(Text(f"Others had the same request id: {others}"))
+
+
+def _headline(record: pb.RequestRecord) -> str:
+    place = printable(record.endpoint_name or record.endpoint)
+    match record.state, record.outcome:
+        case "ended", "served":
+            what = f"was served by {place}"
+        case "ended", "rejected":
+            what = f"was rejected: {record.reason}"
+        case "ended", "withdrawn":
+            what = "left the queue: its client went away"
+        case "ended", _:
+            what = f"broke off at {place}" if place else "broke off"
+        case "queued", _:
+            what = "is queued"
+        case "reading", _:
+            what = "is still arriving"
+        case _:
+            what = f"runs on {place}"
+    status = f", status {record.status}" if record.status else ""
+    total = "after" if record.state == "ended" else "for"
+    took = f"{record.duration_s:.2f}s" if record.duration_s < 9.95 else seconds(record.duration_s)
+    return f"{record.exchange_id} {what}{status}, {total} {took}"
+
+
+def _details(record: pb.RequestRecord) -> list[str]:
+    named = {
+        "request": record.request_id,
+        "client": record.client,
+        "model": record.model,
+        "objective": record.objective,
+        "criticality": record.criticality,
+        "path": record.path,
+    }
+    lines = [", ".join(f"{name} {value}" for name, value in named.items() if value)]
+    if record.state == "ended":
+        ago = seconds(max(0.0, time.time() - record.ended_at))
+        lines.append(f"ended {ago} ago, at {_when(record.ended_at)}")
+    if record.attempts > 1:
+        lines.append(f"Envoy tried {record.attempts} servers; the last one served it")
+    if record.tier > 1:
+        lines.append(f"it spilled to tier {record.tier}")
+    return [line for line in lines if line]
+
+
+def _when(at: float, *, has_date: bool = True) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S" if has_date else "%H:%M:%S", time.localtime(at))

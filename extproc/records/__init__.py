@@ -1,0 +1,1 @@
+"""Ended requests for operators: in memory, in a file, and where their time went."""

@@ -74,7 +74,7 @@ LINE = {
 
 def access_lines(options: EnvoyOptions) -> list[AccessLog]:
     """One line on standard output for each exchange, where the options want it."""
-    if not options.access_log:
+    if not options.envoy.access_log:
         return []
     line = SubstitutionFormatString(json_format=Struct.from_dict(LINE), omit_empty_values=True)
     return [
@@ -98,7 +98,7 @@ def access_log_stream(
     if a client resets its stream without an error. So the good end is reported as well.
     With `route_names`, only those of these routes.
     """
-    if not options.access_log_stream:
+    if not options.envoy.access_log_stream:
         return []
     reported = [
         AccessLogFilter(response_flag_filter=ResponseFlagFilter()),
@@ -144,9 +144,9 @@ def upload_watchdog_log(options: EnvoyOptions) -> list[AccessLog]:
 
 def report_interval(options: EnvoyOptions) -> HttpConnectionManagerHcmAccessLogOptions | None:
     """How often `upload_watchdog_log` are sent; None if no setting needs them."""
-    times_s = [options.request_body_idle_timeout_s / 2]
-    if options.request_body_min_rate_bytes_per_s:
-        times_s.append(options.request_body_grace_s / REPORTS_PER_GRACE)
+    times_s = [options.envoy.request_body_idle_timeout_s / 2]
+    if options.envoy.request_body_min_rate_bytes_per_s:
+        times_s.append(options.envoy.request_body_grace_s / REPORTS_PER_GRACE)
     wanted_s = [each for each in times_s if each]
     if not wanted_s:
         return None

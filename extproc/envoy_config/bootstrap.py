@@ -26,7 +26,7 @@ from extproc.envoy_config.clusters import clusters, discovery, own_clusters
 from extproc.envoy_config.listener import listener
 from extproc.envoy_config.messages import address, seconds, typed
 from extproc.envoy_config.metrics import metrics_cluster, metrics_listener
-from extproc.envoy_config.options import EnvoyOptions
+from extproc.envoy_config.options import EnvoyOptions, HostPort
 
 HEAP = "envoy.resource_monitors.fixed_heap"
 CONNECTIONS = "envoy.resource_monitors.global_downstream_max_connections"
@@ -40,7 +40,9 @@ def bootstrap_message(options: EnvoyOptions) -> Bootstrap:
         static, dynamic = clusters(options), None
     return Bootstrap(
         node=Node(id="coxswain-envoy", cluster="coxswain"),
-        admin=Admin(address=address(options.admin), ignore_global_conn_limit=True),
+        admin=Admin(
+            address=address(HostPort.parse(options.envoy.admin)), ignore_global_conn_limit=True
+        ),
         static_resources=BootstrapStaticResources(
             listeners=[listener(options), *metrics_listener(options)],
             clusters=[*static, *metrics_cluster(options)],
@@ -60,12 +62,12 @@ def served_cluster(options: EnvoyOptions) -> BootstrapDynamicResources:
 def overload_manager(options: EnvoyOptions) -> OverloadManager:
     """Near the heap's bound, freed memory is given back and new requests get 503."""
     connections = DownstreamConnectionsConfig(
-        max_active_downstream_connections=options.max_connections
+        max_active_downstream_connections=options.envoy.max_connections
     )
     monitors = [_monitor(CONNECTIONS, connections)]
     actions: list[OverloadAction] = []
-    if options.max_heap_bytes:
-        heap = FixedHeapConfig(max_heap_size_bytes=options.max_heap_bytes)
+    if options.envoy.max_heap_bytes:
+        heap = FixedHeapConfig(max_heap_size_bytes=options.envoy.max_heap_bytes)
         monitors.append(_monitor(HEAP, heap))
         actions = [
             _action("envoy.overload_actions.shrink_heap", 0.90),

@@ -1,6 +1,6 @@
 """The upstream sides: the llama-servers, the picker, and a collector where one is named."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil
 from typing import Final
 
@@ -46,7 +46,7 @@ from envoy_data_plane.envoy.extensions.upstreams.http.v3 import (
 from envoy_data_plane.envoy.extensions.upstreams.http.v3 import (
     HttpProtocolOptionsExplicitHttpConfig,
 )
-from envoy_data_plane.envoy.type.v3 import Percent
+from envoy_data_plane.envoy.type.v3 import Int64Range, Percent
 from envoy_data_plane.google.protobuf import Any
 
 from extproc.core.address import is_ip
@@ -54,9 +54,11 @@ from extproc.envoy_config import names
 from extproc.envoy_config.filters import last_filters
 from extproc.envoy_config.load_balancing import destination_key, override_host
 from extproc.envoy_config.messages import NEVER, address, grpc_service, seconds, typed
-from extproc.envoy_config.options import EnvoyOptions, HostPort
+from extproc.envoy_config.options import EnvoyOptions, HostPort, TlsProfile
 from extproc.envoy_config.tracing import COLLECTOR_CLUSTER
 from extproc.envoy_config.transport import abilities, picker_socket, socket_matches
+from extproc.security.trust import Trust
+from extproc.settings import Settings
 
 UNBOUNDED = 1_000_000
 """More than ever runs: the picker limits and queues requests, not Envoy's circuit breakers."""
@@ -68,9 +70,13 @@ LEAST_SILENCE_S: Final = 3.0
 
 COLLECTOR_KEEPALIVE = KeepaliveSettings(interval=seconds(10), timeout=seconds(5))
 
-REQUESTS_PER_CONNECTION = 1
+ONE_REQUEST: Final = HttpProtocolOptions(max_requests_per_connection=1)
 """llama-server hangs up after each stream without saying so: a request that was sent before Envoy
 heard of it would be lost (docs/decisions/0035-a-connection-for-each-request.md)."""
+REUSED: Final = HttpProtocolOptions(max_requests_per_connection=90, idle_timeout=seconds(1))
+"""For an Envoy whose routes end the connection with each request that may be streamed. llama-server
+keeps a connection for 100 requests and 5 s: Envoy lets go before it, also on a machine that is
+stalled for seconds (docs/decisions/0260-connections-used-again.md)."""
 
 
 def clusters(options: EnvoyOptions) -> list[Cluster]:
@@ -84,8 +90,12 @@ def own_clusters(options: EnvoyOptions) -> list[Cluster]:
     if options.status is not None:
         # Of the picker's HTTP pages clients reach the queue's alone.
         found.append(http1_cluster(names.STATUS_CLUSTER, options.status, *options.other_status))
-    if options.tracing is not None:
-        found.append(_grpc_cluster(COLLECTOR_CLUSTER, COLLECTOR_KEEPALIVE, options.tracing))
+    if options.envoy.batches is not None:
+        place = HostPort.parse(options.envoy.batches)
+        found.append(http1_cluster(names.BATCHES_CLUSTER, place))
+    if options.envoy.tracing is not None:
+        collector = HostPort.parse(options.envoy.tracing)
+        found.append(_grpc_cluster(COLLECTOR_CLUSTER, COLLECTOR_KEEPALIVE, collector))
     return found
 
 
@@ -93,18 +103,39 @@ def llama(options: EnvoyOptions) -> Cluster:
     """The llama-servers, by the way of learning them that `options.mode` names."""
     common = Cluster(
         name=names.LLAMA_CLUSTER,
-        connect_timeout=seconds(options.connect_timeout_s),
+        connect_timeout=seconds(options.envoy.connect_timeout_s),
         circuit_breakers=_unbounded(),
         upstream_connection_options=UpstreamConnectionOptions(
             tcp_keepalive=TcpKeepalive(keepalive_probes=3, keepalive_time=30, keepalive_interval=10)
         ),
         typed_extension_protocol_options=_protocol(
             HttpProtocolOptionsExplicitHttpConfig(http_protocol_options=Http1ProtocolOptions()),
-            HttpProtocolOptions(max_requests_per_connection=REQUESTS_PER_CONNECTION),
+            REUSED if options.envoy.reuse_connections else ONE_REQUEST,
             last_filters(options),
         ),
     )
     return _eds(common, options) if options.has_discovery else _original_dst(common)
+
+
+def served_llama(
+    settings: Settings, trusts: Iterable[Trust], *, injects_keys: bool, reuses: bool
+) -> bytes:
+    """The llama-servers' cluster as the picker serves it to an Envoy, in wire format.
+
+    Its listener decides, and not the picker's own settings: `injects_keys` says whether it keeps
+    the clients' own keys apart, `reuses` whether its routes allow connections to be used again.
+    """
+    profiles = tuple(
+        TlsProfile(name=trust.profile, server_name=trust.ip, ca_pem=trust.ca_pem)
+        for trust in trusts
+    )
+    options = EnvoyOptions(
+        envoy=settings.envoy.model_copy(update={"reuse_connections": reuses}),
+        server_prefix=settings.scraper.path_prefix,
+        injects_keys=injects_keys,
+        tls_profiles=profiles,
+    )
+    return bytes(llama(options))
 
 
 def _eds(cluster: Cluster, options: EnvoyOptions) -> Cluster:
@@ -140,7 +171,7 @@ def discovery(options: EnvoyOptions) -> ConfigSource:
     )
     return ConfigSource(
         resource_api_version=ApiVersion.V3,
-        initial_fetch_timeout=seconds(options.discovery_timeout_s),
+        initial_fetch_timeout=seconds(options.envoy.discovery_timeout_s),
         api_config_source=ApiConfigSource(
             api_type=ApiConfigSourceApiType.GRPC,
             transport_api_version=ApiVersion.V3,
@@ -155,23 +186,27 @@ def _server_health(options: EnvoyOptions) -> HealthCheck:
 
     The picker's own choice is not bound by it: it knows a new server before its first check.
     """
-    interval = seconds(options.health_interval_s)
+    interval = seconds(options.envoy.health_interval_s)
     return HealthCheck(
         timeout=interval,
         interval=interval,
         no_traffic_interval=interval,
-        unhealthy_interval=seconds(min(1.0, options.health_interval_s)),
+        unhealthy_interval=seconds(min(1.0, options.envoy.health_interval_s)),
         interval_jitter_percent=10,
         unhealthy_threshold=2,
         healthy_threshold=1,
         reuse_connection=False,  # the server would have hung up in between
-        http_health_check=HealthCheckHttpHealthCheck(path=f"{options.server_prefix}/health"),
+        # Ollama has no such path, and others want a key there: who answers at all is alive.
+        http_health_check=HealthCheckHttpHealthCheck(
+            path=f"{options.server_prefix}/health",
+            expected_statuses=[Int64Range(start=200, end=500)],
+        ),
     )
 
 
 def picker(options: EnvoyOptions) -> Cluster:
     """The picker's gRPC port: ext_proc, discovery and access log stream. A dead one fails fast."""
-    others = options.other_pickers if options.has_fronts else ()
+    others = [HostPort.parse(one) for one in options.envoy.other_pickers if options.has_fronts]
     silence_s = _longest_silence_s(options)
     keepalive = KeepaliveSettings(interval=seconds(PING_INTERVAL_S), timeout=seconds(silence_s))
     cluster = _grpc_cluster(names.PICKER_CLUSTER, keepalive, options.picker, *others)
@@ -186,7 +221,7 @@ def picker(options: EnvoyOptions) -> Cluster:
         cluster.outlier_detection = _gone_at_once()
     if options.picker_tls is not None:
         cluster.transport_socket = picker_socket(options.picker_tls)
-    cluster.connect_timeout = seconds(options.connect_timeout_s)
+    cluster.connect_timeout = seconds(options.envoy.connect_timeout_s)
     cluster.common_lb_config = ClusterCommonLbConfig(
         healthy_panic_threshold=Percent(value=0.0),
         update_merge_window=NEVER,  # else its loss is acted on up to a second later

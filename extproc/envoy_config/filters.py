@@ -92,7 +92,7 @@ def _processor(options: EnvoyOptions) -> ExternalProcessor:
         allow_mode_override=options.mode is not Mode.GATEWAY,
         send_body_without_waiting_for_header_response=_sends_early(options),
         message_timeout=seconds(options.message_timeout_s),
-        max_message_timeout=seconds(options.max_message_timeout_s),
+        max_message_timeout=seconds(options.envoy.max_message_timeout_s),
         # Routes are chosen before the picker is asked and stay: it cannot be
         # talked into opening a blocked path.
         route_cache_action=ExternalProcessorRouteCacheAction.RETAIN,

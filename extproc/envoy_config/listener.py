@@ -26,7 +26,7 @@ from extproc.envoy_config.access_log import (
 from extproc.envoy_config.filters import ext_proc, first_filters, removed_headers, router
 from extproc.envoy_config.local_replies import local_replies, local_replies_on
 from extproc.envoy_config.messages import NEVER, address, extension, seconds, typed
-from extproc.envoy_config.options import MIB, EnvoyOptions
+from extproc.envoy_config.options import MIB, EnvoyOptions, HostPort
 from extproc.envoy_config.routes import route_configuration, routes
 from extproc.envoy_config.tracing import tracing, untouched_request_ids
 from extproc.envoy_config.usage import usage_filters
@@ -38,7 +38,7 @@ def listener(options: EnvoyOptions) -> Listener:
     manager = typed(connection_manager(options))
     return Listener(
         name="clients",
-        address=address(options.listener),
+        address=address(HostPort.parse(options.envoy.listen)),
         per_connection_buffer_limit_bytes=MIB,
         filter_chains=[FilterChain(filters=[Filter(name=name, typed_config=manager)])],
     )
@@ -76,12 +76,14 @@ def connection_manager(options: EnvoyOptions) -> HttpConnectionManager:
         preserve_external_request_id=True,
         request_id_extension=untouched_request_ids(),
         # A client that sends its request slower than this is no client.
-        request_headers_timeout=seconds(options.request_headers_timeout_s),
-        request_timeout=seconds(options.max_message_timeout_s + options.request_body_timeout_s),
+        request_headers_timeout=seconds(options.envoy.request_headers_timeout_s),
+        request_timeout=seconds(
+            options.envoy.max_message_timeout_s + options.envoy.request_body_timeout_s
+        ),
         # Nor is one that never takes the end of its answer; the server was let go before.
-        stream_flush_timeout=seconds(options.connection_idle_timeout_s),
+        stream_flush_timeout=seconds(options.envoy.connection_idle_timeout_s),
         common_http_protocol_options=HttpProtocolOptions(
-            idle_timeout=seconds(options.connection_idle_timeout_s), max_headers_count=100
+            idle_timeout=seconds(options.envoy.connection_idle_timeout_s), max_headers_count=100
         ),
         http2_protocol_options=Http2ProtocolOptions(
             max_concurrent_streams=1024,
@@ -92,7 +94,7 @@ def connection_manager(options: EnvoyOptions) -> HttpConnectionManager:
             override_stream_error_on_invalid_http_message=True,
         ),
         use_remote_address=True,
-        xff_num_trusted_hops=options.trusted_proxies,
+        xff_num_trusted_hops=options.envoy.trusted_proxies,
         always_set_request_id_in_response=True,
         server_header_transformation=HttpConnectionManagerServerHeaderTransformation.OVERWRITE,
         server_name="envoy",

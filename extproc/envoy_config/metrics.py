@@ -4,8 +4,6 @@ The admin port can stop Envoy and shows its configuration with all keys, so it s
 this listener passes on one of its pages, for Prometheus and for the picker.
 """
 
-from dataclasses import replace
-
 from envoy_data_plane.envoy.config.cluster.v3 import Cluster
 from envoy_data_plane.envoy.config.core.v3 import HttpProtocolOptions
 from envoy_data_plane.envoy.config.listener.v3 import Filter, FilterChain, Listener
@@ -29,12 +27,11 @@ from extproc.envoy_config.options import EnvoyOptions, HostPort
 
 PATH = "/stats/prometheus"
 CLUSTER = "envoy-admin"
-_UNSPECIFIED = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def metrics_listener(options: EnvoyOptions) -> list[Listener]:
     """The listener, where the options want it: GET of one path."""
-    if options.metrics is None:
+    if options.envoy.metrics is None:
         return []
     is_get = HeaderMatcher(name=":method", string_match=StringMatcher(exact="GET"))
     route = Route(
@@ -45,10 +42,10 @@ def metrics_listener(options: EnvoyOptions) -> list[Listener]:
     manager = HttpConnectionManager(
         stat_prefix="metrics",
         normalize_path=True,
-        request_headers_timeout=seconds(options.request_headers_timeout_s),
+        request_headers_timeout=seconds(options.envoy.request_headers_timeout_s),
         stream_idle_timeout=seconds(30),
         common_http_protocol_options=HttpProtocolOptions(
-            idle_timeout=seconds(options.connection_idle_timeout_s), max_headers_count=100
+            idle_timeout=seconds(options.envoy.connection_idle_timeout_s), max_headers_count=100
         ),
         route_config=RouteConfiguration(
             name="metrics",
@@ -61,7 +58,7 @@ def metrics_listener(options: EnvoyOptions) -> list[Listener]:
     return [
         Listener(
             name="metrics",
-            address=address(options.metrics),
+            address=address(HostPort.parse(options.envoy.metrics)),
             filter_chains=[chain],
             ignore_global_conn_limit=True,
         )
@@ -70,7 +67,6 @@ def metrics_listener(options: EnvoyOptions) -> list[Listener]:
 
 def metrics_cluster(options: EnvoyOptions) -> list[Cluster]:
     """Envoy's own admin port, where the options want the listener."""
-    if options.metrics is None:
+    if options.envoy.metrics is None:
         return []
-    admin: HostPort = options.admin
-    return [http1_cluster(CLUSTER, replace(admin, host=_UNSPECIFIED.get(admin.host, admin.host)))]
+    return [http1_cluster(CLUSTER, HostPort.parse(options.envoy.admin).reached)]

@@ -7,6 +7,8 @@ LLAMA_CLUSTER: Final = "llama"
 PICKER_CLUSTER: Final = "coxswain"
 STATUS_CLUSTER: Final = "coxswain-status"
 """The picker's HTTP pages."""
+BATCHES_CLUSTER: Final = "coxswain-batches"
+"""The process that serves the API of batches."""
 
 BLOCKED_PATH: Final = "blocked-path"
 UNKNOWN_PATH: Final = "unknown-path"

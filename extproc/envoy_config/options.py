@@ -1,15 +1,30 @@
-"""The options of the Envoy configuration, as one frozen record."""
+"""What Envoy's configuration is built from: its section of the settings, and what follows from the
+other sections."""
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 
-from extproc.core.address import MAX_PORT
-from extproc.security.path_rule import PathRule
+from extproc.core.request import HOLD_MARGIN_S
+from extproc.settings import (
+    Access,
+    EndpointSettings,
+    Settings,
+    certified_ip,
+    parse_endpoints,
+    profile_of,
+    tls_profile,
+)
+from extproc.settings.envoy_section import EnvoySettings
+from extproc.settings.values import split_host_port
 
 MIB = 1024 * 1024
 SYSTEM_CA = "/etc/ssl/certs/ca-certificates.crt"
+SYSTEM = "system"
+"""The word in `envoy.server_ca_files` for the system CAs where Envoy runs."""
 
 
 class OptionsError(ValueError):
@@ -31,19 +46,21 @@ class HostPort:
     host: str
     port: int
 
-    def __post_init__(self) -> None:
-        if not self.host:
-            raise OptionsError("the host is missing; write host:port, e.g. 127.0.0.1:9002")
-        if not 0 <= self.port <= MAX_PORT:
-            raise OptionsError(f"{self.port} is not a port; ports go up to {MAX_PORT}")
-
     @classmethod
     def parse(cls, text: str) -> HostPort:
-        """Read `host:port` or `[::1]:port`; raises `OptionsError`."""
-        host, colon, port = text.rpartition(":")
-        if not (colon and port.isascii() and port.isdigit()):
-            raise OptionsError(f"{text!r} has no port; write host:port, e.g. 127.0.0.1:9002")
-        return cls(host.removeprefix("[").removesuffix("]"), int(port))
+        """Read `host:port` or `[::1]:port` as the settings have it."""
+        return cls(*split_host_port(text))
+
+    @property
+    def reached(self) -> HostPort:
+        """The same, but over loopback for what listens on all interfaces."""
+        try:
+            listens_at = ipaddress.ip_address(self.host)
+        except ValueError:
+            return self
+        if not listens_at.is_unspecified:
+            return self
+        return HostPort("127.0.0.1" if listens_at.version == 4 else "::1", self.port)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,72 +90,37 @@ class PickerTls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvoyOptions:
-    """All choices; the defaults are the files in `envoy/`. Times are seconds.
-
-    `body_buffer_bytes` is how much of a request's body Envoy keeps: so much a request in the
-    line may cost, so much a picker that reads bodies gets as the first part, and only a
-    request whose whole body fits in can be tried again on the next endpoint.
+    """All choices; the defaults are the files in `envoy/`.
 
     Raises `OptionsError` when two of them contradict each other.
     """
 
+    envoy: EnvoySettings = field(default_factory=EnvoySettings)
     mode: Mode = Mode.DISCOVERY
     serves_cluster: bool = True  # the picker also serves the TLS settings of the servers (CDS)
 
-    # Where things listen.
-    listener: HostPort = HostPort("0.0.0.0", 10000)  # the clients' door
-    admin: HostPort = HostPort("127.0.0.1", 9901)
-    metrics: HostPort | None = None  # for Prometheus: none of the other admin pages
+    # The conversation with the picker.
     picker: HostPort = HostPort("127.0.0.1", 9002)
-    other_pickers: tuple[HostPort, ...] = ()  # the other members of a cluster
+    picker_tls: PickerTls | None = None  # None speaks to the picker in the clear
     status: HostPort | None = HostPort("127.0.0.1", 9090)  # for /queue/{id}; None closes it
     other_status: tuple[HostPort, ...] = ()  # the same pages at the other members
-
-    # The conversation with the picker.
-    message_timeout_s: float = 1.0  # a picker silent for this long is passed over
-    max_message_timeout_s: float = 3600.0  # the longest time in the queue
     has_fronts: bool = False  # several fronts behind the picker's port: streams are opened again
+    longest_queue_s: float = 0.0  # with fronts: the time in the queue, when nothing is answered
     sends_bodies: bool = False  # with fronts: each body is sent with its headers
-    access_log_stream: bool = (
-        True  # report broken responses to the picker, and which side ended them
-    )
-
     reads_usage: bool = False  # send the picker the responses, for their token counts
-
-    # The way to a server.
-    connect_timeout_s: float = 1.0
-    per_try_idle_timeout_s: float = 300.0  # a server's longest silence; 0 waits for ever
-    retries: int = 3
-    body_buffer_bytes: int = 4 * MIB  # see below
-    health_interval_s: float = 2.0
-    discovery_timeout_s: float = 5.0  # Envoy opens its door after this, fleet or no fleet
-    server_prefix: str = ""  # the servers' --api-prefix, below which they serve /health
-    host_rewrite: bool = False  # send the endpoint's own name as Host
-    path_prefix: str = ""  # what is open is open below it, too
-    open_paths: tuple[PathRule, ...] = ()  # besides those of security/api_paths.py
-    blocked_paths: tuple[PathRule, ...] = ()  # in spite of either
-
-    # Keys and certificates.
-    picker_tls: PickerTls | None = None  # None speaks to the picker in the clear
-    tls_profiles: tuple[TlsProfile, ...] = ()  # for the servers behind TLS
-    injects_keys: bool = False  # send a server the key that discovery provides with its address
     checks_clients: bool = False  # the picker checks their keys, so nobody passes without it
 
-    # Bounds against slow and greedy clients.
-    request_headers_timeout_s: float = 10.0
-    request_body_timeout_s: float = 300.0  # in addition to the time in the queue
-    request_body_idle_timeout_s: float = 30.0  # with a slot held for it; 0 waits for ever
-    request_body_min_rate_bytes_per_s: int = 125_000  # while others wait; 0 is no bound
-    request_body_grace_s: float = 2.0  # how far behind that rate a client may be
-    connection_idle_timeout_s: float = 300.0
-    max_connections: int = 50_000
-    max_heap_bytes: int = 4096 * MIB  # near it new requests are rejected; 0 is unbounded
+    # The way to a server.
+    server_prefix: str = ""  # the servers' --api-prefix, below which they serve /health
+    path_prefix: str = ""  # what is open is open below it, too
+    tls_profiles: tuple[TlsProfile, ...] = ()  # for the servers behind TLS
+    injects_keys: bool = False  # send a server the key that discovery provides with its address
 
-    # Logs and traces.
-    access_log: bool = True
-    trusted_proxies: int = 0  # how many hops of x-forwarded-for to believe
-    tracing: HostPort | None = None  # an OpenTelemetry collector's gRPC port
-    trace_percent: float = 100.0  # of the requests whose caller did not decide it
+    @property
+    def message_timeout_s(self) -> float:
+        """How long Envoy waits for a reply. With fronts the time in the queue is included: a front
+        that asked Envoy for it would have answered, and its streams could not move to another."""
+        return max(self.envoy.message_timeout_s, self.longest_queue_s)
 
     @property
     def has_discovery(self) -> bool:
@@ -164,3 +146,114 @@ class EnvoyOptions:
     def __post_init__(self) -> None:
         if (self.tls_profiles or self.injects_keys) and self.mode is Mode.ORIGINAL_DST:
             raise OptionsError("servers with TLS and injected keys need discovery")
+
+
+def envoy_options(settings: Settings) -> EnvoyOptions:
+    """Those of the Envoy that stands before a picker with these settings.
+
+    Raises `OptionsError` for what the settings themselves let pass, since a picker alone can run
+    with it.
+    """
+    envoy = settings.envoy
+    picker = _picker_address(settings)
+    servers: tuple[Access, ...] = (
+        *settings.endpoints,
+        *settings.discovery.dns,
+        *settings.discovery.kubernetes,
+        *_followed(settings),
+    )
+    return EnvoyOptions(
+        envoy=envoy,
+        mode=Mode.DISCOVERY if envoy.discovery else Mode.ORIGINAL_DST,
+        picker=picker,
+        picker_tls=_picker_tls(settings, picker.host),
+        status=_status_address(settings) if envoy.countdown else None,
+        other_status=_other_pages(settings) if envoy.countdown else (),
+        has_fronts=bool(settings.fronts),
+        longest_queue_s=settings.queue.timeout_s + HOLD_MARGIN_S if settings.fronts else 0.0,
+        sends_bodies=bool(settings.fronts) and settings.routing.read_body != "never",
+        reads_usage=settings.usage.path is not None,
+        checks_clients=settings.clients.keys_file is not None,
+        server_prefix=settings.scraper.path_prefix,
+        path_prefix=settings.routing.path_prefix,
+        tls_profiles=_tls_profiles(servers, envoy.server_ca_files),
+        injects_keys=envoy.inject_keys or any(each.inject_key for each in servers),
+    )
+
+
+def _picker_address(settings: Settings) -> HostPort:
+    if settings.envoy.picker is not None:
+        return HostPort.parse(settings.envoy.picker)
+    return _fixed("listen.grpc", settings.listen.grpc, "envoy.picker")
+
+
+def _fixed(key: str, listens_at: str, remedy: str) -> HostPort:
+    """The address at which Envoy reaches it; raises `OptionsError` for port 0."""
+    address = HostPort.parse(listens_at).reached
+    if address.port == 0:
+        raise OptionsError(f"{key} uses any free port, which Envoy cannot know; set {remedy}")
+    return address
+
+
+def _status_address(settings: Settings) -> HostPort:
+    """The pages are where the picker is: on its host, when Envoy reaches that by another name."""
+    pages = _fixed("listen.http", settings.listen.http, "a port, or envoy.countdown: false")
+    if settings.envoy.picker is None:
+        return pages
+    return HostPort(HostPort.parse(settings.envoy.picker).host, pages.port)
+
+
+def _other_pages(settings: Settings) -> tuple[HostPort, ...]:
+    """The pages of the other members, on the same port: each passes them on to the leader. Members
+    on one host have other ports, which nobody knows here; then the first one's are asked alone."""
+    first = _status_address(settings)
+    hosts = dict.fromkeys(HostPort.parse(place).host for place in settings.envoy.other_pickers)
+    return tuple(HostPort(host, first.port) for host in hosts if host != first.host)
+
+
+def _followed(settings: Settings) -> tuple[EndpointSettings, ...]:
+    """What the endpoints file names by now: Envoy must know its servers' certificates too."""
+    if settings.discovery.file is None:
+        return ()
+    file = Path(settings.discovery.file).expanduser()
+    return parse_endpoints(file.read_bytes(), str(file)) if file.is_file() else ()
+
+
+def _picker_tls(settings: Settings, host: str) -> PickerTls | None:
+    """How Envoy speaks TLS to the picker at `host`, None where the picker speaks none."""
+    envoy = settings.envoy
+    if settings.grpc_tls.cert_file is None:
+        for key in ("picker_ca_file", "picker_cert_file", "picker_server_name"):
+            if getattr(envoy, key) is not None:
+                raise OptionsError(f"envoy.{key} requires grpc_tls")
+        return None
+    if settings.grpc_tls.client_ca_file is not None and envoy.picker_cert_file is None:
+        raise OptionsError(
+            "grpc_tls.client_ca_file requires a certificate of Envoy: set "
+            "envoy.picker_cert_file and envoy.picker_key_file"
+        )
+    return PickerTls(
+        server_name=envoy.picker_server_name or host,
+        ca_file=envoy.picker_ca_file or SYSTEM_CA,
+        cert_file=envoy.picker_cert_file,
+        key_file=envoy.picker_key_file,
+    )
+
+
+def _tls_profiles(servers: tuple[Access, ...], ca_files: tuple[str, ...]) -> tuple[TlsProfile, ...]:
+    """One for all servers that share a CA, and one for each that is verified by its IP address.
+
+    In the order of their mention: first those of known servers, then those that may come.
+    """
+    found = {}
+    for server in servers:
+        if server.is_tls:
+            name = profile_of(server)
+            found[name] = TlsProfile(
+                name=name, server_name=certified_ip(server), ca_file=server.ca_file or SYSTEM_CA
+            )
+    for file in ca_files:
+        ca_file = None if file == SYSTEM else file
+        name = tls_profile(ca_file)
+        found.setdefault(name, TlsProfile(name=name, ca_file=ca_file or SYSTEM_CA))
+    return tuple(found.values())

@@ -22,7 +22,7 @@ def blocked_patterns(rules: Collection[PathRule]) -> list[str]:
     return [blocked_pattern(part) for part in _parts(rules, "")]
 
 
-def closed_patterns(rules: Collection[PathRule], prefix: str) -> list[str]:
+def path_patterns(rules: Collection[PathRule], prefix: str) -> list[str]:
     """Patterns for whole paths without a query; together they are what `rules` name."""
     return [open_pattern(part, prefix) for part in _parts(rules, prefix)]
 

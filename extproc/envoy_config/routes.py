@@ -28,14 +28,26 @@ from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
 )
 from envoy_data_plane.envoy.extensions.filters.http.header_mutation.v3 import HeaderMutationPerRoute
 from envoy_data_plane.envoy.extensions.retry.host.previous_hosts.v3 import PreviousHostsPredicate
-from envoy_data_plane.envoy.type.matcher.v3 import RegexMatcher, StringMatcher
+from envoy_data_plane.envoy.type.matcher.v3 import (
+    RegexMatchAndSubstitute,
+    RegexMatcher,
+    StringMatcher,
+)
 
 from extproc import header_names
 from extproc.envoy_config import names
 from extproc.envoy_config.messages import NEVER, seconds, set_header, typed
 from extproc.envoy_config.options import EnvoyOptions
-from extproc.envoy_config.path_patterns import blocked_patterns, closed_patterns, open_patterns
-from extproc.security.api_paths import CLOSED, CLOSED_PATHS, MODEL_PATHS, OPEN_PATHS, UNKNOWN
+from extproc.envoy_config.path_patterns import blocked_patterns, open_patterns, path_patterns
+from extproc.runners.apis import (
+    APIS,
+    CLOSED,
+    CLOSED_PATHS,
+    MODEL_PATHS,
+    OPEN_PATHS,
+    UNKNOWN,
+    UNSTREAMED_PATHS,
+)
 from extproc.security.path_rule import DETOUR, HIDDEN_CHARACTER, PathRule
 
 OK = 200
@@ -44,6 +56,8 @@ NOT_FOUND = 404
 LOADING = 503
 """The response of a llama-server while its model is loading."""
 PREFLIGHT = "OPTIONS"
+BATCH_PATHS = "/v1/(?:files|batches)(?:/[A-Za-z0-9_-]+){0,2}"
+"""With ids, `/content` and `/cancel`."""
 NOTHING_BEGUN = ("connect-failure", "refused-stream", "reset-before-request")
 """Causes of a retry after which nobody has seen the request."""
 HOST_ATTEMPTS = 5
@@ -71,12 +85,13 @@ def routes(options: EnvoyOptions, *, is_shared: bool = False) -> list[Route]:
     return [
         _preflight_route(),
         *([_rejection("blocked-detour", _match(DETOUR), SHUT)] if is_shared else ()),
-        *_blocked_routes(options.blocked_paths),
+        *_blocked_routes(options.envoy.blocked),
         *queue,
+        *([_batches_route(options)] if options.envoy.batches is not None else ()),
         *_closed_routes(options),
         _model_route(options),
-        *_unknown_routes((*OPEN_PATHS, *options.open_paths), options.path_prefix),
-        _server_route(options, is_shared=is_shared),
+        *_unknown_routes((*OPEN_PATHS, *options.envoy.opened), options.path_prefix),
+        *_server_routes(options, is_shared=is_shared),
     ]
 
 
@@ -109,11 +124,31 @@ def _queue_route(options: EnvoyOptions) -> Route:
     )
 
 
+def _batches_route(options: EnvoyOptions) -> Route:
+    """The API of batches, which checks the clients' keys itself: nothing here takes a slot."""
+    prefix = re.escape(options.path_prefix)
+    return Route(
+        name="batches",
+        match=_match(f"(?:{prefix})?{BATCH_PATHS}"),
+        route=RouteAction(
+            cluster=names.BATCHES_CLUSTER,
+            timeout=NEVER,  # of a large file
+            regex_rewrite=_without_prefix(prefix) if prefix else None,
+        ),
+    )
+
+
+def _without_prefix(prefix: str) -> RegexMatchAndSubstitute:
+    return RegexMatchAndSubstitute(
+        pattern=RegexMatcher(regex=f"^{prefix}/v1/"), substitution="/v1/"
+    )
+
+
 def _model_route(options: EnvoyOptions) -> Route:
     """One model by its name, which the picker answers. No server has such a path, so without the
     picker Envoy says that nothing is there."""
     pattern = f"(?:{re.escape(options.path_prefix)})?{MODEL_PATHS}"
-    unopened = _match_all_but(options.open_paths, options.path_prefix, [_is_method("GET")])
+    unopened = _match_all_but(options.envoy.opened, options.path_prefix, [_is_method("GET")])
     return replace(
         _rejection("model", _match(pattern, unopened.headers), NOT_SERVED),
         typed_per_filter_config=_turned_on([(names.EXT_PROC_FILTER, _ASKING)]),
@@ -139,12 +174,15 @@ def _numbered(name: str, method: str | None, number: int) -> str:
 
 def _closed_routes(options: EnvoyOptions) -> Iterator[Route]:
     """What is closed on purpose, unless the settings open it for some method."""
-    for method, group in _by_method(CLOSED_PATHS):
-        headers = [_is_method(method)] if method else []
-        unopened = _match_all_but(options.open_paths, options.path_prefix, headers)
-        for number, pattern in enumerate(closed_patterns(group, options.path_prefix), 1):
-            name = _numbered("closed", method, number)
-            yield _rejection(name, _match(pattern, unopened.headers), SHUT)
+    plain = [rule for api in APIS if api.has_plain_errors for rule in api.closed_paths]
+    others = [rule for rule in CLOSED_PATHS if rule not in plain]
+    for first, rules, why in (("closed", others, SHUT), ("closed-plain", plain, SHUT_PLAINLY)):
+        for method, group in _by_method(rules):
+            headers = [_is_method(method)] if method else []
+            unopened = _match_all_but(options.envoy.opened, options.path_prefix, headers)
+            for number, pattern in enumerate(path_patterns(group, options.path_prefix), 1):
+                name = _numbered(first, method, number)
+                yield _rejection(name, _match(pattern, unopened.headers), why)
 
 
 def _unknown_routes(rules: Collection[PathRule], prefix: str) -> Iterator[Route]:
@@ -191,22 +229,26 @@ def _regex(pattern: str) -> StringMatcher:
 
 
 class _Rejection(NamedTuple):
-    """A rejection by a route, in OpenAI's error format; the code is the reason, too."""
+    """A rejection by a route, in OpenAI's error format, or in Ollama's if it `is_plain`; the code
+    is the reason, too."""
 
     status: int
     message: str
     type: str
     code: str
+    is_plain: bool = False
 
 
 SHUT = _Rejection(FORBIDDEN, CLOSED, "permission_error", names.BLOCKED_PATH)
+SHUT_PLAINLY = SHUT._replace(is_plain=True)
 NOT_SERVED = _Rejection(NOT_FOUND, UNKNOWN, "invalid_request_error", names.UNKNOWN_PATH)
 
 
 def _rejection(name: str, match: RouteMatch, why: _Rejection) -> Route:
     """A route that rejects by itself; the picker neither sees it nor is needed for it."""
     error = {"message": why.message, "type": why.type, "code": why.code}
-    body = json.dumps({"error": error}, separators=(",", ":"))
+    found = why.message if why.is_plain else error
+    body = json.dumps({"error": found}, separators=(",", ":"))
     return Route(
         name=name,
         match=match,
@@ -220,6 +262,23 @@ def _rejection(name: str, match: RouteMatch, why: _Rejection) -> Route:
     )
 
 
+def _server_routes(options: EnvoyOptions, *, is_shared: bool) -> Iterator[Route]:
+    """One for all, the last, or those before it for requests that leave a connection to the next.
+
+    llama-server closes the connection of a stream without saying so. Where it is asked to, it says
+    so with the response, and no other request is sent on it.
+    """
+    route = _server_route(options, is_shared=is_shared)
+    if not options.envoy.reuse_connections:
+        yield route
+        return
+    rules = [PathRule(path) for path in UNSTREAMED_PATHS]
+    for number, pattern in enumerate(path_patterns(rules, options.path_prefix), 1):
+        match = _match(pattern, [_is_method("POST")])
+        yield replace(route, name=f"llama-unstreamed-{number}", match=match)
+    yield replace(route, request_headers_to_add=[set_header("connection", "close")])
+
+
 def _server_route(options: EnvoyOptions, *, is_shared: bool) -> Route:
     return Route(
         name="llama",
@@ -228,11 +287,11 @@ def _server_route(options: EnvoyOptions, *, is_shared: bool) -> Route:
             cluster=names.LLAMA_CLUSTER,
             timeout=NEVER,  # an answer may take hours
             idle_timeout=NEVER,  # and so may the time in the queue
-            auto_host_rewrite=True if options.host_rewrite else None,
+            auto_host_rewrite=True if options.envoy.host_rewrite else None,
             retry_policy=_retry_policy(options),
         ),
         # A try can be repeated only while its body is still at hand.
-        request_body_buffer_limit=options.body_buffer_bytes,
+        request_body_buffer_limit=options.envoy.body_buffer_bytes,
         typed_per_filter_config=_turned_on(_filters_of_servers(options, is_shared=is_shared)),
     )
 
@@ -285,8 +344,8 @@ def _retry_policy(options: EnvoyOptions) -> RetryPolicy:
     return RetryPolicy(
         retry_on=",".join((*NOTHING_BEGUN, *(["retriable-status-codes"] if walks else []))),
         retriable_status_codes=[LOADING] if walks else [],
-        num_retries=options.retries if walks else min(options.retries, 1),
-        per_try_idle_timeout=seconds(options.per_try_idle_timeout_s),
+        num_retries=options.envoy.retries if walks else min(options.envoy.retries, 1),
+        per_try_idle_timeout=seconds(options.envoy.per_try_idle_timeout_s),
         retry_back_off=RetryPolicyRetryBackOff(
             base_interval=seconds(0.005), max_interval=seconds(0.1)
         ),

@@ -62,6 +62,12 @@ _ROUTES = """
    picker nor authenticates clients.
 """
 
+_UNSTREAMED = """
+   Those named `llama-unstreamed...` lead there, too. With `envoy.reuse_connections`, every other
+   route to the cluster `llama` needs the last one's `connection: close`: llama-server ends the
+   connection of a stream without saying so, and the next request on it would be lost.
+"""
+
 _CLUSTERS_DISCOVERY = """
 4. clusters: the servers, whose addresses the picker serves, and the picker itself.
    Your bootstrap needs a `node` with an id; without it Envoy cannot subscribe to the addresses.
@@ -101,11 +107,14 @@ def snippet(options: EnvoyOptions, *, serves_cluster: bool = False) -> str:
     last = _CLUSTERS_DISCOVERY if options.has_discovery else _CLUSTERS_ORIGINAL_DST
     if serves_cluster:
         last = _CLUSTERS_SERVED
-    if options.tracing is not None:
+    if options.envoy.tracing is not None:
         last += _TRACING.lstrip("\n")
     manager = _MANAGER
     if report_interval(options) is not None:
         manager += _PERIODIC.lstrip("\n")
+    ways = _ROUTES
+    if options.envoy.reuse_connections:
+        ways += _UNSTREAMED.lstrip("\n")
     parts: list[tuple[str, str, Any]] = [
         (manager, "http_connection_manager", tree(steered_manager(options))),
         (
@@ -121,7 +130,7 @@ def snippet(options: EnvoyOptions, *, serves_cluster: bool = False) -> str:
                 )
             ],
         ),
-        (_ROUTES, "routes", [tree(route) for route in routes(options, is_shared=True)]),
+        (ways, "routes", [tree(route) for route in routes(options, is_shared=True)]),
         (
             last,
             "clusters",

@@ -16,10 +16,10 @@ COLLECTOR_CLUSTER = "otel_collector"
 
 def tracing(options: EnvoyOptions) -> HttpConnectionManagerTracing | None:
     """The tracer of a connection manager, which joins the caller's `traceparent`."""
-    if options.tracing is None:
+    if options.envoy.tracing is None:
         return None
     return HttpConnectionManagerTracing(
-        random_sampling=Percent(value=options.trace_percent),
+        random_sampling=Percent(value=options.envoy.trace_percent),
         spawn_upstream_span=True,
         provider=TracingHttp(
             name="envoy.tracers.opentelemetry",

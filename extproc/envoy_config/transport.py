@@ -48,6 +48,8 @@ def abilities(options: EnvoyOptions) -> list[tuple[str, str]]:
     found = [profile.name for profile in options.tls_profiles]
     if options.injects_keys:
         found.append(header_names.KEYS)
+    if options.envoy.reuse_connections:
+        found.append(header_names.REUSE)
     return [
         (header_names.ABILITIES, ",".join(found[start : start + NAMES_IN_A_HEADER]))
         for start in range(0, len(found), NAMES_IN_A_HEADER)

@@ -7,6 +7,7 @@ from extproc.settings.access import Access, certified_ip, profile_of, tls_profil
 from extproc.settings.discovery_section import DiscoverySettings, DnsSettings
 from extproc.settings.endpoint_section import EndpointSettings
 from extproc.settings.endpoints_file import parse_endpoints
+from extproc.settings.kubernetes_section import KubernetesSettings
 from extproc.settings.load import CONFIG_VARIABLE, load_settings
 from extproc.settings.logging_section import LogSettings
 from extproc.settings.model import Settings

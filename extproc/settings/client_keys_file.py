@@ -13,19 +13,23 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from extproc.security.known_keys import MAX_KEY_CHARS, digest_of
 from extproc.settings.client_keys import (
+    EXPIRES,
     HASHED,
     MAX_FILE_BYTES,
     NAME_FORM,
     NONE,
+    TIME_FORM,
     ClientKeyEntry,
     is_client_name,
     parse_client_keys,
     read_keys_file,
+    unix_time_of,
 )
 
 PREFIX: Final = "sk-"
@@ -49,28 +53,74 @@ def new_key() -> str:
     return PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
 
 
-def add_key(file: Path, name: str, key: str, today: str) -> ClientKeyEntry:
+def add_key(file: Path, name: str, key: str, today: str, expires: str = "") -> ClientKeyEntry:
     """Add a key of `name`; the file is created if it is missing, readable by its owner alone.
 
-    `today` is the date that the file will show. Raises KeysFileError and SettingsError.
+    `today` is the date that the file will show, `expires` a date or a time with its zone. Raises
+    KeysFileError and SettingsError.
     """
+    added = _checked(name, key, today, expires)
+    with _locked(file) as place:
+        text = read_keys_file(place) if place.exists() else ""
+        _replace(place, _with_key(text, parse_client_keys(text, file), added, file))
+    return added
+
+
+def rotate_key(
+    file: Path, name: str, key: str, today: str, ends: str, expires: str = ""
+) -> tuple[ClientKeyEntry, tuple[ClientKeyEntry, ...]]:
+    """Add a key of `name`, and let its other keys open until `ends` only, a time with its zone;
+    those that end before stay as they are. `expires` is for the new one.
+
+    Returns the new key and those that end now or later because of it. Raises NoSuchKeyError if the
+    name has no key, KeysFileError and SettingsError.
+    """
+    added = _checked(name, key, today, expires)
+    end = unix_time_of(ends)
+    if end is None:
+        raise KeysFileError(f"the end must be {TIME_FORM}")
+    with _locked(file) as place:
+        text = read_keys_file(place)
+        entries = parse_client_keys(text, file)
+        if not any(entry.name == name for entry in entries):
+            raise NoSuchKeyError(f"{file} has no key of {name!r}; add one with `coxswain keys add`")
+        ending = [
+            entry
+            for entry in entries
+            if entry.name == name and (entry.ends_at is None or entry.ends_at > end)
+        ]
+        lines = text.splitlines(keepends=True)
+        for entry in ending:
+            words = [word for word in lines[entry.line - 1].split() if not word.startswith(EXPIRES)]
+            lines[entry.line - 1] = f"{' '.join(words)} {EXPIRES}{ends}\n"
+        _replace(place, _with_key("".join(lines), entries, added, file))
+    return added, tuple(replace(entry, expires=ends) for entry in ending)
+
+
+def _checked(name: str, key: str, today: str, expires: str) -> ClientKeyEntry:
+    """The entry of a new key; raises KeysFileError."""
     if not is_client_name(name):
         raise KeysFileError(NAME_FORM)
     if not key.isascii() or not key.isprintable() or " " in key or key.startswith(HASHED):
         raise KeysFileError("a key has plain characters without spaces, and is no digest")
     if not MIN_KEY_CHARS <= len(key) <= MAX_KEY_CHARS:
         raise KeysFileError(f"a key has {MIN_KEY_CHARS} to {MAX_KEY_CHARS} characters")
-    added = ClientKeyEntry(name=name, digest=digest_of(key), added=today)
-    with _locked(file) as place:
-        text = read_keys_file(place) if place.exists() else ""
-        entries = parse_client_keys(text, file)
-        other = next((entry for entry in entries if entry.digest == added.digest), None)
-        if other is not None:
-            raise KeysFileError(f"this key is in {file} already, as one of {other.name}")
-        text = "".join(each for each in text.splitlines(keepends=True) if each.split() != [NONE])
-        gap = "" if not text or text.endswith("\n") else "\n"
-        _replace(place, f"{text}{gap}{name} {HASHED}{added.digest} {today}\n")
-    return added
+    if expires and unix_time_of(expires) is None:
+        raise KeysFileError(f"a key expires at {TIME_FORM}")
+    return ClientKeyEntry(name=name, digest=digest_of(key), added=today, expires=expires)
+
+
+def _with_key(
+    text: str, entries: tuple[ClientKeyEntry, ...], added: ClientKeyEntry, file: Path
+) -> str:
+    """The text of the file with one key more; raises KeysFileError if it has that key."""
+    other = next((entry for entry in entries if entry.digest == added.digest), None)
+    if other is not None:
+        raise KeysFileError(f"this key is in {file} already, as one of {other.name}")
+    text = "".join(each for each in text.splitlines(keepends=True) if each.split() != [NONE])
+    gap = "" if not text or text.endswith("\n") else "\n"
+    end = f" {EXPIRES}{added.expires}" if added.expires else ""
+    return f"{text}{gap}{added.name} {HASHED}{added.digest} {added.added}{end}\n"
 
 
 def revoke_keys(file: Path, name: str, key_id: str | None = None) -> tuple[ClientKeyEntry, ...]:

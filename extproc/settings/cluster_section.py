@@ -1,18 +1,18 @@
 """Settings of a cluster: several machines that serve one queue."""
 
-import re
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from extproc.kubernetes.service_account import FOLDER
 from extproc.settings.access import check_one_source
+from extproc.settings.kubernetes_section import OBJECT_NAME, ApiUrl, Namespace
 from extproc.settings.section import Section
 from extproc.settings.values import LIST, Bind, File, SomeSeconds, Target, split_host_port
 
 SCHEMES = ("redis", "rediss")
-OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 def _engine(text: str) -> str:
@@ -29,14 +29,6 @@ def _engine(text: str) -> str:
     if parts.query or parts.fragment:
         raise PydanticCustomError("url", "remove what follows the port and the database")
     return text.strip()
-
-
-def _api(text: str) -> str:
-    parts = urlsplit(text.strip())
-    is_plain = not (parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc)
-    if parts.scheme not in ("http", "https") or not parts.hostname or not is_plain:
-        raise PydanticCustomError("url", "write https://host:port")
-    return text.strip().rstrip("/")
 
 
 class ClusterSettings(Section):
@@ -64,13 +56,11 @@ class ClusterSettings(Section):
     ConfigMap `name`-intents. The service account needs the role of
     deploy/kubernetes/cluster-role.yaml. Choose lease_s by what the API server may take: a member
     writes up to eight times in it."""
-    kubernetes_namespace: str | None = Field(
-        default=None, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-    )
+    kubernetes_namespace: Namespace | None = None
     """The namespace of both; by default the pod's."""
-    kubernetes_api: Annotated[str, AfterValidator(_api)] | None = None
+    kubernetes_api: ApiUrl | None = None
     """The API server, https://host:port; by default that of the pod's cluster."""
-    kubernetes_folder: str = "/var/run/secrets/kubernetes.io/serviceaccount"
+    kubernetes_folder: str = FOLDER
     """The folder with the service account's token, ca.crt and namespace."""
     advertise: Target | None = None
     """Where the other members reach this one, host:port: another one for each member. A port of its

@@ -1,4 +1,4 @@
-"""Sources of endpoints besides the `endpoints` list: a file, DNS and agents."""
+"""Sources of endpoints besides the `endpoints` list: a file, DNS and Kubernetes."""
 
 import re
 from typing import Annotated, Any, Final, Literal, Self
@@ -6,15 +6,16 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from extproc.kubernetes.service_account import FOLDER
 from extproc.settings.access import check_access
+from extproc.settings.kubernetes_section import ApiUrl, KubernetesSettings, Namespace
 from extproc.settings.section import Section
+from extproc.settings.servers_section import ServersSettings
 from extproc.settings.values import (
     LIST,
     File,
     Reloadable,
     Seconds,
-    ServerName,
-    SlotCount,
     SomeSeconds,
     Target,
     Whole,
@@ -24,7 +25,7 @@ from extproc.settings.values import (
 DNS_URL: Final = re.compile(r"(dns|srv)://([^/]+)/?")
 
 
-class DnsSettings(Section):
+class DnsSettings(ServersSettings):
     """A name whose addresses are endpoints. `dns://name:port` is short for type a, `srv://name`
     for type srv."""
 
@@ -36,24 +37,6 @@ class DnsSettings(Section):
     """The port of all its servers; required for type a."""
     type: Literal["a", "srv"] = "a"
     """`a` takes the A and AAAA records, `srv` the hosts and ports of SRV records."""
-    slots: SlotCount | None = None
-    """The number of slots of each server, for servers that do not report it."""
-    context: Literal["auto", "shared", "per_slot"] = "auto"
-    """Whether the slots of each server share one context, as at an endpoint."""
-    may_sleep: bool | None = None
-    """Whether the servers were started with --sleep-idle-seconds."""
-    api_key_env: str | None = Field(default=None, min_length=1)
-    """The environment variable that holds the servers' API key."""
-    api_key_file: File | None = None
-    """The file that holds the servers' API key."""
-    inject_key: bool = False
-    """Whether Envoy sends these servers their API key with each request."""
-    tls: bool = False
-    """Whether these servers use TLS."""
-    ca_file: File | None = None
-    """With tls: the CA file, PEM, here and where Envoy runs; by default the system's CAs."""
-    server_name: ServerName | None = None
-    """With tls: the name in the servers' certificates; by default the host name."""
 
     @model_validator(mode="before")
     @classmethod
@@ -87,11 +70,6 @@ class DnsSettings(Section):
         return self.name
 
     @property
-    def is_tls(self) -> bool:
-        """Whether the servers speak TLS."""
-        return self.tls
-
-    @property
     def address(self) -> str:
         """Its name in messages."""
         return self.name if self.port is None else f"{self.name}:{self.port}"
@@ -113,12 +91,29 @@ class DiscoverySettings(Section):
     nameservers: Annotated[Reloadable[tuple[Target, ...]], LIST] = ()
     """The name servers, host:port with an IP address; by default those that this machine is
     configured with."""
+    kubernetes: Annotated[Reloadable[tuple[KubernetesSettings, ...]], LIST] = ()
+    """The pods of Kubernetes to follow: a list of sections with the keys below."""
+    kubernetes_namespace: Reloadable[Namespace | None] = None
+    """The namespace of entries without one; by default the pod's."""
+    kubernetes_api: ApiUrl | None = None
+    """The API server, https://host:port; by default that of the pod's cluster."""
+    kubernetes_folder: str = FOLDER
+    """The folder with the service account's token, ca.crt and namespace."""
+    kubernetes_objectives: bool = False
+    """Whether the InferenceObjectives and InferenceModelRewrites of the pools in `kubernetes` are
+    objectives and splits (docs/kubernetes.md). Those of the settings go before them."""
+    critical_priority: Reloadable[Whole] = 1
+    """An InferenceObjective with this priority, or a higher one, is critical."""
+    sheddable_priority: Reloadable[Whole] = -1
+    """An InferenceObjective with this priority, or a lower one, is sheddable."""
     grace_s: Annotated[Seconds, Field(le=2.5)] = 2.5
     """After a start, Coxswain publishes the fleet to Envoy when every source has reported, or after
     this many seconds. A restart of Coxswain therefore removes no servers from Envoy."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.sheddable_priority >= self.critical_priority:
+            raise PydanticCustomError("order", "sheddable_priority must be below critical_priority")
         if self.dns_min_s > self.dns_max_s:
             raise PydanticCustomError("order", "dns_min_s must not exceed dns_max_s")
         for server in self.nameservers:

@@ -1,16 +1,29 @@
 """One llama-server: its address, its API key and its certificate."""
 
 from collections.abc import Iterable
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from extproc.settings.access import check_access
 from extproc.settings.section import Section
-from extproc.settings.values import File, Server, ServerName, SlotCount, split_host_port
+from extproc.settings.values import File, Labels, Server, ServerName, SlotCount, split_host_port
 
 HTTPS: Final = "https://"
+Kind = Literal["auto", "llama-server", "ollama", "vllm", "sglang", "lm-studio", "openai"]
+Money = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+
+
+class PriceSettings(Section):
+    """What use of an endpoint costs, in any currency; usage shows sums of it."""
+
+    prompt: Money = 0.0
+    """The price of a million tokens of prompts."""
+    generated: Money = 0.0
+    """The price of a million generated tokens."""
+    slot_s: Money = 0.0
+    """The price of a slot-second."""
 
 
 class EndpointSettings(Section):
@@ -26,13 +39,27 @@ class EndpointSettings(Section):
         pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$",
     )
     """Its name in logs, metrics, spans, commands and x-coxswain-endpoint; else its address."""
+    kind: Kind = "auto"
+    """The kind of the server: see docs/runners.md. `openai` is any other with OpenAI's API; `auto`
+    finds out."""
     slots: SlotCount | None = None
-    """The number of its slots, for a server that does not report it (started with --no-slots and
-    without /props)."""
+    """The number of its slots, for a server that does not report it: a llama-server with --no-slots
+    and without /props, or another kind. Of Ollama: of each loaded model (OLLAMA_NUM_PARALLEL)."""
     context: Literal["auto", "shared", "per_slot"] = "auto"
     """Whether its slots share one context: `shared` for a llama-server that was started without
     -np, or with --kv-unified; `per_slot` for one with -np and without --kv-unified; `auto` finds
     out."""
+    labels: Labels = Field(default={})
+    """Names and values by which rules know it (docs/rules.md), such as `region: eu`."""
+    tier: Literal[1, 2] = 1
+    """Only requests that may spill (`spill`) get to an endpoint of tier 2, and only while tier 1 is
+    too slow: a second site, or a hosted provider. Requires inject_key and envoy.discovery."""
+    models: dict[str, str] = Field(default={}, max_length=1000)
+    """Of tier 2: its own names of models by the names that requests have, as `tiny: gpt-4o-mini`;
+    `"*"` stands for all others. If given, it gets only requests that name one of them. The name is
+    written into the body, which must be complete JSON."""
+    price: PriceSettings | None = None
+    """What use of it costs, for `coxswain usage`."""
     may_sleep: bool | None = None
     """Whether it was started with --sleep-idle-seconds. If not set, Coxswain detects it, and a
     server whose idle time is longer than 15 minutes stays awake."""
@@ -62,6 +89,20 @@ class EndpointSettings(Section):
     @model_validator(mode="after")
     def _check_access(self) -> Self:
         check_access(self)
+        return self
+
+    @model_validator(mode="after")
+    def _check_tier(self) -> Self:
+        if self.tier > 1 and not self.inject_key:
+            raise PydanticCustomError(
+                "together",
+                "tier 2 needs inject_key with its API key: otherwise the key of a client may leave "
+                "with the client's request",
+            )
+        if self.models and self.tier == 1:
+            raise PydanticCustomError(
+                "together", "models is for endpoints of tier 2; write other names in models at top"
+            )
         return self
 
     @property

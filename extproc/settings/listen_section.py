@@ -15,8 +15,9 @@ class ListenSettings(Section):
     admin: Bind = "127.0.0.1:9003"
     """The admin gRPC services, for operators and agents."""
     http: Bind = "127.0.0.1:9090"
-    """The status pages over HTTP: the dashboard at /, /status, /activity, /metrics, /health,
-    /healthz, /readyz, /queue/{request-id}, and /actions/ for operators with the admin token."""
+    """The status pages over HTTP: the dashboard at /, /playground, /status, /activity, /metrics,
+    /health, /healthz, /readyz, /queue/{request-id}, and for operators with the admin token
+    /actions/ and /keys."""
     http_hosts: Annotated[tuple[ServerName, ...], LIST] = ()
     """The host names that the status pages accept, such as the name of a service, besides IP
     addresses, localhost and the host in listen.http. This protects the pages from other web sites
@@ -27,9 +28,19 @@ class ListenSettings(Section):
 
 
 class DashboardSettings(Section):
-    """Links of the dashboard to other tools. Viewers' browsers open them, the picker does not."""
+    """Where the dashboard leads to. Viewers' browsers open these addresses, the picker does not."""
 
     grafana_url: WebUrl | None = None
     """The address of Grafana, http:// or https://. Without it, the dashboard has no such link."""
     jaeger_url: WebUrl | None = None
     """The address of Jaeger, http:// or https://. Without it, the dashboard has no such link."""
+
+    gateway_url: WebUrl | None = None
+    """The address at which viewers reach Envoy, http:// or https://, for the playground. By default
+    the host by which they reach the dashboard, at the port of envoy.listen."""
+
+    @property
+    def links(self) -> dict[str, str]:
+        """The links by name."""
+        links = {"Grafana": self.grafana_url, "Jaeger": self.jaeger_url}
+        return {name: url for name, url in links.items() if url is not None}

@@ -1,4 +1,4 @@
-"""Settings of the log, of StatsD, and of the count of usage."""
+"""Settings of the log, of StatsD, of ended requests, and of the count of usage."""
 
 from typing import Literal
 
@@ -36,6 +36,19 @@ class StatsdSettings(Section):
     def port(self) -> int:
         """The port of `addr`; 0 without one."""
         return split_host_port(self.addr)[1] if self.addr is not None else 0
+
+
+class RecordsSettings(Section):
+    """Ended requests for `coxswain requests`: no bodies, prompts or keys (docs/operations.md)."""
+
+    size: Whole = Field(default=10_000, ge=1, le=1_000_000)
+    """The number of ended requests that are kept in memory, of about 2 KB each; the oldest are
+    forgotten."""
+    path: File | None = None
+    """The file to which they are written, too, as lines of JSON, so that those of yesterday can be
+    shown; created if it is missing. Without it, they are kept in memory only."""
+    max_mb: Whole = Field(default=100, ge=10, le=100_000)
+    """The highest size of the file and the one before it, FILE.1, together, in MB."""
 
 
 class UsageSettings(Section):

@@ -9,12 +9,18 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from extproc.core.request import HOLD_MARGIN_S
+from extproc.settings.bounds_section import BoundsSettings
 from extproc.settings.cluster_section import ClusterSettings
 from extproc.settings.discovery_section import DiscoverySettings
 from extproc.settings.endpoint_section import EndpointSettings, named_twice
 from extproc.settings.envoy_section import EnvoySettings
 from extproc.settings.listen_section import DashboardSettings, ListenSettings
-from extproc.settings.logging_section import LogSettings, StatsdSettings, UsageSettings
+from extproc.settings.logging_section import (
+    LogSettings,
+    RecordsSettings,
+    StatsdSettings,
+    UsageSettings,
+)
 from extproc.settings.objective_section import ObjectiveSettings, Targets
 from extproc.settings.routing_section import (
     OutlierSettings,
@@ -33,6 +39,7 @@ from extproc.settings.security_section import (
     ClientsSettings,
     GrpcTlsSettings,
 )
+from extproc.settings.spill_section import SpillSettings
 from extproc.settings.values import EMPTY_SECTION, LIST, MAP, FrontCount, Reloadable, Seconds
 
 
@@ -70,6 +77,7 @@ class Settings(Section):
     admin_tls: Annotated[AdminTlsSettings, EMPTY_SECTION] = AdminTlsSettings()
     clients: Annotated[ClientsSettings, EMPTY_SECTION] = ClientsSettings()
     usage: Annotated[UsageSettings, EMPTY_SECTION] = UsageSettings()
+    records: Annotated[RecordsSettings, EMPTY_SECTION] = RecordsSettings()
     models: Annotated[Reloadable[dict[str, Targets]], MAP] = Field(default={})
     """Other names for models: `chat: tiny`, or a split by weight: `chat: {tiny: 90, small: 10}`.
     The name decides which endpoints are eligible; if the whole body is available, Coxswain writes
@@ -77,9 +85,11 @@ class Settings(Section):
     objectives: Annotated[Reloadable[dict[str, ObjectiveSettings]], MAP] = Field(default={})
     """The services that share the fleet, by name, each with the keys below. In the environment:
     JSON."""
+    bounds: Annotated[BoundsSettings, EMPTY_SECTION] = BoundsSettings()
+    spill: Annotated[SpillSettings, EMPTY_SECTION] = SpillSettings()
     response_headers: Reloadable[bool] = True
-    """Whether responses have the headers x-coxswain-endpoint, x-coxswain-queue-ms and
-    x-coxswain-attempts."""
+    """Whether responses have the headers x-coxswain-endpoint, x-coxswain-queue-ms,
+    x-coxswain-attempts, and x-coxswain-tier where the request spilled."""
     drain_timeout_s: Reloadable[Seconds] = 30.0
     """How many seconds running requests may still take after SIGTERM."""
 
@@ -117,6 +127,48 @@ class Settings(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_bounds(self) -> Self:
+        for name in self.bounds.objectives:
+            if name not in self.objectives:
+                raise PydanticCustomError(
+                    "together",
+                    "bounds.objectives.{name}: there is no objective of this name",
+                    {"name": name},
+                )
+        bounds = self.bounds
+        for part in (bounds.objectives, bounds.models, bounds.paths):
+            for name, bound in part.items():
+                if (bound.queue_timeout_s or 0.0) > self.queue.timeout_s:
+                    raise PydanticCustomError(
+                        "order",
+                        "the queue_timeout_s of {name} in bounds must not exceed queue.timeout_s",
+                        {"name": name},
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _check_spill(self) -> Self:
+        spill = self.spill
+        for name in spill.objectives:
+            if name not in self.objectives:
+                raise PydanticCustomError(
+                    "together",
+                    "spill.objectives: there is no objective of the name {name}",
+                    {"name": name},
+                )
+        if spill.keys and self.clients.keys_file is None:
+            raise PydanticCustomError(
+                "together", "spill.keys needs clients.keys_file, which names the clients"
+            )
+        if spill.has_day_bound and self.usage.path is None:
+            raise PydanticCustomError(
+                "together",
+                "max_requests_per_day and max_cost_per_day of spill need usage.path: a day's use "
+                "is counted only with it",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_fronts(self) -> Self:
         if self.envoy.other_pickers and not self.cluster.name:
             raise PydanticCustomError(
@@ -141,4 +193,30 @@ class Settings(Section):
                         "counted only with it",
                         {"name": name},
                     )
+                if limit.for_core().has_budget:
+                    raise PydanticCustomError(
+                        "together",
+                        "the budgets of {name} need usage.path: tokens and cost are counted only "
+                        "with it",
+                        {"name": name},
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _check_permissions(self) -> Self:
+        for name, limit in self.clients.limits.items():
+            for objective in limit.objectives or ():
+                if objective not in self.objectives:
+                    raise PydanticCustomError(
+                        "together",
+                        "the objectives of {name}: there is no objective of the name {objective}",
+                        {"name": name, "objective": objective},
+                    )
+            if limit.models is not None and self.routing.read_body == "never":
+                raise PydanticCustomError(
+                    "together",
+                    "the models of {name} need bodies, which name the model: routing.read_body "
+                    "must not be never",
+                    {"name": name},
+                )
         return self

@@ -1,10 +1,12 @@
 """The services that share the fleet, and the names of models."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
+from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.settings.section import Section
 
 Millis = Annotated[int, Field(ge=1, le=3_600_000)]
@@ -33,6 +35,23 @@ class ObjectiveSettings(Section):
     SLO."""
     models: tuple[str, ...] = ()
     """Requests for these models belong to this objective, unless they name another one."""
+
+
+def objectives_for_core(objectives: Mapping[str, ObjectiveSettings]) -> Objectives:
+    """The same for the core, where times are seconds; models name their objective."""
+    return Objectives(
+        by_name={
+            name: Objective(
+                name=name,
+                criticality=Criticality[one.criticality.upper()],
+                ttft_s=None if one.slo.ttft_ms is None else one.slo.ttft_ms / 1000,
+                queue_s=None if one.slo.queue_ms is None else one.slo.queue_ms / 1000,
+                weight=one.weight,
+            )
+            for name, one in objectives.items()
+        },
+        by_model={model: name for name, one in objectives.items() for model in one.models},
+    )
 
 
 def _as_weights(value: Any) -> Any:

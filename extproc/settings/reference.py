@@ -100,7 +100,7 @@ def _table(model: type[BaseModel], path: tuple[str, ...] | None) -> Iterator[str
     yield _row(*columns)
     yield f"|{'---|' * len(columns)}"
     texts = descriptions_of(model)
-    for name, field in model.model_fields.items():
+    for name, field in _fields(model, is_entry=path is None):
         section, is_list = model_of(field)
         if section is None or is_list:
             cells = [f"`{name}`", _default(field)]
@@ -108,9 +108,24 @@ def _table(model: type[BaseModel], path: tuple[str, ...] | None) -> Iterator[str
                 cells += [f"`{variable_of((*path, name))}`", _reload(field)]
             yield _row(*cells, texts.get(name, ""))
         elif path is None:  # sections that a variable can set have headings of their own
-            for below, inner in section.model_fields.items():
-                text = descriptions_of(section).get(below, "")
-                yield _row(f"`{name}.{below}`", _default(inner), text)
+            yield from _rows_below(section, name)
+
+
+def _rows_below(section: type[BaseModel], name: str) -> Iterator[str]:
+    """One row for each setting of a section in an entry."""
+    for below, inner in section.model_fields.items():
+        deeper, _ = model_of(inner)
+        if deeper is not None:
+            yield from _rows_below(deeper, f"{name}.{below}")
+        else:
+            text = descriptions_of(section).get(below, "")
+            yield _row(f"`{name}.{below}`", _default(inner), text)
+
+
+def _fields(model: type[BaseModel], *, is_entry: bool) -> list[tuple[str, FieldInfo]]:
+    """In their order; what an entry of a list says itself precedes what it shares with others."""
+    own = model.__annotations__ if is_entry else model.model_fields
+    return sorted(model.model_fields.items(), key=lambda named: named[0] not in own)
 
 
 def _row(*cells: str) -> str:

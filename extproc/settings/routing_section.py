@@ -1,12 +1,26 @@
 """Settings of routing, of the queue, and of outlier detection."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from extproc.core.outliers.ejection import Backoff
+from extproc.core.outliers.outlier_detection import OutlierOptions
+from extproc.core.placement.swaps import PlacementOptions
+from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.settings.section import Section
-from extproc.settings.values import Count, PathPrefix, Reloadable, Seconds, SomeSeconds, Whole
+from extproc.settings.values import (
+    LIST,
+    Count,
+    File,
+    PathPrefix,
+    Reloadable,
+    RuleName,
+    Seconds,
+    SomeSeconds,
+    Whole,
+)
 
 
 class QueueSettings(Section):
@@ -30,6 +44,13 @@ class QueueSettings(Section):
     max_overtaken_s: Seconds = 30.0
     """With `shortest_expected`: a request that has been queued for this time, in seconds, is passed
     by no other of its flow any more."""
+
+    @property
+    def order(self) -> QueueOrder:
+        """The order of the core's queue."""
+        return QueueOrder(
+            discipline=Discipline(self.discipline), max_overtaken_s=self.max_overtaken_s
+        )
 
 
 class RoutingSettings(Section):
@@ -57,6 +78,12 @@ class RoutingSettings(Section):
     keeps a streamed answer for five minutes: `keep` lets the client read the rest or end it
     (/v1/stream), and counts the slot and the request until the server has finished; `strip`
     removes the header."""
+    rules: Annotated[Reloadable[tuple[RuleName, ...]], LIST] = ()
+    """Rules of your own, as `package.module:Name` (docs/rules.md): classes that exclude endpoints,
+    add to their costs, or reject requests. Every reload loads them again."""
+    rules_folder: Reloadable[File | None] = None
+    """The folder with rules: `team:Pin` is the class Pin in team.py there, or else in an installed
+    module."""
     path_prefix: PathPrefix = ""
     """A path prefix below which clients find the API besides the root, such as `/llama`. Set it if
     servers have scraper.path_prefix, or if a gateway removes a prefix after the picker. The picker
@@ -70,6 +97,11 @@ class RoutingSettings(Section):
     its body is too long, damaged, or neither JSON nor a form: `reject` answers 400 with the reason,
     `any` sends it to any endpoint. A request that names no model goes to any endpoint with both.
     model_match: strict always rejects it; with read_body: never only strict does."""
+
+    @property
+    def keeps_conversations(self) -> bool:
+        """Whether servers go on with a conversation's request when its client leaves."""
+        return self.conversations == "keep"
 
 
 class SwapSettings(Section):
@@ -87,6 +119,10 @@ class SwapSettings(Section):
     routers: bool = True
     """Whether to load and unload models on llama-servers in router mode that were started with
     --no-models-autoload. One picker at most may do this for a router."""
+
+    def for_core(self) -> PlacementOptions:
+        """The same for the core."""
+        return PlacementOptions(max_wait_s=self.max_wait_s, min_share=self.min_share)
 
 
 class PickerSettings(Section):
@@ -119,3 +155,11 @@ class OutlierSettings(Section):
         if self.backoff_s > self.max_backoff_s:
             raise PydanticCustomError("order", "backoff_s must not exceed max_backoff_s")
         return self
+
+    def for_core(self) -> OutlierOptions:
+        """The same for the core."""
+        return OutlierOptions(
+            failures=self.failures,
+            backoff=Backoff(base_s=self.backoff_s, max_s=self.max_backoff_s),
+            max_ejected_percent=self.max_ejected_percent,
+        )

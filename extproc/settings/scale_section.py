@@ -5,6 +5,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from extproc.core.scaling.wanted import ScaleOptions, ServerBounds
 from extproc.settings.section import Section
 from extproc.settings.security_section import PortTlsSettings
 from extproc.settings.values import (
@@ -62,6 +63,20 @@ class ScaleSettings(Section):
         if self.command and not self.models:
             raise PydanticCustomError("together", "command needs models: name those it may start")
         return self
+
+    def for_core(self) -> ScaleOptions:
+        """The same for the core."""
+        return ScaleOptions(
+            target_wait_s=self.target_wait_s,
+            idle_s=self.idle_s,
+            down_after_s=self.down_after_s,
+            models={
+                name: ServerBounds(
+                    min_servers=one.min_servers, max_servers=one.max_servers, slots=one.slots
+                )
+                for name, one in self.models.items()
+            },
+        )
 
 
 class KedaSettings(PortTlsSettings):

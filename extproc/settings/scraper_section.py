@@ -5,6 +5,7 @@ from typing import Self
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
+from extproc.core.slots.ledger import DrainingCaps
 from extproc.settings.section import Section
 from extproc.settings.values import PathPrefix, PositiveCount, Seconds, Share, SomeSeconds
 
@@ -17,6 +18,11 @@ class LedgerSettings(Section):
     earlier."""
     blind_draining_cap_s: Seconds = 1.0
     """The same, for a server that does not report its slots."""
+
+    @property
+    def draining_caps(self) -> DrainingCaps:
+        """The same for the core."""
+        return DrainingCaps(reported_s=self.draining_cap_s, blind_s=self.blind_draining_cap_s)
 
 
 class ScraperSettings(Section):

@@ -4,13 +4,25 @@ values.
 
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from extproc.core.budgets import Budget
+from extproc.core.client_limits import ClientLimit
 from extproc.security.address_policy import PRIVATE
 from extproc.settings.access import check_one_source
+from extproc.settings.endpoint_section import Money
 from extproc.settings.section import Section
-from extproc.settings.values import LIST, MAP, Count, File, Network, Reloadable, SomeSeconds
+from extproc.settings.values import (
+    EMPTY_SECTION,
+    LIST,
+    MAP,
+    Count,
+    File,
+    Network,
+    Reloadable,
+    SomeSeconds,
+)
 
 
 class _TokenSettings(Section):
@@ -88,9 +100,43 @@ class AdminTlsSettings(PortTlsSettings):
     """TLS on the admin port. Coxswain reloads the files when they change."""
 
 
+def _some_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names or "" in names:
+        raise PydanticCustomError("empty", "name at least one, or leave it out to allow all")
+    return names
+
+
+Names = Annotated[tuple[str, ...], LIST, AfterValidator(_some_names)]
+
+
+class BudgetSettings(Section):
+    """What a client may spend until the budget is used up."""
+
+    tokens: Annotated[int, Field(ge=1, le=10**15)] | None = None
+    """The number of tokens of prompts and responses in that time, by UTC, after which its requests
+    are rejected with 429 `budget-used-up`. Running requests reserve the estimate of their prompt
+    and their max_tokens. Requires usage.path."""
+    cost: Annotated[Money, Field(gt=0)] | None = None
+    """The cost in that time by the prices of the endpoints, after which the same happens. Requests
+    that run may exceed it. Requires usage.path."""
+
+    def for_core(self) -> Budget | None:
+        """The same for the core; None if it bounds nothing."""
+        if self.tokens is None and self.cost is None:
+            return None
+        return Budget(tokens=self.tokens, cost=self.cost)
+
+
+class BudgetsSettings(Section):
+    """Budgets of a client, by UTC. Requires usage.path."""
+
+    daily: Annotated[BudgetSettings, EMPTY_SECTION] = BudgetSettings()
+    monthly: Annotated[BudgetSettings, EMPTY_SECTION] = BudgetSettings()
+
+
 class ClientLimitSettings(Section):
     """The limits of one client, named as in clients.keys_file; `*` stands for all others. Requests
-    above them are rejected with 429 `rate-limited`."""
+    above them are rejected with 429 `rate-limited`, or `budget-used-up`."""
 
     requests: Count | None = None
     """The highest number of its requests at once, running and queued."""
@@ -99,6 +145,26 @@ class ClientLimitSettings(Section):
     tokens_per_minute: Annotated[int, Field(ge=1, le=10**12)] | None = None
     """The number of tokens, of prompts and responses, that it may use in a minute. They are counted
     after each response, so requests that run may exceed it. Requires usage.path."""
+    models: Names | None = None
+    """The only models that it may use, under any of their names; others are rejected with 404
+    `model-not-found`, and are not in its /v1/models. Its requests must name their model."""
+    objectives: Names | None = None
+    """The only objectives that its requests may name; others are rejected with 403
+    `objective-not-allowed`. A request that names none, and whose model has none of these, gets the
+    first."""
+    budgets: Annotated[BudgetsSettings, EMPTY_SECTION] = BudgetsSettings()
+
+    def for_core(self) -> ClientLimit:
+        """The same for the core."""
+        return ClientLimit(
+            requests=self.requests,
+            queued=self.queued,
+            tokens_per_minute=self.tokens_per_minute,
+            models=None if self.models is None else frozenset(self.models),
+            objectives=self.objectives,
+            daily=self.budgets.daily.for_core(),
+            monthly=self.budgets.monthly.for_core(),
+        )
 
 
 class ClientsSettings(Section):
@@ -106,10 +172,11 @@ class ClientsSettings(Section):
 
     keys_file: File | None = None
     """The file with the API keys of clients, which `coxswain keys` manages: one line for each,
-    `name sha256:DIGEST`, or `name key`. A key that is added to or removed from the file opens or
-    stops opening within two seconds. The picker checks the keys, so nobody is served while no
-    picker answers: print Envoy's configuration again and restart Envoy when you set this first. The
-    servers do not receive these keys; if they require a key, set inject_key."""
+    `name sha256:DIGEST`, or `name key`, and behind that `expires=2026-12-31` if it ends. A key that
+    is added to or removed from the file opens or stops opening within two seconds. The picker
+    checks the keys, so nobody is served while no picker answers: print Envoy's configuration again
+    and restart Envoy when you set this first. The servers do not receive these keys; if they
+    require a key, set inject_key."""
     limits: Annotated[Reloadable[dict[str, ClientLimitSettings]], MAP] = Field(default={})
     """The limits of clients by name, each with the keys below. Requires keys_file. In the
     environment: JSON."""
@@ -119,3 +186,7 @@ class ClientsSettings(Section):
         if self.limits and self.keys_file is None:
             raise PydanticCustomError("together", "limits needs keys_file, which names the clients")
         return self
+
+    def limits_for_core(self) -> dict[str, ClientLimit]:
+        """The limits by client's name."""
+        return {name: limit.for_core() for name, limit in self.limits.items()}

@@ -178,6 +178,13 @@ def _file(text: str) -> str:
     return text
 
 
+def _rule_name(text: str) -> str:
+    module, _, name = text.strip().partition(":")
+    if not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+        raise PydanticCustomError("rule", "write the module and the class: package.module:Name")
+    return text.strip()
+
+
 def _network(text: str) -> str:
     try:
         return str(ipaddress.ip_network(text.strip(), strict=False))
@@ -258,6 +265,19 @@ File = Annotated[str, Field(min_length=1), AfterValidator(_file)]
 
 Network = Annotated[str, AfterValidator(_network)]
 """A network: `10.0.0.0/8`, or one IP address."""
+
+RuleName = Annotated[str, AfterValidator(_rule_name)]
+"""The name of a class: `package.module:Name`."""
+
+Labels = Annotated[
+    dict[
+        Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$")],
+        Annotated[str, Field(max_length=253)],
+    ],
+    MAP,
+    Field(max_length=32),
+]
+"""Names and values by which rules know an endpoint."""
 
 PathPrefix = Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$", max_length=MAX_PREFIX_CHARS)]
 """The beginning of paths: `/llama`, or nothing."""

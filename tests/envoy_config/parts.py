@@ -15,6 +15,7 @@ from extproc.envoy_config import documents, names
 from extproc.envoy_config import snippet as snippets
 from extproc.envoy_config.options import EnvoyOptions
 from extproc.envoy_config.yaml_text import tree
+from tests.fakes.envoy_text import options_with
 from tests.fakes.quick_yaml import load
 
 bootstrap = cache(documents.bootstrap)
@@ -35,7 +36,7 @@ def document(options: EnvoyOptions) -> dict[str, Any]:
 
 def whole(**choices: Any) -> dict[str, Any]:
     """The same, with the servers' own cluster in it."""
-    return document(EnvoyOptions(**{"serves_cluster": False, **choices}))
+    return document(options_with(**{"serves_cluster": False, **choices}))
 
 
 def manager_in(content: dict[str, Any]) -> dict[str, Any]:

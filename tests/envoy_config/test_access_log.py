@@ -17,6 +17,7 @@ from extproc.envoy_config.access_log import (
 from extproc.envoy_config.options import EnvoyOptions, Mode
 from extproc.stream import upload_pace
 from tests.envoy_config.parts import plain
+from tests.fakes.envoy_text import options_with
 
 
 def filters_of(log: Any) -> list[dict[str, Any]]:
@@ -38,7 +39,7 @@ def test_a_line_is_written_once_and_can_be_left_out() -> None:
     assert filters_of(line) == [
         {"log_type_filter": {"types": ["DownstreamPeriodic"], "exclude": True}}
     ]
-    assert access_lines(EnvoyOptions(access_log=False)) == []
+    assert access_lines(options_with(access_log=False)) == []
 
 
 def test_the_picker_hears_of_bad_ends_and_of_those_it_asked_for() -> None:
@@ -54,7 +55,7 @@ def test_the_picker_hears_of_bad_ends_and_of_those_it_asked_for() -> None:
     common = plain(report)["typed_config"]["common_config"]
     assert common["log_name"] == "coxswain-ends" and common["buffer_size_bytes"] == 0
     assert common["grpc_service"]["envoy_grpc"]["cluster_name"] == "coxswain"
-    assert access_log_stream(EnvoyOptions(access_log_stream=False)) == []
+    assert access_log_stream(options_with(access_log_stream=False)) == []
 
 
 def test_the_picker_hears_of_requests_that_went_past_it() -> None:
@@ -101,7 +102,7 @@ def test_reports_come_as_often_as_the_limits_need(
     idle_s: float, min_rate: int, grace_s: float, interval: str
 ) -> None:
     """Four times within the grace, twice within the idle time, and as often as Envoy can."""
-    options = EnvoyOptions(
+    options = options_with(
         request_body_idle_timeout_s=idle_s,
         request_body_min_rate_bytes_per_s=min_rate,
         request_body_grace_s=grace_s,
@@ -115,5 +116,5 @@ def test_the_picker_counts_on_as_many_reports() -> None:
 
 
 def test_no_bound_for_uploads_no_reports() -> None:
-    options = EnvoyOptions(request_body_idle_timeout_s=0, request_body_min_rate_bytes_per_s=0)
+    options = options_with(request_body_idle_timeout_s=0, request_body_min_rate_bytes_per_s=0)
     assert upload_watchdog_log(options) == [] and report_interval(options) is None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from extproc.envoy_config.bootstrap import overload_manager
-from extproc.envoy_config.options import EnvoyOptions
 from tests.envoy_config.parts import plain, whole
+from tests.fakes.envoy_text import options_with
 
 
 def test_near_the_heaps_bound_new_work_is_rejected_and_memory_given_back() -> None:
     """Memory is given back first."""
-    found = plain(overload_manager(EnvoyOptions(max_heap_bytes=1000, max_connections=7)))
+    found = plain(overload_manager(options_with(max_heap_bytes=1000, max_connections=7)))
     bounds = {
         each["name"].rpartition(".")[2]: each["typed_config"] for each in found["resource_monitors"]
     }
@@ -24,7 +24,7 @@ def test_near_the_heaps_bound_new_work_is_rejected_and_memory_given_back() -> No
 
 
 def test_without_a_bound_for_the_heap_connections_are_bounded_still() -> None:
-    found = plain(overload_manager(EnvoyOptions(max_heap_bytes=0)))
+    found = plain(overload_manager(options_with(max_heap_bytes=0)))
     assert len(found["resource_monitors"]) == 1 and not found.get("actions")
 
 

@@ -8,7 +8,7 @@ from extproc.envoy_config.clusters import UNBOUNDED, own_clusters
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
 from tests.envoy_config.parts import clusters
 
-PLACE = HostPort("10.0.0.9", 4317)
+PLACE = "10.0.0.9:4317"
 
 
 def test_which_clusters_there_are() -> None:
@@ -44,7 +44,8 @@ def test_half_a_fleet_down_is_no_reason_to_send_requests_there() -> None:
 def test_health_checks_wake_no_server_and_count_fast() -> None:
     """`/health` alone; a bad server is looked at again after a second at most."""
     (check,) = clusters(health_interval_s=8)["llama"]["health_checks"]
-    assert check["http_health_check"] == {"path": "/health"}
+    alive = {"start": "200", "end": "500"}  # Ollama has no such path
+    assert check["http_health_check"] == {"path": "/health", "expected_statuses": [alive]}
     assert (check["interval"], check["unhealthy_interval"]) == ("8s", "1s")
     (quick,) = clusters(health_interval_s=0.5)["llama"]["health_checks"]
     assert quick["unhealthy_interval"] == "0.500s"
@@ -122,7 +123,7 @@ def test_with_fronts_a_lost_one_does_not_take_the_others_out() -> None:
 @pytest.mark.parametrize(("host", "kind"), [("10.0.0.3", None), ("b.lan", "STRICT_DNS")])
 def test_all_members_of_a_cluster_serve_at_one_priority(host: str, kind: str | None) -> None:
     """A lost one is left at once, but never all of them."""
-    first, other = HostPort("10.0.0.2", 9002), HostPort(host, 9002)
+    first, other = HostPort("10.0.0.2", 9002), f"{host}:9002"
     picker = clusters(has_fronts=True, picker=first, other_pickers=(other,))["coxswain"]
     [locality] = picker["load_assignment"]["endpoints"]
     places = [one["endpoint"]["address"]["socket_address"] for one in locality["lb_endpoints"]]

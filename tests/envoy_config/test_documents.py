@@ -18,6 +18,7 @@ from tests.envoy_config.parts import (
     read,
     snippet,
 )
+from tests.fakes.envoy_text import options_with
 
 FILES = Path(__file__).resolve().parents[2] / "envoy"
 CONTENTS: dict[str, Callable[[], str]] = {
@@ -47,6 +48,18 @@ def test_no_server_is_sent_a_second_request_on_a_connection(mode: Mode) -> None:
     assert protocol["common_http_protocol_options"]["max_requests_per_connection"] == 1
 
 
+@pytest.mark.parametrize("mode", Mode)
+def test_connections_that_are_used_again_end_before_the_server_ends_them(mode: Mode) -> None:
+    """llama-server does after 100 requests and after 5 s."""
+    options = options_with(mode=mode, serves_cluster=False, reuse_connections=True)
+    cluster = clusters_in(document(options))["llama"]
+    protocol = next(iter(cluster["typed_extension_protocol_options"].values()))
+    assert protocol["common_http_protocol_options"] == {
+        "idle_timeout": "1s",
+        "max_requests_per_connection": 90,
+    }
+
+
 def test_discovery_fails_open_and_original_dst_fails_closed() -> None:
     opens = {mode: processor(mode=mode).get("failure_mode_allow", False) for mode in Mode}
     assert opens == {Mode.DISCOVERY: True, Mode.GATEWAY: True, Mode.ORIGINAL_DST: False}
@@ -73,7 +86,8 @@ def test_no_timeout_ends_a_request_that_waits_or_is_answered(mode: Mode) -> None
     for action in actions:
         assert manager["stream_idle_timeout"] == action["timeout"] == action["idle_timeout"] == "0s"
     assert (
-        float(manager["request_timeout"].removesuffix("s")) > EnvoyOptions().max_message_timeout_s
+        float(manager["request_timeout"].removesuffix("s"))
+        > EnvoyOptions().envoy.max_message_timeout_s
     )
 
 
@@ -95,7 +109,7 @@ def test_the_admin_port_and_the_picker_stay_on_loopback() -> None:
 
 def test_tracing_is_off_until_a_collector_is_named() -> None:
     assert "tracing" not in manager_in(document(EnvoyOptions()))
-    traced = bootstrap(EnvoyOptions(tracing=HostPort("collector", 4317)))
+    traced = bootstrap(options_with(tracing="collector:4317"))
     provider = manager_in(read(traced))["tracing"]["provider"]["typed_config"]["grpc_service"]
     assert provider["envoy_grpc"]["cluster_name"] in clusters_in(read(traced))
 

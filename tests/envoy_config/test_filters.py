@@ -8,6 +8,7 @@ from extproc.envoy_config.options import EnvoyOptions
 from extproc.header_names import ARRIVED_AT
 from extproc.transport.long_wait import LONG, LONG_WAIT
 from tests.envoy_config.parts import bootstrap, manager_in, processor, read
+from tests.fakes.envoy_text import options_with
 
 
 def test_envoy_sends_the_headers_that_are_read_and_no_others() -> None:
@@ -19,7 +20,7 @@ def test_envoy_sends_the_headers_that_are_read_and_no_others() -> None:
 
 def test_with_fronts_a_stream_is_opened_again_and_nothing_asks_for_patience() -> None:
     """The header says that the timeout is long: what a queued request were told is an answer."""
-    text = bootstrap(EnvoyOptions(has_fronts=True, message_timeout_s=65.0))
+    text = bootstrap(options_with(has_fronts=True, message_timeout_s=65.0))
     service = text[: text.index("failure_mode_allow")].rpartition("grpc_service:")[2]
     assert "num_retries: 5" in service and "reset,connect-failure" in service
     assert f"key: {LONG_WAIT}" in service and f"value: {LONG}" in service

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from extproc.envoy_config.listener import steered_manager
-from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
+from extproc.envoy_config.options import Mode
 from tests.envoy_config.parts import manager, plain, whole
+from tests.fakes.envoy_text import options_with
 
 STEERING = (
     "x-gateway-destination-endpoint",
@@ -17,7 +18,7 @@ STEERING = (
 
 
 def test_it_listens_where_it_is_set_to() -> None:
-    (listener,) = whole(listener=HostPort("127.0.0.1", 8000))["static_resources"]["listeners"]
+    (listener,) = whole(listen="127.0.0.1:8000")["static_resources"]["listeners"]
     place = listener["address"]["socket_address"]
     assert (place["address"], place["port_value"]) == ("127.0.0.1", 8000)
 
@@ -76,5 +77,5 @@ def test_filters_stand_in_their_order() -> None:
 
 def test_anothers_manager_keeps_what_is_its_own() -> None:
     """The printed parts say nothing of its routes, filters, tracer, timeouts or who it is."""
-    part = plain(steered_manager(EnvoyOptions(tracing=HostPort("10.0.0.9", 4317))))
+    part = plain(steered_manager(options_with(tracing="10.0.0.9:4317")))
     assert set(part) == {"access_log", "access_log_options", "local_reply_config"}

@@ -8,11 +8,12 @@ from extproc.envoy_config.local_replies import local_replies
 from extproc.envoy_config.options import EnvoyOptions
 from extproc.header_names import READABLE
 from tests.envoy_config.parts import plain
+from tests.fakes.envoy_text import options_with
 
 
 def mappers(**choices: Any) -> list[dict[str, Any]]:
     """Without the last, which is for all other replies."""
-    found: list[dict[str, Any]] = plain(local_replies(EnvoyOptions(**choices)))["mappers"]
+    found: list[dict[str, Any]] = plain(local_replies(options_with(**choices)))["mappers"]
     assert "body_format_override" not in found[-1]
     return found[:-1]
 

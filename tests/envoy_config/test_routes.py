@@ -8,17 +8,23 @@ from typing import Any
 
 import pytest
 
+from extproc.core.request import Kind
 from extproc.envoy_config.options import HostPort, Mode
 from extproc.header_names import PREFLIGHT
-from extproc.security.api_paths import SLOT_PATHS
-from extproc.security.path_rule import PathRule
+from extproc.runners.apis import CLOSED as CLOSED_TEXT
+from extproc.runners.apis import SLOT_PATHS
+from extproc.settings.envoy_section import EnvoySettings
 from extproc.stream.request.paths import Paths
 from tests.envoy_config.parts import manager, routes
 
-RULES = tuple(PathRule.parse(rule) for rule in ("/slots*", "POST /props", "/metrics"))
+RULES = ("/slots*", "POST /props", "/metrics")
 
 
-CLOSED = [*(f"closed-{number}" for number in (1, 2)), "closed-post-1", "closed-delete-1"]
+CLOSED = [
+    *(f"closed-{number}" for number in (1, 2, 3)),
+    *("closed-post-1", "closed-delete-1"),
+    *(f"closed-plain-{number}" for number in (1, 2)),
+]
 UNKNOWN = ["unknown-delete", "unknown-get", "unknown-post", "unknown"]
 
 
@@ -29,9 +35,28 @@ def test_what_is_blocked_comes_first_then_what_is_not_open_and_the_servers_last(
     first = ["preflight", "blocked-escape"]
     blocked = ["blocked-1", "blocked-post-1"]
     assert names == [*first, *blocked, "queue", *CLOSED, "model", *UNKNOWN, "llama"]
-    opened = (*RULES, PathRule.parse("DELETE /models"))
+    opened = (*RULES, "DELETE /models")
     names = [route["name"] for route in routes(status=None, open_paths=opened)]
     assert names == [*first, *CLOSED, "model", *UNKNOWN, "llama"]
+
+
+@pytest.mark.parametrize("prefix", ["", "/llama"])
+def test_connections_are_left_to_the_next_request_by_those_never_streamed(prefix: str) -> None:
+    """All others ask the server to say that it hangs up. But for that, all go the same way."""
+    alone = routes(path_prefix=prefix)[-1]
+    assert "request_headers_to_add" not in alone
+    printed = routes(path_prefix=prefix, reuse_connections=True)
+    *leaving, last = (route for route in printed if route["name"].startswith("llama"))
+    (header,) = last["request_headers_to_add"]
+    assert header["header"] == {"key": "connection", "value": "close"}
+    assert {**last, "request_headers_to_add": None} == {**alone, "request_headers_to_add": None}
+    for route in leaving:
+        assert {**route, "name": 0, "match": 0} == {**alone, "name": 0, "match": 0}
+    for method, path in ASKED:
+        is_unstreamed = method == "POST" and SLOT_PATHS.get(path) is Kind.EMBEDDING
+        for begin in {"", prefix}:
+            taken = next(each for each in printed if _takes(each["match"], method, begin + path))
+            assert (taken in leaving) == is_unstreamed, (method, begin + path)
 
 
 def test_a_preflight_is_answered_for_every_path() -> None:
@@ -54,13 +79,16 @@ def test_the_picker_is_asked_about_a_model_and_no_server() -> None:
 def test_a_rejection_says_what_it_is() -> None:
     """By Envoy alone: 403 or 404, OpenAI's shape, and the reason as a header."""
     rejections = [route for route in routes(blocked_paths=RULES) if "direct_response" in route][1:]
-    assert len(rejections) == 12
+    assert len(rejections) == 15
     for route in rejections:
         is_unknown = route["name"].startswith("unknown") or route["name"] == "model"
         reason = "unknown-path" if is_unknown else "blocked-path"
         assert route["direct_response"]["status"] == (404 if is_unknown else 403)
         body = json.loads(route["direct_response"]["body"]["inline_string"])
-        assert body["error"]["code"] == reason
+        if route["name"].startswith("closed-plain"):
+            assert body == {"error": CLOSED_TEXT}, "as Ollama's clients read it"
+        else:
+            assert body["error"]["code"] == reason
         told = [each["header"] for each in route["response_headers_to_add"]]
         assert {"key": "x-coxswain-reason", "value": reason} in told
     (post,) = (route for route in rejections if route["name"] == "blocked-post-1")
@@ -107,12 +135,9 @@ def test_routes_and_picker_agree(
 ) -> None:
     """Which of all these reaches a server, and why not, said by the printed patterns and by the
     picker."""
-    rules = {"opened": tuple(map(PathRule.parse, opened))}
-    rules["blocked"] = tuple(map(PathRule.parse, blocked))
-    printed = routes(
-        path_prefix=prefix, open_paths=rules["opened"], blocked_paths=rules["blocked"], status=None
-    )
-    paths = Paths(prefix, **rules)
+    printed = routes(path_prefix=prefix, open_paths=opened, blocked_paths=blocked, status=None)
+    rules = EnvoySettings(open_paths=opened, blocked_paths=blocked)
+    paths = Paths(prefix, opened=rules.opened, blocked=rules.blocked)
     for method, path in ASKED:
         taken = next(route for route in printed if _takes(route["match"], method, path))
         if taken["name"] == "model" or paths.asks_for_model(method, path) is not None:
@@ -144,6 +169,21 @@ def test_the_queue_is_asked_of_the_pickers_pages() -> None:
     assert queue["match"]["headers"][0]["string_match"] == {"exact": "GET"}
     assert queue["route"]["cluster"] == "coxswain-status"
     assert (queue["route"]["timeout"], queue["route"]["idle_timeout"]) == ("0s", "0s")
+
+
+def test_batches_are_a_process_of_their_own() -> None:
+    """Where they are served; the picker is not asked, and what is below no id is unknown."""
+    assert "batches" not in [route["name"] for route in routes()]
+    found = routes(batches="127.0.0.1:9006", path_prefix="/llm")
+    (batches,) = (route for route in found if route["name"] == "batches")
+    assert batches["route"]["cluster"] == "coxswain-batches"
+    assert "typed_per_filter_config" not in batches
+    assert batches["route"]["regex_rewrite"]["substitution"] == "/v1/"
+    pattern = re.compile(batches["match"]["safe_regex"]["regex"])
+    for path in ("/v1/files", "/v1/files/a-1/content", "/llm/v1/batches/b_2/cancel"):
+        assert pattern.fullmatch(path), path
+    for path in ("/v1/files/", "/v1/filesystem", "/v1/files/a/b/c", "/v1/files/../models"):
+        assert not pattern.fullmatch(path), path
 
 
 def test_a_try_is_repeated_only_where_no_server_began() -> None:

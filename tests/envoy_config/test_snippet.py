@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
+from extproc.envoy_config.options import EnvoyOptions, Mode
 from tests.envoy_config.parts import read, snippet
+from tests.fakes.envoy_text import options_with
 
 KEYS = ["http_connection_manager", "http_filters", "routes", "clusters"]
 
@@ -28,14 +29,14 @@ def test_who_has_access_logs_learns_what_becomes_of_them() -> None:
     """Where they are written out of turn."""
     assert "DownstreamPeriodic], exclude" in " ".join(snippet(EnvoyOptions()).split())
     quiet = snippet(
-        EnvoyOptions(request_body_idle_timeout_s=0, request_body_min_rate_bytes_per_s=0)
+        options_with(request_body_idle_timeout_s=0, request_body_min_rate_bytes_per_s=0)
     )
     assert "access_log_flush_interval" not in quiet
 
 
 def test_no_router_and_no_tracer_is_brought() -> None:
     """Both are the Envoy's own; the collector's cluster is offered, and said so."""
-    text = snippet(EnvoyOptions(tracing=HostPort("10.0.0.9", 4317)))
+    text = snippet(options_with(tracing="10.0.0.9:4317"))
     parts = read(text)
     assert "router" not in str([one["name"] for one in parts["http_filters"]])
     assert "tracing" not in parts["http_connection_manager"]

@@ -14,6 +14,7 @@ from extproc.envoy_config.clusters import llama
 from extproc.envoy_config.options import EnvoyOptions, Mode, OptionsError, PickerTls, TlsProfile
 from tests.envoy_config.parts import bootstrap, clusters_in, document, manager_in, read
 from tests.fakes.authority import Authority
+from tests.fakes.envoy_text import options_with
 
 
 def parsed(options: EnvoyOptions) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -92,6 +93,15 @@ def test_the_picker_learns_the_capabilities_of_envoy() -> None:
     told = source["grpc_services"][0]["initial_metadata"]
     assert {header["key"] for header in told} == {"x-coxswain-abilities"}
     assert ",".join(header["value"] for header in told).split(",") == [*names, "keys"]
+
+
+def test_the_picker_learns_whether_the_routes_allow_connections_to_be_used_again() -> None:
+    """As it asks for the cluster: the picker's own settings may be older, or newer."""
+    options = options_with(reuse_connections=True)
+    source = document(options)["dynamic_resources"]["cds_config"]["api_config_source"]
+    (service,) = source["grpc_services"]
+    told = {"key": "x-coxswain-abilities", "value": "keys,reuse"}
+    assert service["initial_metadata"] == [told]
 
 
 def test_without_discovery_there_is_no_place_for_them() -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from extproc.envoy_config.options import HostPort
 from tests.envoy_config.parts import clusters, manager
 
-COLLECTOR = HostPort("10.0.0.9", 4317)
+COLLECTOR = "10.0.0.9:4317"
 
 
 def test_a_named_collector_gets_envoys_spans() -> None:

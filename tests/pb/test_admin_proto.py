@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 from pathlib import Path
 
-from extproc.core.scheduler import explain
+from extproc.core.views import explain
 
 ROOT = Path(__file__).resolve().parents[2]
 LINES = (ROOT / "proto/coxswain/v1/admin.proto").read_text(encoding="utf-8").splitlines()

@@ -76,3 +76,30 @@ def test_a_missing_file(tmp_path: Path) -> None:
 def test_names(name: str, may_be: bool) -> None:
     """They are part of a header, of a script and of lines; `*` stands for others in limits."""
     assert is_client_name(name) is may_be
+
+
+def test_when_a_key_expires(tmp_path: Path) -> None:
+    """At a time with its zone, or at the end of a day by UTC."""
+    file = tmp_path / "keys"
+    file.write_text(
+        f"web sha256:{DIGEST} 2026-01-31 expires=2026-12-31\n"
+        "web sk-1 expires=2027-01-01T02:00:00+02:00\n"
+        "batch sk-2\n"
+    )
+    hashed, plain, unending = read_client_keys(file)
+    assert hashed.added == "2026-01-31" and hashed.ends_at == plain.ends_at == 1_798_761_600
+    assert plain.key == "sk-1" and unending.ends_at is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("2026-13-01", "tomorrow", "2026-12-31T18:00:00", "", "9999-12-31"),
+        "2026-12-31T18:00:00+99:00",
+    ],
+)
+def test_what_is_no_end(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "keys"
+    file.write_text(f"web sk-1\nbatch sk-2 expires={text}\n")
+    with pytest.raises(SettingsError, match=r":2: .*after expires= write a date"):
+        read_client_keys(file)

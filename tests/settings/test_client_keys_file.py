@@ -20,6 +20,7 @@ from extproc.settings.client_keys_file import (
     add_key,
     new_key,
     revoke_keys,
+    rotate_key,
 )
 
 DAY = "2026-01-31"
@@ -156,3 +157,41 @@ def test_a_lock_that_is_never_given_back(tmp_path: Path, monkeypatch: pytest.Mon
             add_key(tmp_path / "keys", "web", new_key(), DAY)
     finally:
         os.close(folder)
+
+
+def test_rotation_lets_the_old_keys_open_for_a_while(tmp_path: Path) -> None:
+    """Those that end sooner, comments and other clients' keys stay as they are."""
+    file, new = tmp_path / "keys", new_key()
+    soon = f"web sha256:{digest_of('sk-3')} {DAY} expires=2026-02-01"
+    file.write_text(
+        f"# ours\nweb sk-1\nweb sk-2  expires=2027-01-01\n{soon}\nbatch sk-4\n", encoding="ascii"
+    )
+    end = "2026-03-01T00:00:00Z"
+    added, ending = rotate_key(file, "web", new, DAY, end, "2027-06-30")
+    assert [each.digest for each in ending] == [digest_of("sk-1"), digest_of("sk-2")]
+    assert {each.expires for each in ending} == {end}
+    assert added.expires == "2027-06-30"
+    assert file.read_text() == (
+        f"# ours\nweb sk-1 expires={end}\nweb sk-2 expires={end}\n{soon}\nbatch sk-4\n"
+        f"web sha256:{digest_of(new)} {DAY} expires=2027-06-30\n"
+    )
+    assert len(read_client_keys(file)) == 5
+
+
+def test_what_cannot_be_rotated(tmp_path: Path) -> None:
+    """Nothing is changed."""
+    file = tmp_path / "keys"
+    file.write_text("web sk-1", encoding="ascii")
+    for name, key, end, expires, problem in (
+        ("batch", new_key(), "2026-03-01", "", "no key of 'batch'"),
+        ("web", new_key(), "soon", "", "the end must be a date"),
+        ("web", new_key(), "2026-03-01", "never", "a key expires at a date"),
+        ("web", "short", "2026-03-01", "", "20 to 512"),
+    ):
+        with pytest.raises(KeysFileError, match=problem):
+            rotate_key(file, name, key, DAY, end, expires)
+    assert file.read_text() == "web sk-1"
+    with pytest.raises(KeysFileError, match="a key expires at a date"):
+        add_key(file, "web", new_key(), DAY, "never")
+    rotate_key(file, "web", new_key(), DAY, "2026-03-01")
+    assert file.read_text().startswith("web sk-1 expires=2026-03-01\nweb sha256:")

@@ -46,7 +46,7 @@ def test_the_shortest_cluster_has_three_settings() -> None:
         ({"name": "a b"}, "pattern"),
         ({"kubernetes": True}, "not both"),
         ({"kubernetes": True, "valkey": "", "name": "Prod"}, "lower-case"),
-        ({"kubernetes_namespace": "a/b"}, "pattern"),
+        ({"kubernetes_namespace": "a/b"}, "lower-case letters"),
         ({"kubernetes_api": "10.0.0.1:443"}, "https://host:port"),
         ({"kubernetes_api": "https://user:secret@k:443"}, "https://host:port"),
         ({"kubernetes_api": "https://k:443/api"}, "https://host:port"),

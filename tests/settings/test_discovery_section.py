@@ -39,6 +39,48 @@ def test_mistakes_are_named(value: Any, text: str) -> None:
     assert text in str(caught.value)
 
 
+def test_pods_are_those_of_a_pool_a_selector_or_a_service() -> None:
+    text = """[{"pool": "llama"}, {"selector": "app=llama", "ports": [8080, "8081"]},
+        {"service": "llama", "namespace": "other", "ports": "http"}]"""
+    settings = load_settings(environ={"COXSWAIN_DISCOVERY__KUBERNETES": text})
+    found = settings.discovery.kubernetes
+    assert [one.address for one in found] == [
+        "pool llama",
+        "selector app=llama",
+        "service llama in other",
+    ]
+    assert [one.ports for one in found] == [(), ("8080", "8081"), ("http",)]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({}, "give one of pool, selector and service"),
+        ({"pool": "a", "service": "b"}, "give one of pool, selector and service"),
+        ({"pool": "a", "ports": [1]}, "an InferencePool has the ports"),
+        ({"pool": "A"}, "lower-case letters"),
+        ({"selector": "a=b"}, "selector needs ports"),
+        ({"selector": "a=b", "ports": ["http"]}, "selector needs ports"),
+        ({"selector": "a=b", "ports": [0]}, "write a port, 1 to 65535"),
+        ({"selector": "a=b", "ports": [65536]}, "write a port, 1 to 65535"),
+        ({"selector": "a=b", "ports": [True]}, "write a port, 1 to 65535"),
+        ({"selector": "a=b", "ports": list(range(1, 10))}, "at most 8"),
+        ({"service": "a", "tls": True}, "with tls give server_name"),
+        ({"service": "a", "server_name": "b"}, "are for servers behind TLS"),
+        ({"service": "a", "namespace": "a.b"}, "lower-case letters, digits and -"),
+        ({"service": "a", "name": "b"}, "unknown"),
+    ],
+)
+def test_mistakes_about_pods_are_named(value: Any, text: str) -> None:
+    with pytest.raises(SettingsError, match=text):
+        load_settings(flags={"discovery.kubernetes": [value]}, environ={})
+
+
+def test_what_is_sheddable_is_not_critical() -> None:
+    with pytest.raises(SettingsError, match="sheddable_priority must be below critical_priority"):
+        load_settings(flags={"discovery.sheddable_priority": 1}, environ={})
+
+
 def test_a_name_server_is_an_ip_address() -> None:
     with pytest.raises(SettingsError):
         load_settings(flags={"discovery.nameservers": ["dns.example.com:53"]}, environ={})

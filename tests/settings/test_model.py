@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from extproc.core.budgets import Budget
 from extproc.core.observation import MAX_SLOTS
 from extproc.core.request import HOLD_MARGIN_S
 from extproc.settings import (
@@ -287,6 +288,11 @@ def test_only_members_of_a_cluster_serve_the_same_envoy() -> None:
         load_settings(None, environ={}, flags=flags)
 
 
+def of_web(**limit: object) -> dict[str, object]:
+    """Settings with a limit of the client `web`."""
+    return {"clients": {"keys_file": "keys", "limits": {"web": limit}}}
+
+
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
@@ -297,11 +303,31 @@ def test_only_members_of_a_cluster_serve_the_same_envoy() -> None:
         ),
         ({"clients": {"keys_file": "keys", "limits": {"web": {"request": 1}}}}, "request"),
         ({"clients": {"keys_file": "keys", "limits": {"web": {"requests": -1}}}}, "requests"),
+        (of_web(budgets={"daily": {"tokens": 9}}), "usage.path"),
+        (of_web(budgets={"monthly": {"cost": 0}}), "monthly.cost"),
+        (of_web(budgets={"weekly": {"tokens": 9}}), "weekly"),
+        (of_web(models=[]), "name at least one"),
+        (of_web(objectives=["chat", ""]), "name at least one"),
+        (of_web(objectives=["chat"]), "no objective of the name chat"),
+        (of_web(models=["tiny"]) | {"routing": {"read_body": "never"}}, "read_body"),
     ],
 )
 def test_limits_that_cannot_be_held_are_rejected(values: dict[str, object], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
         Settings.model_validate(values)
+
+
+def test_what_a_key_permits() -> None:
+    """Names may be text, as in the environment; an empty budget is none."""
+    values = of_web(models="tiny, large", objectives=["chat"], budgets={"daily": None})
+    found = Settings.model_validate(values | {"objectives": {"chat": {}}}).clients
+    limit = found.limits_for_core()["web"]
+    assert (limit.models, limit.objectives) == (frozenset({"tiny", "large"}), ("chat",))
+    assert not limit.has_budget
+    budgets = {"daily": {"tokens": 9}, "monthly": {"cost": 2.5}}
+    values = of_web(budgets=budgets) | {"usage": {"path": "usage.db"}}
+    limit = Settings.model_validate(values).clients.limits_for_core()["web"]
+    assert (limit.daily, limit.monthly) == (Budget(tokens=9), Budget(cost=2.5))
 
 
 def test_limits_of_clients() -> None:

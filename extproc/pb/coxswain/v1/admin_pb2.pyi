@@ -40,6 +40,7 @@ class UsageGroup(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     USAGE_GROUP_OBJECTIVE: _ClassVar[UsageGroup]
     USAGE_GROUP_MODEL: _ClassVar[UsageGroup]
     USAGE_GROUP_TOTAL: _ClassVar[UsageGroup]
+    USAGE_GROUP_TIER: _ClassVar[UsageGroup]
 HEALTH_UNSPECIFIED: Health
 HEALTH_LOADING: Health
 HEALTH_READY: Health
@@ -61,6 +62,7 @@ USAGE_GROUP_CLIENT: UsageGroup
 USAGE_GROUP_OBJECTIVE: UsageGroup
 USAGE_GROUP_MODEL: UsageGroup
 USAGE_GROUP_TOTAL: UsageGroup
+USAGE_GROUP_TIER: UsageGroup
 
 class Slots(_message.Message):
     __slots__ = ("total", "leased", "foreign", "idle", "draining", "unusable")
@@ -113,7 +115,14 @@ class Issue(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., remedy: _Optional[str] = ...) -> None: ...
 
 class Endpoint(_message.Message):
-    __slots__ = ("address", "name", "hostname", "health", "intent", "slots", "models", "issues", "observed_age_s", "sources", "is_fresh", "is_known_to_envoy", "is_removed", "is_pickable", "leases", "intent_age_s", "tokens")
+    __slots__ = ("address", "name", "hostname", "health", "intent", "slots", "models", "issues", "observed_age_s", "sources", "is_fresh", "is_known_to_envoy", "is_removed", "is_pickable", "leases", "intent_age_s", "tokens", "labels", "runner", "is_foreign_known", "tier")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     HOSTNAME_FIELD_NUMBER: _ClassVar[int]
@@ -131,6 +140,10 @@ class Endpoint(_message.Message):
     LEASES_FIELD_NUMBER: _ClassVar[int]
     INTENT_AGE_S_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    RUNNER_FIELD_NUMBER: _ClassVar[int]
+    IS_FOREIGN_KNOWN_FIELD_NUMBER: _ClassVar[int]
+    TIER_FIELD_NUMBER: _ClassVar[int]
     address: str
     name: str
     hostname: str
@@ -148,7 +161,11 @@ class Endpoint(_message.Message):
     leases: int
     intent_age_s: float
     tokens: Tokens
-    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., hostname: _Optional[str] = ..., health: _Optional[_Union[Health, str]] = ..., intent: _Optional[_Union[Intent, str]] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ..., issues: _Optional[_Iterable[_Union[Issue, _Mapping]]] = ..., observed_age_s: _Optional[float] = ..., sources: _Optional[_Iterable[str]] = ..., is_fresh: _Optional[bool] = ..., is_known_to_envoy: _Optional[bool] = ..., is_removed: _Optional[bool] = ..., is_pickable: _Optional[bool] = ..., leases: _Optional[int] = ..., intent_age_s: _Optional[float] = ..., tokens: _Optional[_Union[Tokens, _Mapping]] = ...) -> None: ...
+    labels: _containers.ScalarMap[str, str]
+    runner: str
+    is_foreign_known: bool
+    tier: int
+    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., hostname: _Optional[str] = ..., health: _Optional[_Union[Health, str]] = ..., intent: _Optional[_Union[Intent, str]] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ..., issues: _Optional[_Iterable[_Union[Issue, _Mapping]]] = ..., observed_age_s: _Optional[float] = ..., sources: _Optional[_Iterable[str]] = ..., is_fresh: _Optional[bool] = ..., is_known_to_envoy: _Optional[bool] = ..., is_removed: _Optional[bool] = ..., is_pickable: _Optional[bool] = ..., leases: _Optional[int] = ..., intent_age_s: _Optional[float] = ..., tokens: _Optional[_Union[Tokens, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., runner: _Optional[str] = ..., is_foreign_known: _Optional[bool] = ..., tier: _Optional[int] = ...) -> None: ...
 
 class ListEndpointsRequest(_message.Message):
     __slots__ = ("page_size", "page_token")
@@ -212,7 +229,7 @@ class WatchFleetResponse(_message.Message):
     def __init__(self, slots: _Optional[int] = ..., busy_slots: _Optional[int] = ..., context_tokens: _Optional[int] = ..., models: _Optional[_Iterable[_Union[WatchFleetResponse.Model, _Mapping]]] = ...) -> None: ...
 
 class AddEndpointRequest(_message.Message):
-    __slots__ = ("address", "name", "slots", "ca_file", "server_name", "api_key_env", "api_key_file", "inject_key", "may_sleep")
+    __slots__ = ("address", "name", "slots", "ca_file", "server_name", "api_key_env", "api_key_file", "inject_key", "may_sleep", "kind")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -222,6 +239,7 @@ class AddEndpointRequest(_message.Message):
     API_KEY_FILE_FIELD_NUMBER: _ClassVar[int]
     INJECT_KEY_FIELD_NUMBER: _ClassVar[int]
     MAY_SLEEP_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     address: str
     name: str
     slots: int
@@ -231,7 +249,8 @@ class AddEndpointRequest(_message.Message):
     api_key_file: str
     inject_key: bool
     may_sleep: bool
-    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., ca_file: _Optional[str] = ..., server_name: _Optional[str] = ..., api_key_env: _Optional[str] = ..., api_key_file: _Optional[str] = ..., inject_key: _Optional[bool] = ..., may_sleep: _Optional[bool] = ...) -> None: ...
+    kind: str
+    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., ca_file: _Optional[str] = ..., server_name: _Optional[str] = ..., api_key_env: _Optional[str] = ..., api_key_file: _Optional[str] = ..., inject_key: _Optional[bool] = ..., may_sleep: _Optional[bool] = ..., kind: _Optional[str] = ...) -> None: ...
 
 class AddEndpointResponse(_message.Message):
     __slots__ = ("endpoint",)
@@ -310,7 +329,7 @@ class DisableResponse(_message.Message):
     def __init__(self, endpoint: _Optional[_Union[Endpoint, _Mapping]] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("exchange_id", "request_id", "state", "endpoint", "model", "criticality", "objective", "age_s", "waited_s", "queue_position", "expected_s", "weight_slots", "queued", "wait_reason", "endpoint_name", "note")
+    __slots__ = ("exchange_id", "request_id", "state", "endpoint", "model", "criticality", "objective", "age_s", "waited_s", "queue_position", "expected_s", "weight_slots", "queued", "wait_reason", "endpoint_name", "note", "client")
     EXCHANGE_ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -327,6 +346,7 @@ class Request(_message.Message):
     WAIT_REASON_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_NAME_FIELD_NUMBER: _ClassVar[int]
     NOTE_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
     exchange_id: str
     request_id: str
     state: RequestState
@@ -343,17 +363,22 @@ class Request(_message.Message):
     wait_reason: str
     endpoint_name: str
     note: str
-    def __init__(self, exchange_id: _Optional[str] = ..., request_id: _Optional[str] = ..., state: _Optional[_Union[RequestState, str]] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., criticality: _Optional[str] = ..., objective: _Optional[str] = ..., age_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., queue_position: _Optional[int] = ..., expected_s: _Optional[float] = ..., weight_slots: _Optional[int] = ..., queued: _Optional[int] = ..., wait_reason: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
+    client: str
+    def __init__(self, exchange_id: _Optional[str] = ..., request_id: _Optional[str] = ..., state: _Optional[_Union[RequestState, str]] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., criticality: _Optional[str] = ..., objective: _Optional[str] = ..., age_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., queue_position: _Optional[int] = ..., expected_s: _Optional[float] = ..., weight_slots: _Optional[int] = ..., queued: _Optional[int] = ..., wait_reason: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., note: _Optional[str] = ..., client: _Optional[str] = ...) -> None: ...
 
 class ListRequestsRequest(_message.Message):
-    __slots__ = ("limit", "states", "endpoint")
+    __slots__ = ("limit", "states", "endpoint", "client", "model")
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
     limit: int
     states: _containers.RepeatedScalarFieldContainer[RequestState]
     endpoint: str
-    def __init__(self, limit: _Optional[int] = ..., states: _Optional[_Iterable[_Union[RequestState, str]]] = ..., endpoint: _Optional[str] = ...) -> None: ...
+    client: str
+    model: str
+    def __init__(self, limit: _Optional[int] = ..., states: _Optional[_Iterable[_Union[RequestState, str]]] = ..., endpoint: _Optional[str] = ..., client: _Optional[str] = ..., model: _Optional[str] = ...) -> None: ...
 
 class ListRequestsResponse(_message.Message):
     __slots__ = ("requests", "total_running", "total_queued", "total")
@@ -404,6 +429,204 @@ class WatchQueueResponse(_message.Message):
     endpoint_name: str
     note: str
     def __init__(self, state: _Optional[_Union[WatchQueueResponse.State, str]] = ..., queue_position: _Optional[int] = ..., queued: _Optional[int] = ..., expected_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., endpoint: _Optional[str] = ..., exchange_id: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
+
+class RequestRecord(_message.Message):
+    __slots__ = ("exchange_id", "request_id", "state", "client", "model", "objective", "criticality", "path", "endpoint", "endpoint_name", "tier", "outcome", "reason", "status", "attempts", "ended_at", "duration_s", "arrival_s", "waited_s", "queued_before", "place", "place_of", "place_after_s", "waits", "wait_note", "server_s", "first_token_s", "is_stream", "is_cold", "is_counted", "prompt_tokens", "cached_tokens", "generated_tokens", "seen_s", "prompt_s", "generated_s")
+    class WaitsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    EXCHANGE_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
+    CRITICALITY_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_NAME_FIELD_NUMBER: _ClassVar[int]
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    DURATION_S_FIELD_NUMBER: _ClassVar[int]
+    ARRIVAL_S_FIELD_NUMBER: _ClassVar[int]
+    WAITED_S_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    PLACE_OF_FIELD_NUMBER: _ClassVar[int]
+    PLACE_AFTER_S_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_NOTE_FIELD_NUMBER: _ClassVar[int]
+    SERVER_S_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_S_FIELD_NUMBER: _ClassVar[int]
+    IS_STREAM_FIELD_NUMBER: _ClassVar[int]
+    IS_COLD_FIELD_NUMBER: _ClassVar[int]
+    IS_COUNTED_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    GENERATED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SEEN_S_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_S_FIELD_NUMBER: _ClassVar[int]
+    GENERATED_S_FIELD_NUMBER: _ClassVar[int]
+    exchange_id: str
+    request_id: str
+    state: str
+    client: str
+    model: str
+    objective: str
+    criticality: str
+    path: str
+    endpoint: str
+    endpoint_name: str
+    tier: int
+    outcome: str
+    reason: str
+    status: int
+    attempts: int
+    ended_at: float
+    duration_s: float
+    arrival_s: float
+    waited_s: float
+    queued_before: int
+    place: int
+    place_of: int
+    place_after_s: float
+    waits: _containers.ScalarMap[str, float]
+    wait_note: str
+    server_s: float
+    first_token_s: float
+    is_stream: bool
+    is_cold: bool
+    is_counted: bool
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+    seen_s: float
+    prompt_s: float
+    generated_s: float
+    def __init__(self, exchange_id: _Optional[str] = ..., request_id: _Optional[str] = ..., state: _Optional[str] = ..., client: _Optional[str] = ..., model: _Optional[str] = ..., objective: _Optional[str] = ..., criticality: _Optional[str] = ..., path: _Optional[str] = ..., endpoint: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., tier: _Optional[int] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., status: _Optional[int] = ..., attempts: _Optional[int] = ..., ended_at: _Optional[float] = ..., duration_s: _Optional[float] = ..., arrival_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., queued_before: _Optional[int] = ..., place: _Optional[int] = ..., place_of: _Optional[int] = ..., place_after_s: _Optional[float] = ..., waits: _Optional[_Mapping[str, float]] = ..., wait_note: _Optional[str] = ..., server_s: _Optional[float] = ..., first_token_s: _Optional[float] = ..., is_stream: _Optional[bool] = ..., is_cold: _Optional[bool] = ..., is_counted: _Optional[bool] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., seen_s: _Optional[float] = ..., prompt_s: _Optional[float] = ..., generated_s: _Optional[float] = ...) -> None: ...
+
+class ListRecordsRequest(_message.Message):
+    __slots__ = ("since_s", "client", "model", "endpoint", "outcome", "limit", "after", "instance")
+    SINCE_S_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    since_s: float
+    client: str
+    model: str
+    endpoint: str
+    outcome: str
+    limit: int
+    after: int
+    instance: str
+    def __init__(self, since_s: _Optional[float] = ..., client: _Optional[str] = ..., model: _Optional[str] = ..., endpoint: _Optional[str] = ..., outcome: _Optional[str] = ..., limit: _Optional[int] = ..., after: _Optional[int] = ..., instance: _Optional[str] = ...) -> None: ...
+
+class ListRecordsResponse(_message.Message):
+    __slots__ = ("records", "total", "last", "instance")
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    records: _containers.RepeatedCompositeFieldContainer[RequestRecord]
+    total: int
+    last: int
+    instance: str
+    def __init__(self, records: _Optional[_Iterable[_Union[RequestRecord, _Mapping]]] = ..., total: _Optional[int] = ..., last: _Optional[int] = ..., instance: _Optional[str] = ...) -> None: ...
+
+class ShowRequestRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class ShowRequestResponse(_message.Message):
+    __slots__ = ("record", "parts", "summary", "beside", "others", "others_mean", "others_most", "same_id")
+    class Part(_message.Message):
+        __slots__ = ("name", "seconds", "text", "is_exact")
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        SECONDS_FIELD_NUMBER: _ClassVar[int]
+        TEXT_FIELD_NUMBER: _ClassVar[int]
+        IS_EXACT_FIELD_NUMBER: _ClassVar[int]
+        name: str
+        seconds: float
+        text: str
+        is_exact: bool
+        def __init__(self, name: _Optional[str] = ..., seconds: _Optional[float] = ..., text: _Optional[str] = ..., is_exact: _Optional[bool] = ...) -> None: ...
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    BESIDE_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_MEAN_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_MOST_FIELD_NUMBER: _ClassVar[int]
+    SAME_ID_FIELD_NUMBER: _ClassVar[int]
+    record: RequestRecord
+    parts: _containers.RepeatedCompositeFieldContainer[ShowRequestResponse.Part]
+    summary: str
+    beside: str
+    others: int
+    others_mean: float
+    others_most: int
+    same_id: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, record: _Optional[_Union[RequestRecord, _Mapping]] = ..., parts: _Optional[_Iterable[_Union[ShowRequestResponse.Part, _Mapping]]] = ..., summary: _Optional[str] = ..., beside: _Optional[str] = ..., others: _Optional[int] = ..., others_mean: _Optional[float] = ..., others_most: _Optional[int] = ..., same_id: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ListEventsRequest(_message.Message):
+    __slots__ = ("since_s", "endpoint", "model", "kind", "limit", "after", "instance")
+    SINCE_S_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    since_s: float
+    endpoint: str
+    model: str
+    kind: str
+    limit: int
+    after: int
+    instance: str
+    def __init__(self, since_s: _Optional[float] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., kind: _Optional[str] = ..., limit: _Optional[int] = ..., after: _Optional[int] = ..., instance: _Optional[str] = ...) -> None: ...
+
+class FleetEvent(_message.Message):
+    __slots__ = ("number", "at", "kind", "text", "endpoint", "endpoint_name", "model")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_NAME_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    at: float
+    kind: str
+    text: str
+    endpoint: str
+    endpoint_name: str
+    model: str
+    def __init__(self, number: _Optional[int] = ..., at: _Optional[float] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ..., endpoint: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., model: _Optional[str] = ...) -> None: ...
+
+class ListEventsResponse(_message.Message):
+    __slots__ = ("events", "last", "instance")
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[FleetEvent]
+    last: int
+    instance: str
+    def __init__(self, events: _Optional[_Iterable[_Union[FleetEvent, _Mapping]]] = ..., last: _Optional[int] = ..., instance: _Optional[str] = ...) -> None: ...
 
 class CancelRequestRequest(_message.Message):
     __slots__ = ("id",)
@@ -532,7 +755,26 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "uptime_s", "is_ready", "not_ready_reason", "slots", "endpoints_by_health", "running", "queued", "queue_max_requests", "fleet_version", "envoys", "queued_by_criticality", "longest_wait_s", "expected_s", "outcomes", "exchanges", "problems", "models", "idle_note", "processes")
+    __slots__ = ("version", "uptime_s", "is_ready", "not_ready_reason", "slots", "endpoints_by_health", "running", "queued", "queue_max_requests", "fleet_version", "envoys", "queued_by_criticality", "longest_wait_s", "expected_s", "outcomes", "exchanges", "problems", "models", "idle_note", "processes", "bounds")
+    class Bound(_message.Message):
+        __slots__ = ("kind", "name", "running", "max_running", "queued", "max_queued", "queue_timeout_s", "is_lifo")
+        KIND_FIELD_NUMBER: _ClassVar[int]
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        RUNNING_FIELD_NUMBER: _ClassVar[int]
+        MAX_RUNNING_FIELD_NUMBER: _ClassVar[int]
+        QUEUED_FIELD_NUMBER: _ClassVar[int]
+        MAX_QUEUED_FIELD_NUMBER: _ClassVar[int]
+        QUEUE_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+        IS_LIFO_FIELD_NUMBER: _ClassVar[int]
+        kind: str
+        name: str
+        running: int
+        max_running: int
+        queued: int
+        max_queued: int
+        queue_timeout_s: float
+        is_lifo: bool
+        def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., running: _Optional[int] = ..., max_running: _Optional[int] = ..., queued: _Optional[int] = ..., max_queued: _Optional[int] = ..., queue_timeout_s: _Optional[float] = ..., is_lifo: _Optional[bool] = ...) -> None: ...
     class Envoy(_message.Message):
         __slots__ = ("node_id", "acknowledged_version")
         NODE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -688,6 +930,7 @@ class GetStatusResponse(_message.Message):
     MODELS_FIELD_NUMBER: _ClassVar[int]
     IDLE_NOTE_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    BOUNDS_FIELD_NUMBER: _ClassVar[int]
     version: str
     uptime_s: float
     is_ready: bool
@@ -708,7 +951,8 @@ class GetStatusResponse(_message.Message):
     models: _containers.RepeatedCompositeFieldContainer[GetStatusResponse.ModelQueue]
     idle_note: str
     processes: GetStatusResponse.Processes
-    def __init__(self, version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., is_ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., endpoints_by_health: _Optional[_Mapping[str, int]] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., queue_max_requests: _Optional[int] = ..., fleet_version: _Optional[int] = ..., envoys: _Optional[_Iterable[_Union[GetStatusResponse.Envoy, _Mapping]]] = ..., queued_by_criticality: _Optional[_Mapping[str, int]] = ..., longest_wait_s: _Optional[float] = ..., expected_s: _Optional[float] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., exchanges: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ..., models: _Optional[_Iterable[_Union[GetStatusResponse.ModelQueue, _Mapping]]] = ..., idle_note: _Optional[str] = ..., processes: _Optional[_Union[GetStatusResponse.Processes, _Mapping]] = ...) -> None: ...
+    bounds: _containers.RepeatedCompositeFieldContainer[GetStatusResponse.Bound]
+    def __init__(self, version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., is_ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., endpoints_by_health: _Optional[_Mapping[str, int]] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., queue_max_requests: _Optional[int] = ..., fleet_version: _Optional[int] = ..., envoys: _Optional[_Iterable[_Union[GetStatusResponse.Envoy, _Mapping]]] = ..., queued_by_criticality: _Optional[_Mapping[str, int]] = ..., longest_wait_s: _Optional[float] = ..., expected_s: _Optional[float] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., exchanges: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ..., models: _Optional[_Iterable[_Union[GetStatusResponse.ModelQueue, _Mapping]]] = ..., idle_note: _Optional[str] = ..., processes: _Optional[_Union[GetStatusResponse.Processes, _Mapping]] = ..., bounds: _Optional[_Iterable[_Union[GetStatusResponse.Bound, _Mapping]]] = ...) -> None: ...
 
 class ListModelsRequest(_message.Message):
     __slots__ = ()
@@ -865,7 +1109,7 @@ class ListUsageRequest(_message.Message):
     def __init__(self, since_s: _Optional[float] = ..., by: _Optional[_Iterable[_Union[UsageGroup, str]]] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class Usage(_message.Message):
-    __slots__ = ("client", "objective", "model", "requests", "rejected", "uncounted", "prompt_tokens", "cached_tokens", "generated_tokens", "slot_s")
+    __slots__ = ("client", "objective", "model", "requests", "rejected", "uncounted", "prompt_tokens", "cached_tokens", "generated_tokens", "slot_s", "tier", "cost")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -876,6 +1120,8 @@ class Usage(_message.Message):
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     GENERATED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SLOT_S_FIELD_NUMBER: _ClassVar[int]
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
     client: str
     objective: str
     model: str
@@ -886,7 +1132,9 @@ class Usage(_message.Message):
     cached_tokens: int
     generated_tokens: int
     slot_s: float
-    def __init__(self, client: _Optional[str] = ..., objective: _Optional[str] = ..., model: _Optional[str] = ..., requests: _Optional[int] = ..., rejected: _Optional[int] = ..., uncounted: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., slot_s: _Optional[float] = ...) -> None: ...
+    tier: str
+    cost: float
+    def __init__(self, client: _Optional[str] = ..., objective: _Optional[str] = ..., model: _Optional[str] = ..., requests: _Optional[int] = ..., rejected: _Optional[int] = ..., uncounted: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., slot_s: _Optional[float] = ..., tier: _Optional[str] = ..., cost: _Optional[float] = ...) -> None: ...
 
 class ListUsageResponse(_message.Message):
     __slots__ = ("usage", "total")

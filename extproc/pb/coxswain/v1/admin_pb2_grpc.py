@@ -89,6 +89,21 @@ class AdminStub:
                 request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.CancelRequestRequest.SerializeToString,
                 response_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.CancelRequestResponse.FromString,
                 _registered_method=True)
+        self.ListRecords = channel.unary_unary(
+                '/coxswain.v1.Admin/ListRecords',
+                request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListRecordsRequest.SerializeToString,
+                response_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListRecordsResponse.FromString,
+                _registered_method=True)
+        self.ShowRequest = channel.unary_unary(
+                '/coxswain.v1.Admin/ShowRequest',
+                request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ShowRequestRequest.SerializeToString,
+                response_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ShowRequestResponse.FromString,
+                _registered_method=True)
+        self.ListEvents = channel.unary_unary(
+                '/coxswain.v1.Admin/ListEvents',
+                request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListEventsRequest.SerializeToString,
+                response_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListEventsResponse.FromString,
+                _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/coxswain.v1.Admin/Explain',
                 request_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ExplainRequest.SerializeToString,
@@ -232,6 +247,28 @@ class AdminServicer:
         """End a request. A queued request, or one whose body is still arriving, is rejected with 503
         and the reason `cancelled`. A running request gets the same response if its server has not
         responded yet; otherwise its response is cut off.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRecords(self, request, context):
+        """Ended requests, oldest first: those in memory, and older ones of the file in the setting
+        `records.path`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ShowRequest(self, request, context):
+        """One request, running, queued or ended, and where its time went.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListEvents(self, request, context):
+        """What happened to the fleet since the picker started, oldest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -381,6 +418,21 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.CancelRequest,
                     request_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.CancelRequestRequest.FromString,
                     response_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.CancelRequestResponse.SerializeToString,
+            ),
+            'ListRecords': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRecords,
+                    request_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListRecordsRequest.FromString,
+                    response_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListRecordsResponse.SerializeToString,
+            ),
+            'ShowRequest': grpc.unary_unary_rpc_method_handler(
+                    servicer.ShowRequest,
+                    request_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ShowRequestRequest.FromString,
+                    response_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ShowRequestResponse.SerializeToString,
+            ),
+            'ListEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListEvents,
+                    request_deserializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListEventsRequest.FromString,
+                    response_serializer=extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListEventsResponse.SerializeToString,
             ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
@@ -740,6 +792,87 @@ class Admin:
             '/coxswain.v1.Admin/CancelRequest',
             extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.CancelRequestRequest.SerializeToString,
             extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.CancelRequestResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRecords(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coxswain.v1.Admin/ListRecords',
+            extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListRecordsRequest.SerializeToString,
+            extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListRecordsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ShowRequest(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coxswain.v1.Admin/ShowRequest',
+            extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ShowRequestRequest.SerializeToString,
+            extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ShowRequestResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coxswain.v1.Admin/ListEvents',
+            extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListEventsRequest.SerializeToString,
+            extproc_dot_pb_dot_coxswain_dot_v1_dot_admin__pb2.ListEventsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -17,6 +17,9 @@ class AdminStub:
     ListRequests: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.ListRequestsRequest, extproc.pb.coxswain.v1.admin_pb2.ListRequestsResponse]
     WatchQueue: grpc.aio.UnaryStreamMultiCallable[extproc.pb.coxswain.v1.admin_pb2.WatchQueueRequest, extproc.pb.coxswain.v1.admin_pb2.WatchQueueResponse]
     CancelRequest: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.CancelRequestRequest, extproc.pb.coxswain.v1.admin_pb2.CancelRequestResponse]
+    ListRecords: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.ListRecordsRequest, extproc.pb.coxswain.v1.admin_pb2.ListRecordsResponse]
+    ShowRequest: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.ShowRequestRequest, extproc.pb.coxswain.v1.admin_pb2.ShowRequestResponse]
+    ListEvents: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.ListEventsRequest, extproc.pb.coxswain.v1.admin_pb2.ListEventsResponse]
     Explain: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.ExplainRequest, extproc.pb.coxswain.v1.admin_pb2.ExplainResponse]
     ListUsage: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.ListUsageRequest, extproc.pb.coxswain.v1.admin_pb2.ListUsageResponse]
     GetSettings: grpc.aio.UnaryUnaryMultiCallable[extproc.pb.coxswain.v1.admin_pb2.GetSettingsRequest, extproc.pb.coxswain.v1.admin_pb2.GetSettingsResponse]
@@ -64,6 +67,15 @@ class AdminServicer:
     def CancelRequest(
         self, request: extproc.pb.coxswain.v1.admin_pb2.CancelRequestRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.CancelRequestRequest, extproc.pb.coxswain.v1.admin_pb2.CancelRequestResponse]
     ) -> Awaitable[extproc.pb.coxswain.v1.admin_pb2.CancelRequestResponse]: ...
+    def ListRecords(
+        self, request: extproc.pb.coxswain.v1.admin_pb2.ListRecordsRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.ListRecordsRequest, extproc.pb.coxswain.v1.admin_pb2.ListRecordsResponse]
+    ) -> Awaitable[extproc.pb.coxswain.v1.admin_pb2.ListRecordsResponse]: ...
+    def ShowRequest(
+        self, request: extproc.pb.coxswain.v1.admin_pb2.ShowRequestRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.ShowRequestRequest, extproc.pb.coxswain.v1.admin_pb2.ShowRequestResponse]
+    ) -> Awaitable[extproc.pb.coxswain.v1.admin_pb2.ShowRequestResponse]: ...
+    def ListEvents(
+        self, request: extproc.pb.coxswain.v1.admin_pb2.ListEventsRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.ListEventsRequest, extproc.pb.coxswain.v1.admin_pb2.ListEventsResponse]
+    ) -> Awaitable[extproc.pb.coxswain.v1.admin_pb2.ListEventsResponse]: ...
     def Explain(
         self, request: extproc.pb.coxswain.v1.admin_pb2.ExplainRequest, context: grpc.aio.ServicerContext[extproc.pb.coxswain.v1.admin_pb2.ExplainRequest, extproc.pb.coxswain.v1.admin_pb2.ExplainResponse]
     ) -> Awaitable[extproc.pb.coxswain.v1.admin_pb2.ExplainResponse]: ...

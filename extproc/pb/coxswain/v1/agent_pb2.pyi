@@ -51,7 +51,7 @@ class Tls(_message.Message):
     def __init__(self, server_name: _Optional[str] = ..., ca_pem: _Optional[str] = ...) -> None: ...
 
 class Observation(_message.Message):
-    __slots__ = ("began_ago_s", "answered_ago_s", "status", "slots", "busy_slots", "models", "issues", "instance", "busy", "context_tokens", "adapters", "awaits_adapters", "ended", "shared_tokens")
+    __slots__ = ("began_ago_s", "answered_ago_s", "status", "slots", "busy_slots", "models", "issues", "instance", "busy", "context_tokens", "adapters", "awaits_adapters", "ended", "shared_tokens", "runner", "apis", "is_full")
     class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATUS_UNSPECIFIED: _ClassVar[Observation.Status]
@@ -146,6 +146,9 @@ class Observation(_message.Message):
     AWAITS_ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
     SHARED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    RUNNER_FIELD_NUMBER: _ClassVar[int]
+    APIS_FIELD_NUMBER: _ClassVar[int]
+    IS_FULL_FIELD_NUMBER: _ClassVar[int]
     began_ago_s: float
     answered_ago_s: float
     status: Observation.Status
@@ -160,7 +163,10 @@ class Observation(_message.Message):
     awaits_adapters: bool
     ended: _containers.RepeatedCompositeFieldContainer[Observation.EndedTask]
     shared_tokens: int
-    def __init__(self, began_ago_s: _Optional[float] = ..., answered_ago_s: _Optional[float] = ..., status: _Optional[_Union[Observation.Status, str]] = ..., slots: _Optional[int] = ..., busy_slots: _Optional[int] = ..., models: _Optional[_Iterable[_Union[Observation.Model, _Mapping]]] = ..., issues: _Optional[_Iterable[_Union[Observation.Issue, _Mapping]]] = ..., instance: _Optional[str] = ..., busy: _Optional[_Iterable[_Union[Observation.Slot, _Mapping]]] = ..., context_tokens: _Optional[int] = ..., adapters: _Optional[_Union[Observation.Adapters, _Mapping]] = ..., awaits_adapters: _Optional[bool] = ..., ended: _Optional[_Iterable[_Union[Observation.EndedTask, _Mapping]]] = ..., shared_tokens: _Optional[int] = ...) -> None: ...
+    runner: str
+    apis: _containers.RepeatedScalarFieldContainer[str]
+    is_full: bool
+    def __init__(self, began_ago_s: _Optional[float] = ..., answered_ago_s: _Optional[float] = ..., status: _Optional[_Union[Observation.Status, str]] = ..., slots: _Optional[int] = ..., busy_slots: _Optional[int] = ..., models: _Optional[_Iterable[_Union[Observation.Model, _Mapping]]] = ..., issues: _Optional[_Iterable[_Union[Observation.Issue, _Mapping]]] = ..., instance: _Optional[str] = ..., busy: _Optional[_Iterable[_Union[Observation.Slot, _Mapping]]] = ..., context_tokens: _Optional[int] = ..., adapters: _Optional[_Union[Observation.Adapters, _Mapping]] = ..., awaits_adapters: _Optional[bool] = ..., ended: _Optional[_Iterable[_Union[Observation.EndedTask, _Mapping]]] = ..., shared_tokens: _Optional[int] = ..., runner: _Optional[str] = ..., apis: _Optional[_Iterable[str]] = ..., is_full: _Optional[bool] = ...) -> None: ...
 
 class Deregistration(_message.Message):
     __slots__ = ()

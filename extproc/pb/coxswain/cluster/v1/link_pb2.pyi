@@ -248,20 +248,26 @@ class Opened(_message.Message):
     def __init__(self) -> None: ...
 
 class Read(_message.Message):
-    __slots__ = ("exchange_id", "is_whole", "events", "input_tokens", "output_tokens", "cached_tokens")
+    __slots__ = ("exchange_id", "is_whole", "events", "input_tokens", "output_tokens", "cached_tokens", "is_overflow", "prompt_s", "generated_s")
     EXCHANGE_ID_FIELD_NUMBER: _ClassVar[int]
     IS_WHOLE_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     INPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    IS_OVERFLOW_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_S_FIELD_NUMBER: _ClassVar[int]
+    GENERATED_S_FIELD_NUMBER: _ClassVar[int]
     exchange_id: str
     is_whole: bool
     events: int
     input_tokens: int
     output_tokens: int
     cached_tokens: int
-    def __init__(self, exchange_id: _Optional[str] = ..., is_whole: _Optional[bool] = ..., events: _Optional[int] = ..., input_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ...) -> None: ...
+    is_overflow: bool
+    prompt_s: float
+    generated_s: float
+    def __init__(self, exchange_id: _Optional[str] = ..., is_whole: _Optional[bool] = ..., events: _Optional[int] = ..., input_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., is_overflow: _Optional[bool] = ..., prompt_s: _Optional[float] = ..., generated_s: _Optional[float] = ...) -> None: ...
 
 class Ping(_message.Message):
     __slots__ = ("sent_at", "is_deciding")

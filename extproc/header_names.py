@@ -60,7 +60,7 @@ REQUEST_HEADERS: Final = CONTROL_HEADERS | {
     *CREDENTIALS,
     *("content-type", "content-encoding", "content-length"),
 }
-RESPONSE_HEADERS: Final = frozenset({":status", "content-type", "content-length"})
+RESPONSE_HEADERS: Final = frozenset({":status", "content-type", "content-length", "retry-after"})
 """The headers that the picker reads. Envoy's configuration sends no others: each costs time with
 every request, and cookies are none of the picker's business."""
 ARRIVED_AT: Final = "x-coxswain-arrived-at"
@@ -74,6 +74,8 @@ CLIENT: Final = "x-coxswain-client"
 ENDPOINT: Final = "x-coxswain-endpoint"
 ATTEMPTS: Final = "x-coxswain-attempts"
 QUEUE_MS: Final = "x-coxswain-queue-ms"
+TIER: Final = "x-coxswain-tier"
+"""Of a response from an endpoint of a higher tier than the first."""
 REASON: Final = "x-coxswain-reason"
 """Of a rejection, by the picker or by Envoy."""
 
@@ -100,9 +102,11 @@ allows the same."""
 USAGE: Final = "x-coxswain-usage"
 """With each stream of the usage filter: the picker's exchange whose response it carries."""
 ABILITIES: Final = "x-coxswain-abilities"
-"""With every discovery stream: the TLS profiles that the configuration holds, and `KEYS` where it
-sends servers their keys, with commas between them; may be given several times."""
+"""With every discovery stream: the TLS profiles that the configuration holds, `KEYS` where it
+sends servers their keys, and `REUSE` where its routes allow connections to be used again, with
+commas between them; may be given several times."""
 KEYS: Final = "keys"
+REUSE: Final = "reuse"
 
 # Of an endpoint, from discovery
 

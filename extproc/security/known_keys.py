@@ -5,6 +5,7 @@ A key is looked up by its digest, so the time that it takes says nothing about a
 
 import hashlib
 from collections.abc import Mapping
+from math import inf
 from typing import Final, NamedTuple
 
 MAX_KEY_CHARS: Final = 512
@@ -17,7 +18,8 @@ def digest_of(key: str) -> str:
 
 
 class KnownKey(NamedTuple):
-    """Whose key it is, and its digest; both empty for a key that is nobody's."""
+    """Whose key it is, and its digest; both empty for a key that is nobody's. One that has expired
+    is nobody's, and has a digest."""
 
     client: str = ""
     digest: str = ""
@@ -32,14 +34,34 @@ class KnownKeys:
     def __init__(self, names: Mapping[str, str] | None = None) -> None:
         self.replace(names or {})
 
-    def replace(self, names: Mapping[str, str]) -> None:
-        """From now on these keys open, and no others."""
+    def replace(self, names: Mapping[str, str], ends: Mapping[str, float] | None = None) -> None:
+        """From now on these keys open, and no others. `ends` are the Unix times at which some
+        expire, by digest: `expire` is to be called then."""
         self._names = dict(names)
+        self._ends = dict(ends or {})
+        self._next_end = min(self._ends.values(), default=inf)
         self._keys = {digest: KnownKey(name, digest) for digest, name in names.items()}
 
+    def expire(self, unix_s: float) -> list[str]:
+        """Let the keys open no more that end by this time; returns their clients' names."""
+        if unix_s < self._next_end:
+            return []
+        over = [digest for digest, end in self._ends.items() if end <= unix_s]
+        expired = [self._names[digest] for digest in over]
+        self._names = {key: name for key, name in self._names.items() if key not in over}
+        self._keys = {**self._keys, **{digest: KnownKey("", digest) for digest in over}}
+        self._ends = {digest: end for digest, end in self._ends.items() if digest not in over}
+        self._next_end = min(self._ends.values(), default=inf)
+        return expired
+
     def names(self) -> Mapping[str, str]:
-        """The names by digest: another object after each `replace`, never changed itself."""
+        """The names by digest of the keys that open: another object after each change, never
+        changed itself."""
         return self._names
+
+    def ends(self) -> Mapping[str, float]:
+        """The Unix times at which they expire, by digest, of those that do."""
+        return self._ends
 
     def is_client(self, name: str) -> bool:
         """Whether a client of this name has a key. O(keys)."""
@@ -47,7 +69,7 @@ class KnownKeys:
 
     def knows(self, digest: str) -> bool:
         """Whether the key with this digest opens still."""
-        return digest in self._keys
+        return digest in self._names
 
     def client_of(self, authorization: str, api_key: str) -> str:
         """Whose key is in one of these headers; empty if neither is a client's."""
@@ -58,7 +80,10 @@ class KnownKeys:
         if authorization[: len(BEARER)].lower() == BEARER:
             authorization = authorization[len(BEARER) :].strip()
         found = self._find(authorization)
-        return found if found.client else self._find(api_key)
+        if found.client:
+            return found
+        other = self._find(api_key)
+        return other if other.client or not found.digest else found
 
     def _find(self, key: str) -> KnownKey:
         if not key or len(key) > MAX_KEY_CHARS:

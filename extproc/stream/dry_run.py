@@ -3,10 +3,12 @@
 from dataclasses import replace
 from random import Random
 
+from extproc.core.address import Address
+from extproc.core.constraints import Constraints
 from extproc.core.rejection import Reason
 from extproc.core.request import Kind
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.scheduler.explain import (
+from extproc.core.views.explain import (
     DryRunRequest,
     Explanation,
     explain,
@@ -17,7 +19,14 @@ from extproc.stream.envoy import codec
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.model_list import OURS, fleet_models, one_model
 from extproc.stream.request.body import RequestBody
-from extproc.stream.request.passing import NotServed, constraints_of
+from extproc.stream.request.conversation_lookup import (
+    BAD_ID,
+    BAD_LOOKUP,
+    is_conversation_id,
+    read_lookup,
+)
+from extproc.stream.request.passing import NotServed, constraints_of, passing_request
+from extproc.stream.request.permission import Forbidden, listed, may_pass, permitted
 from extproc.stream.request.translate import NO_BODY, NOT_READ, understand
 
 
@@ -34,10 +43,12 @@ def dry_run(
     except codec.BadRequestError as error:
         head = _asker(error.head, options, inquiry)
         return _without_key(head, options, inquiry) or _refused(str(error))
-    if options.answers_health and options.paths.asks_for_health(head.method, head.path):
+    if options.envoy.health and options.paths.asks_for_health(head.method, head.path):
         return Explanation(candidates=(), takes_slot=False, resolved={"answered_by": OURS})
     if refused := _without_key(head, options, inquiry):
         return refused
+    if options.routing.keeps_conversations and not is_conversation_id(head.conversation):
+        return _refused(BAD_ID)
     kind = options.paths.slot_kind(head.method, head.path)
     if kind is None:
         return _beside_slots(dispatcher, options, head, inquiry.body)
@@ -51,18 +62,31 @@ def dry_run(
         kind=kind,
         is_whole=True,
         allowed=None,
-        longest_s=options.queue_timeout_s,
+        longest_s=options.queue.timeout_s,
         resolver=dispatcher.resolver,
+        path=options.paths.below_prefix(head.path),
+        api=options.paths.needed_api(head.path, dispatcher.fleet),
     )
     if isinstance(request, str):
         return _refused(request)
     details = _client_details(head)
+    limit = options.limits.limit_of(head.client)
+    allowed = permitted(request, body, limit, dispatcher.resolver)
+    if isinstance(allowed, Forbidden):
+        details["problem"] = allowed.text
+        return Explanation(candidates=(), reason=allowed.reason, resolved=details)
+    request = allowed
+    admitted = request if dispatcher.view.rules is None else dispatcher.view.rules.admit(request)
+    if isinstance(admitted, str):
+        details["rule"] = admitted
+        return Explanation(candidates=(), reason=Reason.REJECTED_BY_RULE, resolved=details)
+    request = admitted
     exceeded = options.limits.exceeded(head.client, now)
     if exceeded is not None:
         details["limit"] = codec.limit_text(exceeded)
-        return Explanation(candidates=(), reason=Reason.RATE_LIMITED, resolved=details)
+        return Explanation(candidates=(), reason=codec.reason_of(exceeded), resolved=details)
     full = options.limits.queue_full(head.client, now)
-    explanation = explain(dispatcher, request, now, may_queue=full is None)
+    explanation = explain(dispatcher.view, request, now, may_queue=full is None)
     if body.problem is not None:
         # It is routed without the missing information, so report the problem.
         details["body"] = f"it {body.problem}"
@@ -113,13 +137,31 @@ def _explain_passing(
     dispatcher: Dispatcher, options: ExchangeOptions, head: codec.RequestHead, raw: bytes
 ) -> Explanation:
     _, body = _read(options, head, Kind.GENERATION, raw)
-    constraints = constraints_of(head, body, options.paths, dispatcher.resolver, None, Random(0))
+    limit = options.limits.limit_of(head.client)
+    if forbidden := may_pass(head, body, limit, dispatcher.resolver):
+        return Explanation(
+            candidates=(),
+            reason=forbidden.reason,
+            takes_slot=False,
+            resolved={"problem": forbidden.text},
+        )
+    constraints = constraints_of(
+        head,
+        body,
+        options.paths,
+        dispatcher.resolver,
+        None,
+        Random(0),
+        api=options.paths.needed_api(head.path, dispatcher.fleet),
+    )
     if isinstance(constraints, NotServed):
         problem = {"problem": constraints.text} if constraints.text else {}
         return Explanation(
             candidates=(), reason=constraints.reason, takes_slot=False, resolved=problem
         )
-    return explain_passing(dispatcher, constraints)
+    if dispatcher.view.rules is not None:
+        constraints = dispatcher.view.constrain(constraints, passing_request(head, constraints))
+    return explain_passing(dispatcher.view, constraints)
 
 
 def _beside_slots(
@@ -127,6 +169,8 @@ def _beside_slots(
 ) -> Explanation:
     """A request that takes no slot."""
     paths, models = options.paths, fleet_models(dispatcher, options.started_at)
+    if models is not None:
+        models = listed(models, options.limits.limit_of(head.client), dispatcher.resolver)
     answered = Explanation(candidates=(), takes_slot=False, resolved={"answered_by": OURS})
     if head.method == "OPTIONS":
         return answered
@@ -139,7 +183,25 @@ def _beside_slots(
     is_list = models is not None and paths.asks_for_models(head.method, head.path)
     if name is not None or is_list:
         return answered
+    if paths.asks_for_stream(head.method, head.path):
+        address = dispatcher.conversations.server_of(head.queried_conversation, head.tenant)
+        if address is None:
+            reason = Reason.CONVERSATION_NOT_FOUND
+            return Explanation(candidates=(), reason=reason, takes_slot=False)
+        return _explain_conversation(dispatcher, address)
+    if paths.finds_streams(head.method, head.path):
+        if (ids := read_lookup(raw)) is None:
+            return replace(_refused(BAD_LOOKUP), takes_slot=False)
+        found = dispatcher.conversations.found(ids, head.tenant)
+        servers = {lease.address for lease in found.values()}
+        return _explain_conversation(dispatcher, *servers) if len(servers) == 1 else answered
     return _explain_passing(dispatcher, options, head, raw)
+
+
+def _explain_conversation(dispatcher: Dispatcher, address: Address) -> Explanation:
+    """Only the server that has it may get the request, in whatever state it is."""
+    only = Constraints(allowed=frozenset({address}))
+    return replace(explain_passing(dispatcher.view, only), chosen=address)
 
 
 def _refused(problem: str) -> Explanation:

@@ -22,17 +22,20 @@ from typing import Final, assert_never
 
 from extproc.core.address import Address
 from extproc.core.client_limits import Exceeded
+from extproc.core.constraints import FIRST_TIER
+from extproc.core.decision import Picked, Queued, Settlement
 from extproc.core.exchange_record import ExchangeRecord
+from extproc.core.exchange_registry import ExchangeSnapshot
+from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.objective import Objective
+from extproc.core.price import FREE
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Picked, Queued, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.scheduler.exchange_registry import ExchangeSnapshot
 from extproc.core.scheduler.takeover import Arrival, HeldLease, Place
 from extproc.core.slots.lease import Lease, LeaseEnd
-from extproc.header_names import CONVERSATION
+from extproc.header_names import CONVERSATION, MODEL, SESSION
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream import response_feedback
 from extproc.stream.envoy import codec
@@ -76,11 +79,13 @@ class Exchange:
         "_limited",
         "_options",
         "_pick_s",
+        "_queued_before",
         "_reader",
         "_reason",
         "_replies",
         "_response",
         "_slot",
+        "_spec",
         "_trace_parent",
         "_waited_s",
         "arrival",
@@ -107,10 +112,13 @@ class Exchange:
         self._slot = HeldSlot(dispatcher)
         self._addresses: tuple[Address, ...] = ()
         self._destination: pb.ProcessingResponse | None = None
+        self._spec: EndpointSpec | None = None
+        """Of the endpoint that was picked last, which may have left the fleet since."""
         self._response = ResponseState()
         self._reason: Reason | None = None
         self._waited_s = 0.0
         self._decided_at: float | None = None
+        self._queued_before: int | None = None
         self._limited: LimitedRequest | None = None
         """If its client has limits."""
         self._replies: tuple[pb.ProcessingResponse, ...] = ()
@@ -160,7 +168,7 @@ class Exchange:
         self.stage = Stage.PASSING
         if picked is not None:
             self.stage = Stage.LEASED
-            self._slot.take(picked.lease)
+            self._take(picked.lease)
             if self._reader.head.conversation:
                 self._reader.keeps_conversation(picked.lease)
         self._limited = self._limited_request()
@@ -233,7 +241,7 @@ class Exchange:
         """The wait is over."""
         match settlement:
             case Picked(lease=lease, waited_s=waited_s):
-                self._slot.take(lease)
+                self._take(lease)
                 self._destination = _UNMADE
                 self._waited_s = waited_s
                 self.stage = Stage.LEASED
@@ -249,6 +257,23 @@ class Exchange:
                 assert_never(settlement)
         if self._limited is not None:
             self._limited.dequeue()
+
+    def _take(self, lease: Lease) -> None:
+        self._slot.take(lease)
+        endpoint = self._dispatcher.fleet.get(lease.address)
+        self._spec = None if endpoint is None else endpoint.spec
+
+    @property
+    def _is_far(self) -> bool:
+        """Whether it was sent to another tier than the first."""
+        return self._spec is not None and self._spec.is_far
+
+    def _spec_of(self, address: Address | None) -> EndpointSpec | None:
+        """What is known of where it was sent; None for a request that took no slot."""
+        if address is None or self._spec is None or address == self._spec.address:
+            return self._spec
+        endpoint = self._dispatcher.fleet.get(address)  # a fallback served
+        return self._spec if endpoint is None else endpoint.spec
 
     def move(self, place: Place, now: float) -> Settlement | None:
         """Queue the request at this place instead of its own. Returns a rejection, if it may not be
@@ -271,7 +296,7 @@ class Exchange:
         if self.stage is not Stage.LEASED or self._response.head is not None or request is None:
             return None
         return self._slot.upload_reported(
-            self._options.uploads,
+            self._options.envoy,
             request,
             body_bytes,
             now,
@@ -295,7 +320,7 @@ class Exchange:
             return False
         self._response.is_cancelled = True
         self._reason = reason
-        self._replies = (codec.rejection(reason, 0.0, text),)
+        self._replies = (codec.rejection(reason, 0.0, text, is_plain=self._has_plain_errors),)
         return True
 
     def check_key(self, now: float) -> bool:
@@ -330,6 +355,7 @@ class Exchange:
             model=(request.model or "") if request is not None else "",
             criticality=objective.criticality.label if objective is not None else "",
             objective=objective.name if objective is not None else "",
+            client=head.client,
         )
 
     def lose_stream(self) -> None:
@@ -341,6 +367,11 @@ class Exchange:
     def complete(self) -> None:
         """Mark the response as complete at its server, as Envoy reported."""
         self._response.is_complete = True
+
+    @property
+    def awaits_report(self) -> bool:
+        """Whether it holds a lease and only Envoy's report can say how its response ended."""
+        return self._slot.lease is not None and self._response.awaits_report
 
     def break_off(self, *, is_servers_fault: bool = False) -> None:
         """Mark the exchange as cut off, as Envoy reported."""
@@ -356,11 +387,13 @@ class Exchange:
             raise ExchangeError(f"exchange {self.id} ended twice")
         stage, ticket, endpoint = self.stage, self.ticket, self._endpoint()
         endpoint_name = self._name_of(endpoint)  # which may leave the fleet with this lease
+        spec = self._spec_of(endpoint)
         try:
             first_token_at = self._give_back(now)
         finally:
             if self._limited is not None:
-                self._limited.end(self._slot.draining)
+                had_slot = self._slot.opened_at is not None
+                self._limited.end(self._slot.draining, now if had_slot else None)
         response = self._response
         is_broken = response.was_cut() and not response.is_handed_over()
         outcome = outcome_at(stage, is_cut=is_broken, is_unsent=self._is_unsent())
@@ -396,6 +429,14 @@ class Exchange:
             slot_s=self._slot.slot_s(now),
             is_response_read=response.has_body,
             tasks=self._slot.asked_slots,
+            tier=FIRST_TIER if spec is None else spec.tier,
+            price=FREE if spec is None else spec.price,
+            queued_before=self._queued_before,
+            is_cold=self._slot.is_cold,
+            is_stream=response.head is not None and response.head.is_stream,
+            prompt_s=usage.prompt_s,
+            generated_s=usage.generated_s,
+            seen=self._slot.seen,
         )
 
     def _give_back(self, now: float) -> float | None:
@@ -409,6 +450,8 @@ class Exchange:
         try:
             if is_held:
                 end = self._response.lease_end(is_unsent=self._is_unsent())
+                if self._response.is_overflow():
+                    self._slot.overflowed(now)
         finally:
             first_token_at = self._slot.give_back(self._reader.request, end, now)
         return first_token_at if is_held else self._response.answered_at
@@ -481,6 +524,8 @@ class Exchange:
         if isinstance(outcome, Queued):
             self.ticket = outcome.ticket
             self.stage = Stage.QUEUED
+            if self.place is None:
+                self._queued_before = len(self._dispatcher.queue) - 1
             if limited is not None:
                 limited.enqueue()
         elif limited is not None and full is not None and _is_over_limit(outcome):
@@ -494,12 +539,22 @@ class Exchange:
         limits, head = self._options.limits, self._reader.head
         if limits.limit_of(head.client) is None:
             return None
-        return LimitedRequest(limits, head.client, self.id)
+        request, reserved = self._reader.request, 0
+        if request is not None:
+            most = (request.max_tokens or 0) * request.weight_slots
+            reserved = request.likely_tokens + most
+        return LimitedRequest(limits, head.client, self.id, reserved)
+
+    @property
+    def _has_plain_errors(self) -> bool:
+        """Whether its client reads errors as those of Ollama's API have them."""
+        api = self._options.paths.api_of(self._reader.head.path)
+        return api is not None and api.has_plain_errors
 
     def _reject_over_limit(self, exceeded: Exceeded) -> None:
-        self._reason = Reason.RATE_LIMITED
+        self._reason = codec.reason_of(exceeded)
         self.stage = Stage.REJECTED
-        self._say(codec.over_limit(exceeded))
+        self._say(codec.over_limit(exceeded, is_plain=self._has_plain_errors))
 
     def _send_to(
         self,
@@ -522,8 +577,8 @@ class Exchange:
             new_body,
             is_upload=is_upload,
             # After the last fallback Envoy would try any server.
-            retries=fallbacks if is_bounded and fallbacks < self._options.retries else None,
-            client=head.client,
+            retries=fallbacks if is_bounded and fallbacks < self._options.envoy.retries else None,
+            client="" if self._is_far else head.client,
         )
         self._destination = replies[0]
         self._say(*replies)
@@ -531,6 +586,8 @@ class Exchange:
     def _removed(self) -> tuple[str, ...]:
         """The headers to remove. The server must not keep a conversation that is not known here."""
         head, lease = self._reader.head, self._slot.lease
+        if self._is_far:
+            return (*head.controls, *PRIVATE)
         if not head.conversation:
             return head.controls
         if lease is not None and self._reader.keeps_conversation(lease):
@@ -541,7 +598,7 @@ class Exchange:
         self.ticket = None
         self._reason = reason
         self.stage = Stage.REJECTED
-        self._say(codec.rejection(reason, retry_after_s, text))
+        self._say(codec.rejection(reason, retry_after_s, text, is_plain=self._has_plain_errors))
 
     # The answer
 
@@ -550,16 +607,21 @@ class Exchange:
         if is_unnamed:
             self.stage = Stage.PASSING
         response = self._response.take_head(request, now)
+        meant = self._reader.request
         response_feedback.apply_response(
-            self._dispatcher, response, self._addresses, self._slot.lease, now
+            self._dispatcher, response, self._addresses, self._slot.lease, now, meant
         )
-        if self._slot.lease is not None and response_feedback.is_finished(response):
-            self._addresses = (self._slot.lease.address,)
+        lease = self._slot.lease
+        if lease is not None and response_feedback.is_finished(response, lease, meant):
+            self._addresses = (lease.address,)
             self._slot.finish(now)  # it is free already: let the next request have it
         is_announced = self._options.adds_response_headers and self.stage in ROUTED
         reply = (
             codec.routing_headers(
-                self._name_of(response.served), round(self._waited_s * 1000), response.attempts
+                self._name_of(response.served),
+                round(self._waited_s * 1000),
+                response.attempts,
+                FIRST_TIER if self._spec is None else self._spec.tier,
             )
             if is_announced
             else codec.unchanged("response_headers")
@@ -594,6 +656,8 @@ def _is_over_limit(outcome: Settlement) -> bool:
 
 
 TRAILERS: Final = "Trailers are not supported; send this request without trailers."
+PRIVATE: Final = ("x-api-key", "cookie", SESSION, MODEL, CONVERSATION)
+"""What a server elsewhere does not get of its client; Envoy sends it its own `authorization`."""
 _UNMADE: Final = codec.unchanged("request_headers")
 """A placeholder until the destination is built and sent."""
 _UNCHANGED: Final = frozenset({"response_body", "response_trailers"})

@@ -8,11 +8,13 @@
 reported when the exchange ends.
 """
 
+from extproc.core.exchange_record import SeenTokens
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.request import Request
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.slots.lease import Lease, LeaseEnd
-from extproc.stream.upload_pace import UploadLimits, UploadPace
+from extproc.settings.envoy_section import EnvoySettings
+from extproc.stream.upload_pace import UploadPace
 
 
 class HeldSlot:
@@ -63,6 +65,16 @@ class HeldSlot:
         """The slots that its request could use; 1 if it never had one."""
         return 1 if self._opened is None else self._opened.asked_slots
 
+    @property
+    def is_cold(self) -> bool:
+        """Whether its model had to be loaded first."""
+        return self._opened is not None and self._opened.is_cold
+
+    @property
+    def seen(self) -> SeenTokens | None:
+        """What scrapes showed of its request; None if they showed nothing."""
+        return None if self._opened is None else self._opened.seen
+
     def slot_s(self, now: float) -> float:
         """Slot-seconds until now, or until it was finished."""
         if self._opened is None:
@@ -82,6 +94,11 @@ class HeldSlot:
             lease, LeaseEnd.SERVED, now, is_received=False
         )
         self._finished, self.lease, self._until = lease, None, now
+
+    def overflowed(self, now: float) -> None:
+        """A stream ended because the context of its server was full: then it is no failure."""
+        if self.lease is not None and self._dispatcher.overflowed(self.lease, now):
+            self.is_failed = False
 
     def give_back(self, request: Request | None, end: LeaseEnd, now: float) -> float | None:
         """The exchange has ended: release what is held, as having ended like `end`. Returns the
@@ -103,7 +120,7 @@ class HeldSlot:
 
     def upload_reported(
         self,
-        limits: UploadLimits,
+        limits: EnvoySettings,
         request: Request,
         body_bytes: int,
         now: float,
@@ -122,7 +139,9 @@ class HeldSlot:
             return None
         if self._upload is None:
             self._upload = UploadPace(limits, lease.opened_at)
-        why = self._upload.reported(body_bytes, now, is_wanted=self._dispatcher.is_wanted(lease))
+        why = self._upload.reported(
+            body_bytes, now, is_wanted=self._dispatcher.view.is_wanted(lease)
+        )
         if why is not None and not is_cancelled:
             self._dispatcher.upload_failed(request, self._upload.lag_s, now)
         return why

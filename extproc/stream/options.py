@@ -4,28 +4,51 @@ from dataclasses import dataclass, field
 
 from extproc.core.client_limits import ClientLimits
 from extproc.security.known_keys import KnownKeys
+from extproc.settings import QueueSettings, Settings
+from extproc.settings.envoy_section import EnvoySettings
+from extproc.settings.routing_section import RoutingSettings
 from extproc.stream.request.paths import Paths
 from extproc.stream.request.translate import ReadingOptions
-from extproc.stream.upload_pace import UploadLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeOptions:
-    """`queue_timeout_s` is how long a request may wait at most, in seconds; `started_at` the
-    Unix time that is shown for models; `retries` how often Envoy tries again by itself. `limits`
-    are those of clients; they count what clients use, so they are the same over a reload.
-    `keys` are those of clients, None where everybody may ask. With `answers_health`, the picker
-    answers requests for the health of a server, for the whole fleet. With `keeps_conversations`
-    servers go on with such requests when their clients leave."""
+    """The sections that exchanges read, and what is made of them once: `reading` and `paths`.
 
-    queue_timeout_s: float = 60.0
+    `started_at` is the Unix time that is shown for models: a reload does not make them younger.
+    `limits` are those of clients; they count what clients use, so they are the same over a reload.
+    `keys` are those of clients, None where everybody may ask."""
+
+    queue: QueueSettings = field(default_factory=QueueSettings)
+    routing: RoutingSettings = field(default_factory=RoutingSettings)
+    envoy: EnvoySettings = field(default_factory=EnvoySettings)
     adds_response_headers: bool = True
     reading: ReadingOptions = field(default_factory=ReadingOptions)
-    uploads: UploadLimits = field(default_factory=UploadLimits)
     paths: Paths = field(default_factory=Paths)
     started_at: int = 0
-    retries: int = 3
     limits: ClientLimits = field(default_factory=lambda: ClientLimits({}))
     keys: KnownKeys | None = None
-    answers_health: bool = False
-    keeps_conversations: bool = True
+
+
+def exchange_options(
+    settings: Settings, started_at: int, limits: ClientLimits, keys: KnownKeys | None = None
+) -> ExchangeOptions:
+    """Those of a picker with these settings."""
+    routing, envoy = settings.routing, settings.envoy
+    return ExchangeOptions(
+        queue=settings.queue,
+        routing=routing,
+        envoy=envoy,
+        adds_response_headers=settings.response_headers,
+        reading=ReadingOptions(
+            reads_bodies=routing.read_body != "never",
+            limit_bytes=routing.body_limit_bytes,
+            kept_bytes=envoy.body_buffer_bytes,
+            short_bytes=min(routing.body_limit_bytes, envoy.body_buffer_bytes),
+            is_strict=routing.body_errors == "strict",
+        ),
+        paths=Paths(routing.path_prefix, opened=envoy.opened, blocked=envoy.blocked),
+        started_at=started_at,
+        limits=limits,
+        keys=keys,
+    )

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from extproc.core.decision import Settlement
 from extproc.core.queue.ticket import Ticket
-from extproc.core.scheduler.decision import Settlement
 from extproc.stream.running_stream import RunningStream
 
 

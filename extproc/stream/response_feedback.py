@@ -5,9 +5,11 @@ from typing import Final
 
 from extproc.core.address import Address
 from extproc.core.outliers.failure_evidence import Fault
+from extproc.core.request import Kind, Request
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.slots.lease import Lease
 from extproc.stream.envoy.codec import ResponseHead
+from extproc.stream.server_errors import is_about_request, may_be_overflow
 
 
 def apply_response(
@@ -16,52 +18,48 @@ def apply_response(
     asked: Sequence[Address],
     lease: Lease | None,
     now: float,
+    request: Request | None = None,
 ) -> None:
-    """Report the response headers to the core. `asked` is the list that Envoy tried."""
+    """Report the response headers to the core. `asked` is the list that Envoy tried, `request` what
+    is answered, if that is known."""
+    served = response.served
     if response.is_local_reply:
         if "connection_failure" in response.code_details:
             for address in asked[: response.attempts]:
                 dispatcher.connect_failed(address, now)
-        elif lease is not None:
-            if response.served is not None:
-                dispatcher.served_by(lease, response.served, now)
-            _blame(dispatcher, response, lease, now)
-        return
-    served = response.served
-    if served is None:
-        if lease is not None:
-            _answered(dispatcher, response, lease, now)
-        return
-    # The endpoints before the serving one could not be reached, or answered 503.
-    for address in asked[: response.attempts - 1]:
-        if address != served:
-            dispatcher.connect_failed(address, now)
+            return
+    elif served is not None:
+        # The endpoints before the serving one could not be reached, or answered 503.
+        for address in asked[: response.attempts - 1]:
+            if address != served:
+                dispatcher.connect_failed(address, now)
     if lease is not None:
-        dispatcher.served_by(lease, served, now)
-        _answered(dispatcher, response, lease, now)
+        dispatcher.responded(
+            lease,
+            now,
+            served=served,
+            has_headers=not response.is_local_reply,
+            is_stream=response.is_stream,
+            is_error=not 200 <= response.status < 300,
+            fault=fault_of(response, request),
+            may_be_overflow=may_be_overflow(response),
+        )
+        if response.status == TOO_MANY and not response.is_local_reply:
+            dispatcher.paused(lease, response.retry_after_s, now)
 
 
-def _answered(dispatcher: Dispatcher, response: ResponseHead, lease: Lease, now: float) -> None:
-    is_error = not 200 <= response.status < 300
-    dispatcher.answered(lease, now, is_stream=response.is_stream, is_error=is_error)
-    if is_error:
-        _blame(dispatcher, response, lease, now)
-
-
-def _blame(dispatcher: Dispatcher, response: ResponseHead, lease: Lease, now: float) -> None:
-    fault = fault_of(response)
-    if fault is None or (may_be_overflow(response) and dispatcher.overflowed(lease, now)):
-        return
-    dispatcher.failed(lease, fault, now)
-
-
+TOO_MANY: Final = 429
+"""What a provider answers above its limits: no failure, but no more requests for now."""
 UNAVAILABLE: Final = 503
 NOT_IMPLEMENTED: Final = 501
 """Errors of a llama-server that was started without a feature; not failures."""
 
 
-def fault_of(response: ResponseHead) -> Fault | None:
-    """How the server failed; None if it did not or it is unknown. 4xx is the client's fault."""
+def fault_of(response: ResponseHead, request: Request | None = None) -> Fault | None:
+    """How the server failed; None if it did not or it is unknown. 4xx is the client's fault, and so
+    is a 500 that is about its request."""
+    if request is not None and is_about_request(response, request):
+        return None
     if not response.is_local_reply:
         if response.status == UNAVAILABLE:
             return Fault.UNAVAILABLE
@@ -83,31 +81,16 @@ SHORT_BYTES: Final = 16 * 1024
 """A body of at most this length comes with its headers, or right behind them."""
 
 
-OVERFLOW_STATUS: Final = 500
-OVERFLOW_BODY_BYTES: Final = 88
-"""The body of llama-server's "Context size has been exceeded.", which is the same everywhere. Its
-text is not read: bodies of responses do not pass the picker."""
-
-
-def may_be_overflow(response: ResponseHead) -> bool:
-    """Whether it may say that the context which the server's slots share was full. Streams cannot:
-    their status was sent before."""
-    return (
-        not response.is_local_reply
-        and response.status == OVERFLOW_STATUS
-        and response.body_bytes == OVERFLOW_BODY_BYTES
-    )
-
-
-def is_finished(response: ResponseHead) -> bool:
-    """Whether the server has sent all of a short success, so that its slot is free already.
+def is_finished(response: ResponseHead, lease: Lease, request: Request | None) -> bool:
+    """Whether the server has all of a short success, so that its slot is free already.
 
     llama-server sends an ordinary response when it has all of it, and starts no task before it has
-    freed the slot.
+    freed the slot. As a router it passes on what the model's server sends, and leaves out the
+    length; that of generated text is short.
     """
-    return (
-        not response.is_local_reply
-        and not response.is_stream
-        and 200 <= response.status < 300
-        and 0 <= response.body_bytes <= SHORT_BYTES
-    )
+    if response.is_local_reply or response.is_stream or not 200 <= response.status < 300:
+        return False
+    if response.body_bytes >= 0:
+        return response.body_bytes <= SHORT_BYTES
+    is_text = request is not None and request.kind is Kind.GENERATION
+    return is_text and lease.model_pool != ""

@@ -75,9 +75,22 @@ class ResponseState:
         self.is_complete = self.is_complete or part.end_of_stream
         return self._body.take(part.body, is_last=part.end_of_stream)
 
+    @property
+    def awaits_report(self) -> bool:
+        """Whether Envoy's report alone can say how it ended."""
+        head = self.head
+        if head is None or not head.is_unbounded or self.is_cancelled or self.is_lost:
+            return False
+        return not (self.is_complete or self.is_broken)
+
     def usage(self) -> TokenUsage:
         """The token counts, as far as the body passed."""
         return self._tail.usage() if self.has_body else NO_USAGE
+
+    def is_overflow(self) -> bool:
+        """Whether it ended because the context of its server was full, as far as the body passed;
+        one without a stream says it with its headers."""
+        return self.head is not None and self.head.is_stream and self._tail.is_overflow()
 
     def status(self, reason: Reason | None) -> int:
         """The status that the client got, as far as it is known, else 0. `reason` is that of a

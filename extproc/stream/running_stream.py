@@ -8,11 +8,11 @@ from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
+from extproc.core.decision import Picked, Settlement
+from extproc.core.exchange_registry import ExchangeSnapshot
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason
 from extproc.core.request import HOLD_MARGIN_S
-from extproc.core.scheduler.decision import Picked, Settlement
-from extproc.core.scheduler.exchange_registry import ExchangeSnapshot
 from extproc.core.scheduler.takeover import HeldLease
 from extproc.core.slots.lease import Lease
 from extproc.pb import external_processor_pb2 as pb
@@ -37,6 +37,9 @@ class StreamOwner(Protocol):
 
     def leave(self, stream: RunningStream) -> None: ...
 
+    def await_report(self, stream: RunningStream) -> bool:
+        """Call `leave` when Envoy had time to report its end; false if it reports nothing."""
+
 
 class RunningStream:
     """The handler of one call: feeds Envoy's messages to the exchange and sends its replies. Others
@@ -46,7 +49,15 @@ class RunningStream:
     sends. A client that leaves resets its stream, and `gone` ends the exchange.
     """
 
-    __slots__ = ("_call", "_failure", "_is_half_closed", "_owner", "exchange", "id")
+    __slots__ = (
+        "_call",
+        "_failure",
+        "_is_awaited",
+        "_is_half_closed",
+        "_owner",
+        "exchange",
+        "id",
+    )
 
     def __init__(self, exchange: Exchange, call: Call, owner: StreamOwner) -> None:
         self.exchange = exchange
@@ -56,6 +67,8 @@ class RunningStream:
         self._failure: Exception | None = None
         """Why the result of its wait cannot be sent."""
         self._is_half_closed = False
+        self._is_awaited = False
+        """Whether its call is over, and Envoy's report about its response on the way."""
 
     # What the transport calls
 
@@ -94,7 +107,7 @@ class RunningStream:
             if not self._call.was_reset:
                 self.exchange.lose_stream()
         finally:
-            self._owner.leave(self)
+            self._end()
 
     # What the exchange says
 
@@ -115,7 +128,16 @@ class RunningStream:
 
     def _finish(self, status: int, text: str = "") -> None:
         self._call.finish(status, text)
-        self._owner.leave(self)
+        self._end()
+
+    def _end(self) -> None:
+        """Its call is over. If all of a response was at Envoy with our reply to its headers, Envoy
+        ends the call first and reports it then."""
+        try:
+            self._is_awaited = self.exchange.awaits_report and self._owner.await_report(self)
+        finally:
+            if not self._is_awaited:
+                self._owner.leave(self)
 
     def _fail(self, error: Exception) -> None:
         """End the stream for an error: Envoy's failure mode decides about the request."""
@@ -187,7 +209,7 @@ class RunningStream:
 
     @property
     def is_over(self) -> bool:
-        return self.exchange.has_ended or self._call.is_over
+        return self.exchange.has_ended or (self._call.is_over and not self._is_awaited)
 
     def give_back(self, now: float) -> None:
         if not self.exchange.has_ended:
@@ -201,6 +223,11 @@ class RunningStream:
 
     def break_off(self, *, is_servers_fault: bool = False) -> None:
         self.exchange.break_off(is_servers_fault=is_servers_fault)
+
+    def reported(self) -> None:
+        if self._is_awaited:
+            self._is_awaited = False
+            self._owner.leave(self)
 
     def upload_reported(self, body_bytes: int, now: float, *, is_whole: bool) -> str | None:
         return self.exchange.upload_reported(body_bytes, now, is_whole=is_whole)

@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from extproc.core.exchange_record import ExchangeRecord
+from extproc.core.exchange_registry import ExchangeRegistry
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.core.scheduler.takeover import Place
 from extproc.stream.envoy import codec
 from extproc.stream.exchange import Exchange, ExchangeOptions
@@ -14,6 +15,10 @@ from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.running_stream import RunningStream
 from extproc.transport import Call, CallHandler, ServiceTable
 from extproc.transport.status import UNAVAILABLE
+
+REPORT_S: Final = 0.05
+"""How long a response whose call is over waits for Envoy's report about its end, which is behind
+it by less than a millisecond. Well below `draining_evidence.RELEASE_S`."""
 
 log = logging.getLogger("coxswain.stream")
 
@@ -30,9 +35,10 @@ class ExternalProcessor:
         clock: Callable[[], float],
         record: Callable[[ExchangeRecord], None],
         wants_traces: Callable[[], bool] = lambda: True,
+        has_reports: Callable[[], bool] = lambda: False,
     ) -> None:
         """`record` takes the record of each exchange that ended. `wants_traces` says whether traces
-        are logged or exported."""
+        are logged or exported, `has_reports` whether an Envoy reports the ends of exchanges."""
         self._dispatcher = dispatcher
         self._pending = pending
         self._registry = registry
@@ -40,6 +46,7 @@ class ExternalProcessor:
         self.clock = clock
         self._record = record
         self._wants_traces = wants_traces
+        self._has_reports = has_reports
         self._is_closed = False
         self.idle = asyncio.Event()
         """Set while no stream runs."""
@@ -94,6 +101,13 @@ class ExternalProcessor:
         ticket = stream.exchange.ticket
         assert ticket is not None
         self._pending.enter(stream, ticket)
+
+    def await_report(self, stream: RunningStream) -> bool:
+        """See `StreamOwner`."""
+        if not self._has_reports():
+            return False
+        asyncio.get_running_loop().call_later(REPORT_S, stream.reported)
+        return True
 
     def leave(self, stream: RunningStream) -> None:
         """Release what the exchange holds, before anything else that could fail. Never raises."""

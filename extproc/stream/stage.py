@@ -4,7 +4,7 @@ from enum import Enum
 from typing import Final
 
 from extproc.core.exchange_record import Outcome
-from extproc.core.scheduler.exchange_registry import ExchangeState
+from extproc.core.exchange_registry import ExchangeState
 
 
 class Stage(Enum):

@@ -1,29 +1,21 @@
 """The rest of a request's body, while a slot is held for it: does it come, and fast enough?
 
-    idle   nothing came for `idle_s`: the client has stopped, also if no request is queued
+    idle   nothing came for the idle timeout: the client has stopped, also if no request is queued
     lag    how far the client is behind a sender of the least rate; it grows only while another
            request waits for the slot, and what comes faster than that pays for no later pause
 
-So an upload keeps a slot from others for the time that the least rate takes, and `grace_s`.
+So an upload keeps a slot from others for the time that the least rate takes, and the grace.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
+from extproc.settings.envoy_section import EnvoySettings
+
 REPORTS_PER_GRACE: Final = 4
-"""The number of Envoy's reports within `grace_s`."""
+"""The number of Envoy's reports within the grace."""
 LAG_SHARE: Final = 1 - 1.5 / REPORTS_PER_GRACE
-"""An upload ends at the first report at which it lags by more than this share of `grace_s`: a
+"""An upload ends at the first report at which it lags by more than this share of the grace: a
 report comes up to one interval late, and the server's slot is free a moment later."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UploadLimits:
-    """`idle_s` and `min_rate_bytes_per_s` may be 0, for no such limit."""
-
-    idle_s: float = 30.0
-    min_rate_bytes_per_s: int = 125_000
-    grace_s: float = 2.0
 
 
 class UploadPace:
@@ -31,8 +23,8 @@ class UploadPace:
 
     __slots__ = ("_body_bytes", "_limits", "_moved_at", "_reported_at", "lag_s")
 
-    def __init__(self, limits: UploadLimits, now: float) -> None:
-        """`now` is the time at which the slot was assigned."""
+    def __init__(self, limits: EnvoySettings, now: float) -> None:
+        """`limits` are its `request_body_*`; `now` is the time at which the slot was assigned."""
         self._limits = limits
         self._reported_at = now
         self._moved_at = now
@@ -50,15 +42,19 @@ class UploadPace:
         new_bytes = 0 if before is None else body_bytes - before
         if new_bytes or before is None:
             self._moved_at = now
-        if limits.idle_s and now - self._moved_at >= limits.idle_s:
+        idle_s, min_rate = (
+            limits.request_body_idle_timeout_s,
+            limits.request_body_min_rate_bytes_per_s,
+        )
+        if idle_s and now - self._moved_at >= idle_s:
             return STOPPED
-        if not limits.min_rate_bytes_per_s:
+        if not min_rate:
             return None
-        lag_s = self.lag_s - new_bytes / limits.min_rate_bytes_per_s
+        lag_s = self.lag_s - new_bytes / min_rate
         self.lag_s = max(0.0, lag_s + elapsed_s if is_wanted else lag_s)
-        if self.lag_s <= limits.grace_s * LAG_SHARE:
+        if self.lag_s <= limits.request_body_grace_s * LAG_SHARE:
             return None
-        return TOO_SLOW % limits.min_rate_bytes_per_s
+        return TOO_SLOW % min_rate
 
 
 STOPPED: Final = "The rest of the request did not arrive."

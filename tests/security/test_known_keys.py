@@ -49,3 +49,21 @@ def test_a_long_text_is_no_key() -> None:
     longest, longer = "k" * MAX_KEY_CHARS, "k" * (MAX_KEY_CHARS + 1)
     keys = KnownKeys({digest_of(longest): "web", digest_of(longer): "web"})
     assert keys.client_of(longest, "") == "web" and keys.client_of(longer, "") == ""
+
+
+def test_keys_expire() -> None:
+    """One that has expired is nobody's, and is known as such until all change."""
+    keys = KnownKeys()
+    web, batch = digest_of("sk-web"), digest_of("sk-batch")
+    keys.replace(KEYS, {web: 100.0})
+    before = keys.names()
+    assert keys.ends() == {web: 100.0} and keys.expire(99.9) == []
+    assert keys.names() is before and keys.client_of("sk-web", "") == "web"
+    assert keys.expire(100.0) == ["web"] and keys.expire(100.0) == []
+    assert keys.names() == {batch: "batch"} and before == KEYS
+    assert not keys.knows(web) and not keys.is_client("web")
+    assert keys.find("sk-web", "") == keys.find("", "sk-web") == ("", web)
+    assert keys.find("sk-web", "sk-other") == ("", web)
+    assert keys.find("sk-web", "sk-batch") == ("batch", batch)
+    keys.replace(KEYS)
+    assert keys.client_of("sk-web", "") == "web"

@@ -7,9 +7,14 @@ import json
 import pytest
 
 from extproc.core.client_limits import ClientLimit, ClientLimits
+from extproc.core.rejection import Reason
+from extproc.core.views.explain import DryRunRequest, Explanation
 from extproc.pb import external_processor_pb2 as pb
 from extproc.security.known_keys import KnownKeys, digest_of
+from extproc.settings.routing_section import RoutingSettings
+from extproc.stream.dry_run import dry_run
 from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
+from extproc.stream.model_list import OURS
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.small_fleet import SmallFleet
 
@@ -25,7 +30,8 @@ class Page:
     def __init__(self, *slots: int, is_kept: bool = True) -> None:
         self.fleet = SmallFleet(*slots)
         self.limits = ClientLimits({"web": ClientLimit(requests=1)})
-        self.options = ExchangeOptions(keys=KEYS, keeps_conversations=is_kept, limits=self.limits)
+        routing = RoutingSettings(conversations="keep" if is_kept else "strip")
+        self.options = ExchangeOptions(keys=KEYS, routing=routing, limits=self.limits)
 
     def exchange(self, message: pb.ProcessingRequest) -> tuple[Exchange, pb.ProcessingResponse]:
         exchange = Exchange(self.fleet.dispatcher, self.options, self.fleet.now)
@@ -183,3 +189,62 @@ def test_an_id_that_was_sent_twice_is_rejected() -> None:
     message = envoy.request_headers(authorization=WEB, x_conversation_id="a")
     envoy.header_map(message.request_headers, {HEADER: "b"})
     assert envoy.rejection(page.exchange(message)[1]) == (400, "bad-request")
+
+
+def explained(
+    page: Page, path: str, method: str = "GET", body: object = None, **headers: str
+) -> Explanation:
+    asked = DryRunRequest(
+        method=method,
+        path=path,
+        headers={"authorization": WEB} | headers,
+        body=b"" if body is None else json.dumps(body).encode(),
+    )
+    return dry_run(page.fleet.dispatcher, page.options, asked, page.fleet.now)
+
+
+def test_explain_says_where_a_conversation_is() -> None:
+    """For its client, whatever state its server is in, as a real request is answered."""
+    page = Page(1, 1)
+    begun = page.begin("c")
+    assert begun.lease is not None
+    address = begun.lease.address
+    for method in ("GET", "HEAD", "DELETE"):
+        found = explained(page, "/v1/stream?conv_id=c", method)
+        assert (found.chosen, found.takes_slot, found.reason) == (address, False, None)
+        assert [str(found.chosen)] == page.ask("conv_id=c", method=method)
+    for asked in (
+        explained(page, "/v1/stream?conv_id=d"),
+        explained(page, "/v1/stream?conv_id=c", authorization=FREE),
+    ):
+        assert (asked.reason, asked.chosen) == (Reason.CONVERSATION_NOT_FOUND, None)
+
+
+def test_explain_says_who_answers_a_lookup() -> None:
+    """The server of all that are found, or the picker."""
+    page = Page(1, 1)
+    first = page.begin("c", FREE)
+    second = page.begin("d", FREE)
+    assert first.lease is not None and second.lease is not None
+    lookup = "/v1/streams/lookup"
+
+    def of(body: object) -> Explanation:
+        return explained(page, lookup, "POST", body, authorization=FREE)
+
+    assert of({"conversation_ids": ["c"]}).chosen == first.lease.address
+    assert of({"conversation_ids": ["d", "x"]}).chosen == second.lease.address
+    for ids in (["c", "d"], ["x"], []):
+        found = of({"conversation_ids": ids})
+        assert (found.chosen, found.resolved, found.takes_slot) == (
+            None,
+            {"answered_by": OURS},
+            False,
+        )
+    bad = of({"conversation_ids": "c"})
+    assert (bad.reason, bad.takes_slot) == (Reason.BAD_REQUEST, False)
+
+
+def test_explain_refuses_an_id_that_is_no_text() -> None:
+    page = Page(1)
+    found = explained(page, envoy.COMPLETION, "POST", {}, **{HEADER: "x" * 300})
+    assert found.reason is Reason.BAD_REQUEST and HEADER in found.resolved["problem"]

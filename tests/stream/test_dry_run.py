@@ -8,8 +8,9 @@ import pytest
 
 from extproc.core.client_limits import ClientLimit, ClientLimits
 from extproc.core.rejection import Reason
-from extproc.core.scheduler.explain import DryRunRequest, Explanation
+from extproc.core.views.explain import DryRunRequest, Explanation
 from extproc.security.known_keys import KnownKeys, digest_of
+from extproc.settings.envoy_section import EnvoySettings
 from extproc.stream.dry_run import dry_run
 from extproc.stream.exchange import Exchange
 from extproc.stream.model_list import OURS
@@ -75,7 +76,7 @@ def test_who_answers_for_the_health_of_the_fleet() -> None:
     """A server, unless the settings say that the picker does."""
     harness = ExchangeHarness(1)
     assert not explained(harness, "/health", method="GET").resolved
-    harness.options = replace(harness.options, answers_health=True)
+    harness.options = replace(harness.options, envoy=EnvoySettings(health=True))
     assert explained(harness, "/health", method="GET").resolved == {"answered_by": OURS}
 
 
@@ -165,7 +166,7 @@ def test_whose_request_it_is_counts_as_in_a_real_one(headers: dict[str, str], cl
     assert found.resolved["client"] == "web"
     late = queue(harness, "sk-web")
     assert late.ticket is not None
-    place = harness.fleet.dispatcher.position_of(late.ticket, harness.fleet.now).position
+    place = harness.fleet.dispatcher.view.position_of(late.ticket, harness.fleet.now).position
     assert found.position == place == 4
     assert explained(harness, client="batch").position == 2
     for exchange in (*others, late):

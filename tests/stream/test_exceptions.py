@@ -26,11 +26,12 @@ from extproc.app.core_events import CoreEvents
 from extproc.core.address import Address
 from extproc.core.client_limits import ClientLimit, ClientLimits
 from extproc.core.exchange_record import ExchangeRecord
+from extproc.core.exchange_registry import ExchangeRegistry
 from extproc.core.fleet.endpoint import Intent
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
-from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.core.scheduler.takeover import Arrival, Place
 from extproc.security.known_keys import KnownKeys, digest_of
+from extproc.settings import QueueSettings
 from extproc.stream import (
     exchange,
     held_slot,
@@ -47,7 +48,7 @@ from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.servicer import ExternalProcessor
 from extproc.transport import ServiceTable
 from tests.fakes import envoy_messages as envoy
-from tests.fakes.envoy_stream import HandCall
+from tests.fakes.envoy_stream import HandCall, eventually
 from tests.fakes.small_fleet import SmallFleet
 from tests.long_run import IS_LONG_RUN
 
@@ -59,6 +60,8 @@ pytestmark = [
         not str(exchange.__file__).endswith(".py"), reason="no profiler sees compiled calls"
     ),
 ]
+OVERFLOW = Path(__file__).parents[1] / "data" / "llamacpp" / "overflow_stream_chat.txt"
+
 SHELL: tuple[ModuleType, ...] = (
     *(servicer, exchange, held_slot, running_stream, limited_request),
     *(pending_streams, response_feedback, response_state, core_events),
@@ -128,10 +131,12 @@ class Shell:
             self.fleet.dispatcher,
             self.pending,
             self.registry,
-            ExchangeOptions(queue_timeout_s=60.0, limits=self.limits),
+            ExchangeOptions(queue=QueueSettings(timeout_s=60.0), limits=self.limits),
             self._clock,
             self.records.append,
+            has_reports=lambda: self.has_reports,
         )
+        self.has_reports = False
         self.auditor = Auditor(
             self.fleet.dispatcher, self.registry, self.pending, self._clock, self.limits
         )
@@ -171,6 +176,7 @@ class Shell:
         for call in self.calls:
             call.reset()
         await self.settle()
+        await eventually(lambda: all(one.is_over for one in self.registry))
         faults = self.auditor.audit(self.fleet.now)
         for _ in range(3):
             self.fleet.now += 1.0
@@ -241,6 +247,22 @@ async def streamed(shell: Shell) -> None:
     await shell.settle()
 
 
+async def reported(shell: Shell) -> None:
+    """Two event streams whose ends Envoy reports just behind them, and one that it does not."""
+    shell.has_reports = True
+    calls = [await shell.open(ask(number)) for number in (1, 2)]
+    for call in calls:
+        await shell.say(call, envoy.response_headers(content_type="text/event-stream"))
+    for one, end in zip(list(shell.registry), (HandCall.reset, HandCall.half_close), strict=False):
+        end(calls.pop(0))
+        one.complete()
+        one.reported()
+    await shell.settle()
+    stream = await shell.open(ask(3))
+    await shell.say(stream, envoy.response_headers(content_type="text/event-stream"))
+    await shell.leave(2)
+
+
 async def fallback(shell: Shell) -> None:
     """Another server answers, and one that nobody reaches."""
     stream = await shell.open(ask(1))
@@ -267,6 +289,15 @@ async def fallback(shell: Shell) -> None:
     stream.half_close()
     await shell.settle()
     shell.fleet.dispatcher.set_intent(served_by, Intent.DRAINING, shell.fleet.now)
+
+
+async def too_many(shell: Shell) -> None:
+    """A server wants no more requests for now."""
+    stream = await shell.open(ask(1))
+    served_by = str(shell.fleet.addresses[0])
+    await shell.say(stream, envoy.response_headers("429", served=served_by))
+    stream.half_close()
+    await shell.settle()
 
 
 async def ejected(shell: Shell) -> None:
@@ -355,13 +386,14 @@ async def untaken(shell: Shell) -> None:
 
 
 async def relayed(shell: Shell) -> None:
-    """Full duplex, a gateway that closes its half at once, and trailers that come too late."""
+    """Full duplex to an overflow, a gateway that closes its half, and trailers that come late."""
     stream = await shell.open(
         envoy.with_body(ask(1), is_duplex=True), envoy.body(b'{"prompt":"p"}')
     )
-    await shell.say(stream, envoy.response_headers())
+    await shell.say(stream, envoy.response_headers(content_type="text/event-stream"))
     await shell.say(stream, envoy.part("request_trailers"))
     answer_part = envoy.part("response_body")
+    answer_part.response_body.body = OVERFLOW.read_bytes()
     answer_part.response_body.end_of_stream = True
     await shell.say(stream, answer_part)
     stream.half_close()
@@ -533,7 +565,9 @@ SCENARIOS: list[Callable[[Shell], Awaitable[None]]] = [
     served,
     finished,
     streamed,
+    reported,
     fallback,
+    too_many,
     ejected,
     timed_out,
     cancelled,

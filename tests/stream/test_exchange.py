@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from extproc.core.exchange_record import ExchangeRecord, Outcome
+from extproc.core.exchange_registry import ExchangeState
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.health import Health
 from extproc.core.prediction.latency import DEFAULT_ESTIMATE
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason
 from extproc.core.request import UNKNOWN_PROMPT_TOKENS
-from extproc.core.scheduler.exchange_registry import ExchangeState
 from extproc.core.slots.lease import LeaseState
 from extproc.pb import external_processor_pb2 as pb
+from extproc.settings import QueueSettings
+from extproc.settings.envoy_section import EnvoySettings
 from extproc.stream.envoy import codec
 from extproc.stream.exchange import (
     Exchange,
@@ -30,14 +33,17 @@ from tests.fakes import envoy_messages as envoy
 from tests.fakes.small_fleet import SmallFleet
 
 STREAM = "text/event-stream"
+LLAMACPP = Path(__file__).parents[1] / "data" / "llamacpp"
 
 
 class ExchangeHarness:
     """A small fleet, and exchanges whose tickets are settled as the waiting room does it."""
 
-    def __init__(self, *slots: int, queue_max_requests: int = 100, **options: float) -> None:
+    def __init__(
+        self, *slots: int, queue_max_requests: int = 100, queue_timeout_s: float = 60.0
+    ) -> None:
         self.fleet = SmallFleet(*slots, queue_max_requests=queue_max_requests)
-        self.options = ExchangeOptions(**options) if options else ExchangeOptions()  # type: ignore[arg-type]
+        self.options = ExchangeOptions(queue=QueueSettings(timeout_s=queue_timeout_s))
         self._waiting: dict[int, Exchange] = {}
         self.fleet.listener.on_settled = lambda ticket, settlement: self._waiting.pop(
             ticket.id
@@ -143,7 +149,8 @@ def test_whose_trace_it_joins(of_envoy: str, of_client: str, told: str) -> None:
 
 def test_headers_can_be_switched_off() -> None:
     """Then the answer is what the server sent."""
-    harness = ExchangeHarness(1, adds_response_headers=False)
+    harness = ExchangeHarness(1)
+    harness.options = replace(harness.options, adds_response_headers=False)
     reply = harness.ask(harness.picked(), envoy.response_headers())
     assert reply is not None and reply.WhichOneof("response") == "response_headers"
     assert envoy.set_headers(reply.response_headers.response.header_mutation) == {}
@@ -218,7 +225,10 @@ def test_a_patience_of_zero() -> None:
     """Served at once or refused at once, by the operator's word or the client's."""
     for harness, headers in (
         (ExchangeHarness(1, queue_timeout_s=0.0), {}),
-        (ExchangeHarness(1, queue_timeout_s=60.0), {"x_coxswain_queue_timeout_ms": "0"}),
+        (
+            ExchangeHarness(1, queue_timeout_s=60.0),
+            {"x_coxswain_queue_timeout_ms": "0"},
+        ),
     ):
         harness.picked()
         reply = harness.ask(harness.exchange(), envoy.request_headers(**headers))
@@ -744,7 +754,7 @@ def test_what_the_picker_answers_itself_is_recorded_with_its_status(
 ) -> None:
     """The health of a fleet with and without servers."""
     harness = ExchangeHarness(*slots)
-    harness.options = replace(harness.options, answers_health=True)
+    harness.options = replace(harness.options, envoy=EnvoySettings(health=True))
     exchange = harness.exchange()
     reply = harness.ask(exchange, envoy.request_headers("/health", "GET"))
     assert reply is not None and reply.immediate_response.status.code == status
@@ -866,3 +876,31 @@ def test_an_endpoint_is_called_by_its_name() -> None:
     fleet.dispatcher.set_members("test", [], fleet.now)
     record = harness.end(exchange)
     assert (record.endpoint, record.endpoint_name) == (address, "gpu-1"), "though it left then"
+
+
+@pytest.mark.parametrize("is_last_event_there", [True, False])
+def test_an_overflow_at_the_end_of_a_stream_is_seen(is_last_event_there: bool) -> None:
+    """While the others that ran there are known, so before the slot is given back."""
+    stream = (LLAMACPP / "overflow_stream_chat.txt").read_bytes()
+    harness = ExchangeHarness(2)
+    first, other = harness.exchange(), harness.exchange()
+    for exchange in (first, other):
+        for message in (
+            envoy.with_body(envoy.request_headers(), is_duplex=True),
+            envoy.body(b'{"prompt": "p"}'),
+            envoy.response_headers(content_type=STREAM),
+        ):
+            harness.feed(exchange, message)
+            while exchange.take_reply() is not None:
+                pass
+        assert exchange.lease is not None
+    part = envoy.part("response_body")
+    part.response_body.body = stream if is_last_event_there else stream[: stream.rindex(b"data")]
+    part.response_body.end_of_stream = True
+    harness.feed(first, part)
+    first.end(harness.fleet.now)
+    endpoint = harness.fleet.endpoint(harness.fleet.addresses[0])
+    assert endpoint.overflows == is_last_event_there
+    assert not endpoint.is_ejected
+    assert first.lease is None and other.lease is not None
+    other.end(harness.fleet.now)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from extproc.core.decision import Picked
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.request import Request
 from extproc.core.slots.lease import Lease, LeaseEnd
+from extproc.settings.envoy_section import EnvoySettings
 from extproc.stream import held_slot
 from extproc.stream.held_slot import HeldSlot
-from extproc.stream.upload_pace import UploadLimits
 from tests.fakes.small_fleet import SmallFleet
 
 
@@ -41,7 +42,7 @@ def test_a_slot_is_given_back_once() -> None:
 
 def test_a_finished_slot_is_free_before_its_exchange_ends() -> None:
     fleet, slot, lease = held()
-    fleet.dispatcher.answered(lease, fleet.now + 0.5, is_stream=False, is_error=False)
+    fleet.dispatcher.responded(lease, fleet.now + 0.5, is_stream=False, is_error=False)
     slot.finish(fleet.now + 1.0)
     assert slot.lease is None
     other = fleet.pick()
@@ -80,7 +81,11 @@ def test_an_upload_counts_only_while_its_slot_is_held() -> None:
     fleet, slot, _ = held()
     request = Request(id="r", timeout_s=60.0)
     fleet.queue()
-    limits = UploadLimits(idle_s=30.0, min_rate_bytes_per_s=1000, grace_s=2.0)
+    limits = EnvoySettings(
+        request_body_idle_timeout_s=30.0,
+        request_body_min_rate_bytes_per_s=1000,
+        request_body_grace_s=2.0,
+    )
 
     def reported(now: float, *, is_whole: bool = False) -> str | None:
         return slot.upload_reported(limits, request, 10, now, is_whole=is_whole, is_cancelled=False)
@@ -90,3 +95,28 @@ def test_an_upload_counts_only_while_its_slot_is_held() -> None:
     assert "less than 1000 bytes per second" in (reported(fleet.now + 5.0) or "")
     slot.give_back(request, LeaseEnd.ABANDONED, fleet.now + 5.0)
     assert reported(fleet.now + 9.0) is None
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_full_context_is_not_held_against_its_server_at_a_streams_end(is_shared: bool) -> None:
+    """A request that was alone failed like others do."""
+    fleet = SmallFleet(8, 8)
+    bad = fleet.addresses[0]
+    request = Request(id="r", timeout_s=1.0, allowed=frozenset({bad}))
+    for _ in range(6):
+        if fleet.endpoint(bad).is_ejected:
+            break
+        slot = HeldSlot(fleet.dispatcher)
+        leases = []
+        for _ in range(1 + is_shared):
+            outcome = fleet.dispatcher.submit(request, fleet.now)
+            assert isinstance(outcome, Picked)
+            leases.append(outcome.lease)
+        slot.take(leases[0])
+        slot.is_failed = True
+        slot.overflowed(fleet.now)
+        slot.give_back(None, LeaseEnd.SERVED, fleet.now)
+        for lease in leases[1:]:
+            fleet.dispatcher.release(lease, LeaseEnd.SERVED, fleet.now)
+    assert bool(fleet.endpoint(bad).overflows) is is_shared
+    assert fleet.endpoint(bad).is_ejected is not is_shared

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from extproc.core.decision import Picked
 from extproc.core.queue.ticket import Ticket
-from extproc.core.scheduler.decision import Picked
 from extproc.security.known_keys import KnownKeys, digest_of
 from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
 from extproc.stream.pending_streams import PendingStreams

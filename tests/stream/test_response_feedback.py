@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from extproc.core.address import Address
+from extproc.core.decision import Picked
 from extproc.core.outliers.failure_evidence import Fault
-from extproc.core.request import Request
-from extproc.core.scheduler.decision import Picked
+from extproc.core.request import Kind, Request
+from extproc.core.scheduler.dispatcher import PAUSE_S
+from extproc.core.slots.lease import Lease
 from extproc.stream import response_feedback
 from extproc.stream.envoy import codec
+from tests.fakes import envoy_messages as envoy
 from tests.fakes.small_fleet import SmallFleet
 
 RESET = "upstream_reset_before_response_started"
@@ -46,6 +50,33 @@ def told(status: int, details: str = "via_upstream") -> codec.ResponseHead:
 def test_what_is_the_servers_fault(status: int, details: str, fault: Fault | None) -> None:
     """4xx is the client's, 501 what a server was not started for, the rest nobody's here."""
     assert response_feedback.fault_of(told(status, details)) is fault
+
+
+ROUTERS = "a"
+
+
+@pytest.mark.parametrize(
+    ("changes", "model_pool", "kind", "is_finished"),
+    [
+        ({"body_bytes": 600}, "", Kind.GENERATION, True),
+        ({"body_bytes": 17_000}, ROUTERS, Kind.GENERATION, False),  # it is still on its way
+        ({}, "", Kind.GENERATION, False),  # any proxy may send it while the server works
+        ({}, ROUTERS, Kind.GENERATION, True),
+        ({}, ROUTERS, Kind.EMBEDDING, False),  # it may be megabytes
+        ({"is_stream": True}, ROUTERS, Kind.GENERATION, False),
+        ({"status": 500}, ROUTERS, Kind.GENERATION, False),
+        ({"code_details": "route_not_found"}, ROUTERS, Kind.GENERATION, False),
+    ],
+)
+def test_what_headers_prove(
+    changes: dict[str, object], model_pool: str, kind: Kind, is_finished: bool
+) -> None:
+    """A router passes on what a llama-server sends when it has all of it, without its length."""
+    lease = Lease(1, Address("10.0.0.1", 8000), 1, 0.0)
+    lease.model_pool = model_pool
+    meant = Request(id="1", timeout_s=1.0, kind=kind)
+    response = told(200)._replace(**changes)  # type: ignore[arg-type]
+    assert response_feedback.is_finished(response, lease, meant) is is_finished
 
 
 @pytest.mark.parametrize(
@@ -94,3 +125,35 @@ def test_a_full_context_is_not_held_against_its_server() -> None:
             )
         assert fleet.endpoint(bad).is_ejected is is_ejected
         assert bool(fleet.endpoint(bad).overflows) is not is_ejected
+
+
+@pytest.mark.parametrize(
+    ("sent", "pause_s"), [("7", 7.0), (None, PAUSE_S), ("soon", PAUSE_S), ("-1", PAUSE_S)]
+)
+def test_429_is_a_pause_and_no_failure(sent: str | None, pause_s: float) -> None:
+    """For as long as Retry-After says, if it says that in seconds."""
+    fleet = SmallFleet()
+    address = fleet.add(2, busy=None)
+    lease = fleet.pick()
+    more = {} if sent is None else {"retry-after": sent}
+    message = envoy.response_headers("429", served=str(address), more=more)
+    response = codec.read_response_head(message)
+    response_feedback.apply_response(fleet.dispatcher, response, [address], lease, fleet.now)
+    endpoint = fleet.dispatcher.fleet.get(address)
+    assert endpoint is not None
+    assert endpoint.paused_until == fleet.now + pause_s
+    assert not endpoint.is_ejected
+
+
+@pytest.mark.parametrize(
+    ("content_type", "is_stream"),
+    [
+        ("text/event-stream; charset=utf-8", True),
+        ("application/x-ndjson", True),
+        ("application/json", False),
+    ],
+)
+def test_lines_are_a_stream_too(content_type: str, is_stream: bool) -> None:
+    """Ollama's own API sends them: their headers say nothing about the end."""
+    message = envoy.response_headers(content_type=content_type, body_bytes=None)
+    assert codec.read_response_head(message).is_stream is is_stream

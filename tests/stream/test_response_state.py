@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from extproc.core.rejection import Reason
@@ -10,7 +13,10 @@ from extproc.pb import external_processor_pb2 as pb
 from extproc.pb.processing_mode_pb2 import ProcessingMode
 from extproc.stream.envoy import codec
 from extproc.stream.response_state import ResponseState
+from extproc.usage.answer_tail import NO_USAGE
 from tests.fakes import envoy_messages as envoy
+
+LLAMACPP = Path(__file__).parents[1] / "data" / "llamacpp"
 
 
 def state(*, is_stream: bool = False, details: str = "via_upstream") -> ResponseState:
@@ -45,6 +51,47 @@ def test_a_stream_of_events_that_was_cut_may_still_run() -> None:
     assert not response.was_cut() and end_of(response) is LeaseEnd.ABANDONED
     response.is_broken = True
     assert response.was_cut() and end_of(response) is LeaseEnd.ABANDONED
+
+
+OVERFLOWS = ("chat", "completion", "messages", "responses")
+
+
+@pytest.mark.parametrize("step", [1, 7, 10_000])
+@pytest.mark.parametrize("api", OVERFLOWS)
+def test_a_stream_that_ends_because_the_context_is_full(api: str, step: int) -> None:
+    """However it is cut into parts; without the last event it ended in another way."""
+    stream = (LLAMACPP / f"overflow_stream_{api}.txt").read_bytes()
+    assert streamed(stream, step).is_overflow()
+    assert not streamed(stream[: stream.rindex(b"data: ")], step).is_overflow()
+    assert not streamed(stream + b'data: {"x":1}\n\n', step).is_overflow()
+
+
+def test_a_speculative_stream_ends_with_another_text() -> None:
+    error = (LLAMACPP / "overflow_speculative_500.json").read_bytes().strip()
+    assert streamed(b'data: {"x":1}\n\ndata: ' + error + b"\n\n", 7).is_overflow()
+    other = error.replace(b"sub-batch", b"batch")
+    assert not streamed(b"data: " + other + b"\n\n", 7).is_overflow()
+
+
+@pytest.mark.parametrize("api", OVERFLOWS)
+def test_a_text_that_quotes_the_error_is_none(api: str) -> None:
+    stream = (LLAMACPP / f"overflow_stream_{api}.txt").read_text()
+    event = stream[stream.rindex("data: ") :]
+    for text in (event, f"\n{event}"):
+        quoted = f"data: {json.dumps({'content': text})}\n\n"
+        assert not streamed(quoted.encode(), 10_000).is_overflow()
+    answer = streamed(event.encode(), 10_000, content_type="application/json")
+    assert not answer.is_overflow()
+
+
+def streamed(body: bytes, step: int, content_type: str = "text/event-stream") -> ResponseState:
+    response = ResponseState()
+    response.expect_body(pb.ProcessingRequest())
+    response.take_head(envoy.response_headers(content_type=content_type), 1.0)
+    for place in range(0, len(body), step):
+        response.take_body(pb.HttpBody(body=body[place : place + step]))
+    response.take_body(pb.HttpBody(end_of_stream=True))
+    return response
 
 
 def test_the_last_part_of_a_body_proves_its_end() -> None:
@@ -137,4 +184,4 @@ def test_a_body_that_does_not_pass_is_not_counted() -> None:
     first.protocol_config.SetInParent()
     response = ResponseState()
     response.expect_body(first)
-    assert not response.has_body and response.usage() == (None, None, None)
+    assert not response.has_body and response.usage() == NO_USAGE

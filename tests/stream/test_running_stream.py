@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from extproc.core.scheduler.exchange_registry import ExchangeState
+from extproc.core.exchange_registry import ExchangeState
 from extproc.security.known_keys import KnownKeys, digest_of
 from extproc.stream.exchange import Exchange, ExchangeOptions
 from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.running_stream import RunningStream
 from tests.fakes import envoy_messages as envoy
-from tests.fakes.envoy_stream import HandCall, NoOwner, Rig
+from tests.fakes.envoy_stream import HandCall, NoOwner, Rig, eventually
 from tests.fakes.small_fleet import SmallFleet
 
 
@@ -133,6 +133,55 @@ async def test_a_response_that_envoy_reported_as_complete_has_ended() -> None:
     assert picker.leased == 2
 
 
+@pytest.mark.parametrize("end", [HandCall.reset, HandCall.half_close], ids=["reset", "half-closed"])
+async def test_a_report_may_come_just_behind_the_end(end: Callable[[HandCall], None]) -> None:
+    """As Envoy sends it if the whole response was there with our reply to its headers."""
+    picker, flowing, waiting = await streaming()
+    picker.has_reports = True
+    [first, _] = list(picker.registry)[:2]
+    end(flowing[0])
+    await asyncio.sleep(0)
+    assert (len(waiting.sent), picker.records, first.is_over) == (1, [], False)
+    first.complete()
+    first.reported()
+    await asyncio.sleep(0)
+    assert envoy.destination(waiting.sent[1])
+    assert [record.outcome.value for record in picker.records] == ["served"]
+    first.reported()
+    assert len(picker.records) == 1
+    [address] = picker.fleet.addresses
+    assert [lease.is_draining for lease in picker.fleet.account(address).leases.values()] == [
+        False,
+        False,
+    ]
+
+
+async def test_a_report_is_not_waited_for_for_ever() -> None:
+    """Nor where none is to be expected: what its client read to the end, nobody can tell."""
+    picker, flowing, waiting = await streaming()
+    picker.has_reports = True
+    flowing[0].reset()
+    assert picker.records == []
+    await eventually(lambda: picker.records)
+    flowing[1].lose()
+    assert len(picker.records) == 2 and len(waiting.sent) == 1
+    [address] = picker.fleet.addresses
+    assert all(lease.is_draining for lease in picker.fleet.account(address).leases.values())
+
+
+async def test_who_is_cut_off_while_a_report_is_awaited_drains() -> None:
+    picker, flowing, _ = await streaming()
+    picker.has_reports = True
+    flowing[0].reset()
+    [first, _] = list(picker.registry)[:2]
+    first.cancel(picker.fleet.now)
+    first.complete()
+    first.reported()
+    assert [record.outcome.value for record in picker.records] == ["broken"]
+    [address] = picker.fleet.addresses
+    assert any(lease.is_draining for lease in picker.fleet.account(address).leases.values())
+
+
 async def test_a_request_that_is_on_its_way_without_the_picker_keeps_its_slot() -> None:
     """A scrape proves nothing that began when Envoy may not have sent it yet, though it would do
     for a client that left."""
@@ -174,6 +223,10 @@ class Waiting:
     def wait(self, stream: RunningStream) -> None:
         assert stream.exchange.ticket is not None
         self.pending.enter(stream, stream.exchange.ticket)
+
+    def await_report(self, stream: RunningStream) -> bool:
+        assert stream is self.stream
+        return False
 
     def leave(self, stream: RunningStream) -> None:
         self.left.append(stream)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extproc.core.exchange_record import Outcome
-from extproc.core.scheduler.exchange_registry import ExchangeState
+from extproc.core.exchange_registry import ExchangeState
 from extproc.stream.stage import REPLIED, ROUTED, Stage, outcome_at, state_at
 
 

@@ -6,10 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extproc.stream.upload_pace import STOPPED, UploadLimits, UploadPace
+from extproc.settings.envoy_section import EnvoySettings
+from extproc.stream.upload_pace import STOPPED, UploadPace
 
 RATE = 100_000
-LIMITS = UploadLimits(idle_s=30.0, min_rate_bytes_per_s=RATE, grace_s=2.0)
+LIMITS = EnvoySettings(
+    request_body_idle_timeout_s=30.0,
+    request_body_min_rate_bytes_per_s=RATE,
+    request_body_grace_s=2.0,
+)
 INTERVAL_S = 0.5
 
 
@@ -61,7 +66,9 @@ def test_nothing_at_all_is_too_little_even_while_nobody_waits() -> None:
 
 @pytest.mark.parametrize("idle_s", [0.0, 5.0])
 def test_either_limit_can_be_left_out(idle_s: float) -> None:
-    upload = UploadPace(UploadLimits(idle_s=idle_s, min_rate_bytes_per_s=0), 0.0)
+    upload = UploadPace(
+        EnvoySettings(request_body_idle_timeout_s=idle_s, request_body_min_rate_bytes_per_s=0), 0.0
+    )
     assert end_of(upload, [0.0] * 1000) == (5.5 if idle_s else None)
 
 
@@ -74,7 +81,14 @@ def test_others_wait_for_the_least_rate_and_the_grace_at_most(
     rates: list[float], grace_s: float, first: int
 ) -> None:
     """Whatever a client sends and when, up to the interval of the last report."""
-    upload = UploadPace(UploadLimits(idle_s=0, min_rate_bytes_per_s=RATE, grace_s=grace_s), 0.0)
+    upload = UploadPace(
+        EnvoySettings(
+            request_body_idle_timeout_s=0,
+            request_body_min_rate_bytes_per_s=RATE,
+            request_body_grace_s=grace_s,
+        ),
+        0.0,
+    )
     interval_s = grace_s / 4
     body_bytes, came = first, 0
     for number, rate in enumerate(rates, start=1):

@@ -2,11 +2,11 @@
 requests that bypassed the picker, which have no stream; and of bodies that are still coming.
 
 Envoy ends every stream alike. Its access log, filtered to exchanges with a response flag and to
-responses that the picker has marked, sends one small message for each, before it ends the stream;
-the exchange is named by the id that we put into its metadata. A response is complete if the
-report says when its last byte came from the server. Nothing else proves it: a client that resets
-its stream without an error leaves no flag. Without a report, and where it comes late, only a
-scrape shows what the server does.
+responses that the picker has marked, sends one small message for each, before it ends the stream,
+or just behind that where the whole response was there already; the exchange is named by the id that
+we put into its metadata. A response is complete if the report says when its last byte came from the
+server. Nothing else proves it: a client that resets its stream without an error leaves no flag.
+Without a report, and where it comes late, only a scrape shows what the server does.
 
 A request that bypassed the picker has a server and no exchange: the picker writes the exchange
 into each answer that sends a request anywhere, so a report that comes late, or belongs to a picker
@@ -26,7 +26,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 
 from extproc.core.address import Address, AddressError
-from extproc.core.scheduler.exchange_registry import ExchangeRegistry, KnownExchange
+from extproc.core.exchange_registry import ExchangeRegistry, KnownExchange
 from extproc.header_names import DESTINATION, EXCHANGE, LB_NAMESPACE, SERVED
 from extproc.pb import access_log_pb2
 from extproc.pb import access_log_service_pb2 as pb
@@ -71,10 +71,16 @@ class AccessLog:
         self._on_late = on_late
         self._on_bypass = on_bypass
         self._clock = clock
+        self._streams: set[_AccessLogStream] = set()
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether an Envoy has begun to report."""
+        return bool(self._streams)
 
     def add_to(self, table: ServiceTable) -> None:
         """Serve the access log service."""
-        table[STREAM_ACCESS_LOGS] = lambda call: _AccessLogStream(self, call)
+        table[STREAM_ACCESS_LOGS] = lambda call: _AccessLogStream(self, self._streams, call)
 
     def take_in(self, message: pb.StreamAccessLogsMessage) -> None:
         """Handle one message; entries of other filters or pickers are ignored."""
@@ -95,6 +101,7 @@ class AccessLog:
                     exchange.complete()
                 if not (is_complete and common.HasField("time_to_last_downstream_tx_byte")):
                     exchange.break_off(is_servers_fault=_is_servers_fault(common))
+                exchange.reported()
                 continue
             served = fields[SERVED].string_value
             if served and not fields[EXCHANGE].string_value:
@@ -124,22 +131,26 @@ class AccessLog:
 class _AccessLogStream:
     """One Envoy's stream of reports."""
 
-    def __init__(self, access_log: AccessLog, call: Call) -> None:
+    def __init__(self, access_log: AccessLog, streams: set["_AccessLogStream"], call: Call) -> None:
         self._access_log = access_log
+        self._streams = streams
         self._call = call
+        streams.add(self)
 
     def receive(self, message: bytes) -> None:
         try:
             reports = pb.StreamAccessLogsMessage.FromString(message)
         except DecodeError:
             log.warning("access log stream: %s", NO_MESSAGE)
+            self._streams.discard(self)
             self._call.finish(INVALID_ARGUMENT, NO_MESSAGE)
         else:
             self._access_log.take_in(reports)
 
     def half_closed(self) -> None:
+        self._streams.discard(self)
         self._call.send(pb.StreamAccessLogsResponse().SerializeToString())
         self._call.finish(OK)
 
     def gone(self) -> None:
-        """Nothing is kept for a stream."""
+        self._streams.discard(self)

@@ -1,9 +1,9 @@
 """A request's body: its beginning, read as far as it can be read, and all keys at its top.
 
 One reader for all dialects: OpenAI's chat, completions, responses and embeddings, Anthropic's
-messages, llama.cpp's own. They differ in where the prompt stands, and no name means two things.
-Whatever the bytes are, reading ends in a `RequestBody`; nothing raises. What stands before the
-first fault, or before the end of a cut part, counts; a value that may itself be cut does not,
+messages, llama.cpp's own, Ollama's. They differ in where the prompt stands, and no name means two
+things. Whatever the bytes are, reading ends in a `RequestBody`; nothing raises. What stands before
+the first fault, or before the end of a cut part, counts; a value that may itself be cut does not,
 but for the prompt's text, whose beginning is what is wanted of it.
 """
 
@@ -25,6 +25,8 @@ MAX_COUNT: Final = 65_536
 MAX_TOKENS: Final = 2**31 - 1
 MAX_NAME_CHARS: Final = 512
 """The longest model name that is taken for one."""
+MAX_CHAR_BYTES: Final = 4
+"""The most bytes of one character in UTF-8."""
 
 _TOKEN_BOUNDS: Final = ("n_predict", "max_completion_tokens", "max_output_tokens", "max_tokens")
 _ANSWERS: Final = ("n_cmpl", "n")
@@ -75,6 +77,11 @@ class RequestBody:
     unread: str | None = None
 
     @property
+    def is_damaged(self) -> bool:
+        """Whether no server can read it; JSON that is nested too deep only we cannot."""
+        return self.problem is not None and TOO_DEEP not in self.problem
+
+    @property
     def weight_slots(self) -> int:
         """How many slots it takes at once: one for each answer to each input."""
         return min(self.answers * self.inputs, MAX_COUNT)
@@ -90,7 +97,11 @@ def read_body(
     """
     part = body[:limit_bytes]
     is_short = len(part) == len(body)
-    tree, problem = _parse(part, is_whole=is_whole and is_short, is_strict=is_strict)
+    if is_whole and is_short:
+        tree, problem = _parse(part, is_strict=is_strict)
+        is_in_list = False
+    else:
+        (tree, is_in_list), problem = _parse_beginning(part), None
     inputs, unread = 1, None
     if not is_whole:
         unread = CUT
@@ -100,7 +111,8 @@ def read_body(
         unread = problem
     else:
         tree = tree if isinstance(tree, dict) else {}
-        found, inputs = read_whole(body, tree, limit_bytes, _INPUTS[kind])
+        is_in_list = is_in_list and not is_strict
+        found, inputs = read_whole(body, tree, limit_bytes, _INPUTS[kind], is_in_list=is_in_list)
         problem = problem or found
         unread = None if found == NO_OBJECT else found
     if not isinstance(tree, dict):
@@ -118,7 +130,7 @@ def read_body(
         has_tools=bool(tree.get("tools")),
         answers=_whole(_given(tree, _ANSWERS), MAX_COUNT) or 1,
         inputs=max(inputs, _count_inputs(tree, _INPUTS[kind])),
-        max_tokens=_whole(_given(tree, _TOKEN_BOUNDS), MAX_TOKENS),
+        max_tokens=_whole(_token_bound(tree), MAX_TOKENS),
         adapter_numbers=_adapter_numbers(tree.get("lora")),
         is_complete=is_whole and is_short and problem is None,
         problem=problem,
@@ -126,16 +138,14 @@ def read_body(
     )
 
 
-def _parse(part: bytes, *, is_whole: bool, is_strict: bool) -> tuple[Any, str | None]:
+def _parse(part: bytes, *, is_strict: bool) -> tuple[Any, str | None]:
     """The value and what is wrong with it; None for what cannot be read at all."""
-    if not is_whole:
-        return _parse_beginning(part), None
     try:
         tree = jiter.from_json(
             part, allow_inf_nan=not is_strict, catch_duplicate_keys=is_strict, cache_mode="keys"
         )
     except ValueError as error:
-        return _parse_beginning(part), f"is not JSON: {error}"
+        return _parse_beginning(part)[0], f"is not JSON: {error}"
     if is_strict and _has_infinity(tree):
         return tree, "has a number that is too large"
     return tree, None
@@ -154,18 +164,21 @@ def _has_infinity(tree: object) -> bool:
     return False
 
 
-def _parse_beginning(part: bytes) -> Any:
-    """What stands before the end or the first fault, whichever comes first; None for nothing."""
-    part = _before_fault_of_utf8(part)
+def _parse_beginning(part: bytes) -> tuple[Any, bool]:
+    """What stands before the end or the first fault, whichever comes first; None for nothing. And
+    whether there is no fault, and a list was the last value at the top to begin."""
+    valid = _before_fault_of_utf8(part)
+    is_sound = len(part) - len(valid) < MAX_CHAR_BYTES  # half a character is no fault
     for _ in range(2):
-        part = part.rstrip(NUMBER_END)  # a number at the end may be half of one
+        valid = valid.rstrip(NUMBER_END)  # a number at the end may be half of one
         try:
-            tree = jiter.from_json(part, partial_mode="trailing-strings", cache_mode="keys")
+            tree = jiter.from_json(valid, partial_mode="trailing-strings", cache_mode="keys")
         except ValueError as error:
-            part = part[: _place(str(error), part)]
+            valid, is_sound = valid[: _place(str(error), valid)], False
         else:
-            return _without_half_a_text(tree, part)
-    return None
+            last = tree[next(reversed(tree))] if isinstance(tree, dict) and tree else None
+            return _without_half_a_text(tree, valid), is_sound and isinstance(last, list)
+    return None, False
 
 
 def _before_fault_of_utf8(part: bytes) -> bytes:
@@ -210,6 +223,17 @@ def _given(tree: Mapping[str, Any], names: tuple[str, ...]) -> object:
         if value is not None:
             return value
     return None
+
+
+def _token_bound(tree: Mapping[str, Any]) -> object:
+    """The most tokens that are wanted; Ollama and SGLang have them among their
+    options."""
+    options = tree.get("options")
+    found = _given(tree, _TOKEN_BOUNDS)
+    if found is None and isinstance(options, dict):
+        return options.get("num_predict")
+    sampling = tree.get("sampling_params")
+    return sampling.get("max_new_tokens") if found is None and isinstance(sampling, dict) else found
 
 
 def _whole(value: object, most: int) -> int | None:

@@ -37,13 +37,16 @@ def constraints_of(
     resolver: RequestResolver,
     allowed: frozenset[Address] | None,
     random: Random | None = None,
+    api: str = "",
 ) -> Constraints | NotServed:
     """The constraints of a request that takes no slot. Its body reaches the server as it is.
 
-    A dry run passes its own `random` to draw from splits.
+    A dry run passes its own `random` to draw from splits. `api` is what the server must have.
     """
     model: str | None = None
     adapter: str | None = None
+    if api and not resolver.has_api(api):
+        return NotServed(Reason.UNKNOWN_PATH)
     if paths.counts(head.method, head.path):
         model, adapter = names_of(head, body, resolver)
         hidden = why_hidden(body, resolver) if model is None else None
@@ -52,12 +55,37 @@ def constraints_of(
     elif paths.asks_about_a_model(head.method, head.path):
         model, adapter = resolver.names.split(head.queried_model or head.model)
     if model is None and adapter is None:
-        return UNCONSTRAINED if allowed is None else Constraints(allowed=allowed)
+        return (
+            Constraints(allowed=allowed, api=api) if api or allowed is not None else UNCONSTRAINED
+        )
     request = Request(
-        id=head.id, timeout_s=0.0, model=model, adapter=adapter, allowed=allowed, is_verbatim=True
+        id=head.id,
+        timeout_s=0.0,
+        model=model,
+        adapter=adapter,
+        allowed=allowed,
+        is_verbatim=True,
+        api=api,
     )
     resolved = resolver.resolve(request, random)
     if isinstance(resolved, Reason):
         return NotServed(resolved, UNSAYABLE if resolved is Reason.BAD_REQUEST else "")
     found = resolved.constraints
-    return found if found.model is None else found._replace(is_loaded=head.may_load)
+    owner = paths.api_of(head.path)
+    needs_loaded = head.may_load and (owner is None or owner.needs_loaded)
+    return found if found.model is None else found._replace(is_loaded=needs_loaded)
+
+
+def passing_request(head: RequestHead, constraints: Constraints) -> Request:
+    """A request that takes no slot, as rules see it."""
+    return Request(
+        id=head.id,
+        timeout_s=0.0,
+        model=constraints.model,
+        adapter=constraints.adapter,
+        objective=head.objective,
+        tenant=head.tenant,
+        fairness_id=head.fairness_id,
+        session_id=head.session_id,
+        path=head.path,
+    )

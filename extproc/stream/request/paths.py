@@ -1,16 +1,20 @@
-"""Which requests take a slot, and which paths are open; from `security/api_paths.py`."""
+"""Which requests take a slot, and which paths are open; from the tables in `extproc/runners`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from posixpath import normpath
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
+from extproc.core.fleet.membership import Fleet
 from extproc.core.rejection import Reason
 from extproc.core.request import Kind
-from extproc.security.api_paths import (
+from extproc.runners.api import Api
+from extproc.runners.apis import (
+    APIS,
     CLOSED_PATHS,
     COUNTING_PATHS,
     HEALTH_PATHS,
@@ -30,6 +34,8 @@ from extproc.security.path_rule import (
     open_pattern,
 )
 
+MAX_PATHS: Final = 1024
+"""The paths of which it is remembered to which API they belong."""
 OTHER: Final = ""
 """Stands for all methods that no rule contains."""
 
@@ -67,6 +73,12 @@ class Paths:
             f"{place}{path}" for place in places for path in STREAM_LOOKUP_PATHS
         )
         below = f"(?:{re.escape(prefix)})?" if prefix else ""
+        self._of_api = [
+            (api, re.compile(open_pattern((*api.open_paths, *api.closed_paths), prefix)))
+            for api in APIS
+            if api.name
+        ]
+        self._api_of = lru_cache(maxsize=MAX_PATHS)(self._find_api)
         self._model = re.compile(f"{below}(?:{MODEL_PATHS})", re.DOTALL)
         self._health = frozenset(f"{place}{path}" for place in places for path in HEALTH_PATHS)
 
@@ -79,6 +91,34 @@ class Paths:
             return None
         plain = _without_query(path)
         return self._slots.get(plain) or self._slots.get(normalised(plain))
+
+    def below_prefix(self, path: str) -> str:
+        """A path that takes a slot as the tables write it; another one as it is."""
+        plain = _without_query(path)
+        if plain not in self._slots:
+            plain = normalised(plain)
+        if self._prefix and plain.startswith(f"{self._prefix}/"):
+            below = plain.removeprefix(self._prefix)
+            return below if below in SLOT_PATHS else path
+        return plain if plain in self._slots else path
+
+    def api_of(self, path: str) -> Api | None:
+        """The API that the path belongs to; None if all servers have it, or nobody knows it."""
+        return self._api_of(_without_query(path))
+
+    def _find_api(self, plain: str) -> Api | None:
+        plain = normalised(plain)
+        return next((api for api, found in self._of_api if found.fullmatch(plain)), None)
+
+    def needed_api(self, path: str, fleet: Fleet) -> str:
+        """The name of the API that a server must have to get this path; empty if any may."""
+        api = self.api_of(path)
+        if api is None:
+            return ""
+        if api.lenient_paths and not fleet.has_api(api.name):
+            plain = normalised(_without_query(path)).removeprefix(self._prefix)
+            return "" if plain in api.lenient_paths else api.name
+        return api.name
 
     def counts(self, method: str, path: str) -> bool:
         """Whether it takes no slot, but belongs to a model that its body names."""

@@ -7,6 +7,8 @@ or a sound stands in it with about as many characters as it has tokens' worth of
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 _PARTS: Final = (
     "lora",
     "tools",
@@ -26,8 +28,14 @@ _NESTED: Final = frozenset({"content", "output"})
 _UNREAD: Final = "cache_control"
 """A mark for Anthropic's own cache, which clients move on with each turn; no llama-server reads
 it, so it must not make an old message a new one."""
+_PLAIN_ESCAPES: Final = frozenset(b'"\\bfnrt')
+"""Behind a backslash, these are written as they are read."""
+_JSON: Final = msgspec.json.Encoder()
 _MEDIA: Final = frozenset(
-    {"image_url", "input_image", "image", "input_audio", "input_video", "multimodal_data"}
+    {
+        *("image_url", "input_image", "image", "images"),
+        *("input_audio", "input_video", "multimodal_data"),
+    }
 )
 """The types and keys of images and sounds."""
 MEDIUM_CHARS: Final = 4096
@@ -44,12 +52,42 @@ class Prompt(NamedTuple):
 def read_prompt(tree: Mapping[str, Any]) -> Prompt:
     """The prompt of a request in any API format. O(size of `tree`)."""
     pieces: list[str] = []
-    has_any = False
+    has_any = bool(tree.get("images"))  # of Ollama's API
     for key in _PARTS:
         value = tree.get(key)
+        if key == "tools" and value and isinstance(value, list):
+            value = _text_of_tools(value)
         if value:
             has_any |= _add(pieces, value)
     return Prompt("\x00".join(pieces), has_any)
+
+
+def skim_tools(raw: bytes) -> str | None:
+    """What `read_prompt` makes of tools, from their bytes and without making objects of them; None
+    if they have to be read."""
+    if not raw.startswith(b"[") or _UNREAD.encode() in raw or not _is_plain(raw):
+        return None
+    try:
+        text = msgspec.json.format(raw, indent=-1).decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return text if text != "[]" else None
+
+
+def _is_plain(raw: bytes) -> bool:
+    """Whether no letter is written as an escape that it does not need."""
+    place = raw.find(b"\\")
+    while place >= 0:
+        if raw[place + 1] not in _PLAIN_ESCAPES:
+            return False
+        place = raw.find(b"\\", place + 2)
+    return True
+
+
+def _text_of_tools(tools: list[object]) -> object:
+    """Their JSON, or themselves where a mark of a cache has to be left out."""
+    text = _JSON.encode(tools)
+    return tools if _UNREAD.encode() in text else text.decode()
 
 
 def has_media(value: object) -> bool:

@@ -19,14 +19,15 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from extproc.core.address import Address
+from extproc.core.client_limits import ClientLimit
+from extproc.core.decision import Picked
 from extproc.core.fleet.subset_hints import Hint
 from extproc.core.objective import Criticality
-from extproc.core.rejection import Reason
+from extproc.core.rejection import NONE_BY_RULES, Reason
 from extproc.core.request import Kind, Request
-from extproc.core.scheduler.decision import Picked
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.scheduler.fleet_capacity import fleet_health
 from extproc.core.slots.lease import Lease
+from extproc.core.views.fleet_capacity import fleet_health
 from extproc.header_names import PREFLIGHT, READABLE
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy import codec
@@ -45,8 +46,14 @@ from extproc.stream.request.conversation_lookup import (
 from extproc.stream.request.encoding import EncodingError, decompressed, is_supported
 from extproc.stream.request.lora import append_overrides
 from extproc.stream.request.names import why_not_after_all
-from extproc.stream.request.passing import NOT_LOADED, NotServed, constraints_of
+from extproc.stream.request.passing import (
+    NOT_LOADED,
+    NotServed,
+    constraints_of,
+    passing_request,
+)
 from extproc.stream.request.paths import Paths
+from extproc.stream.request.permission import Forbidden, listed, may_pass, permitted
 from extproc.stream.request.subset import HintError, read_subset
 from extproc.stream.request.translate import NO_BODY, NOT_READ, understand
 
@@ -103,6 +110,7 @@ ReadResult = NeedsSlot | PassThrough | LocalReply | InvalidRequest
 
 ALLOWED: Final = LocalReply(b"", headers=PREFLIGHT)
 """Whatever the path: what a page may not do, it reads in the response to its request."""
+EXPIRED: Final = "This API key has expired."
 NOBODY: Final = InvalidRequest(Reason.NO_ENDPOINT, retry_after_s=RETRY_S)
 
 
@@ -141,8 +149,8 @@ class RequestReader:
         if head.method == "OPTIONS":  # browsers send it without a key
             return ALLOWED
         paths = self._options.paths
-        if self._options.answers_health and paths.asks_for_health(head.method, head.path):
-            health = fleet_health(self._dispatcher)
+        if self._options.envoy.health and paths.asks_for_health(head.method, head.path):
+            health = fleet_health(self._dispatcher.view)
             return LocalReply(health.as_json(), health.http_status)
         if unauthorized := self._unauthorized():
             return unauthorized
@@ -150,7 +158,7 @@ class RequestReader:
             self._hint = read_subset(message, self._dispatcher.subset_hints)
         except HintError as hint_error:  # mypyc allows one type for each name
             return InvalidRequest(Reason.BAD_REQUEST, str(hint_error))
-        if self._options.keeps_conversations and not is_conversation_id(head.conversation):
+        if self._options.routing.keeps_conversations and not is_conversation_id(head.conversation):
             return InvalidRequest(Reason.BAD_REQUEST, BAD_ID)
         self._kind = _kind_of(head, paths)
         if self._kind is None:
@@ -173,7 +181,7 @@ class RequestReader:
         if not head.has_body:
             return False
         if self._kind is not None:
-            return is_read or self._dispatcher.sends_slowly(head.tenant, now)
+            return is_read or self._dispatcher.view.sends_slowly(head.tenant, now)
         if self._options.paths.finds_streams(head.method, head.path):
             return True
         if not is_read:
@@ -190,8 +198,9 @@ class RequestReader:
 
     def _unauthorized(self) -> InvalidRequest | None:
         """The rejection of a request without a client's key, where it needs one."""
-        is_open = self._options.keys is None or self.head.client
-        return None if is_open else InvalidRequest(Reason.INVALID_API_KEY)
+        if self._options.keys is None or self.head.client:
+            return None
+        return InvalidRequest(Reason.INVALID_API_KEY, EXPIRED if self.head.key_digest else "")
 
     @property
     def is_key_revoked(self) -> bool:
@@ -203,12 +212,12 @@ class RequestReader:
         """Whether the server of this lease is to keep the answer, under an id of its client. It
         must show its slots, as nothing else would say when it has finished."""
         head, request = self.head, self.request
-        if not self._options.keeps_conversations or request is None:
+        if not self._options.routing.keeps_conversations or request is None:
             return False
         if request.kind is not Kind.GENERATION:
             return False  # it would only end the answer that has this id
         dispatcher = self._dispatcher
-        return dispatcher.slots_at(lease.address).reports_busy_slots and (
+        return dispatcher.view.slots_at(lease.address).reports_busy_slots and (
             dispatcher.conversations.begin(head.conversation, head.tenant, lease)
         )
 
@@ -227,7 +236,12 @@ class RequestReader:
             tenant=head.tenant,
             fairness_id=head.fairness_id,
             model=model,
+            path=self._options.paths.below_prefix(head.path),
         )
+        rules = self._dispatcher.view.rules
+        admitted = request if rules is None else rules.admit(request)
+        if not isinstance(admitted, str):  # it was admitted before
+            request = self.request = admitted
         return request
 
     def bring_body(self) -> list[pb.ProcessingResponse]:
@@ -333,15 +347,27 @@ class RequestReader:
             kind=kind,
             is_whole=body_mode.is_whole,
             allowed=allowed,
-            longest_s=self._options.queue_timeout_s,
+            longest_s=self._options.queue.timeout_s,
             resolver=self._dispatcher.resolver,
             kept_bytes=self._options.reading.kept_of(
                 head, len(body_mode.body), has_all=body_mode.has_all
             ),
             is_partial=self._is_partial(),
+            path=self._options.paths.below_prefix(head.path),
+            api=self._options.paths.needed_api(head.path, self._dispatcher.fleet),
         )
         if isinstance(request, str):
             return InvalidRequest(Reason.BAD_REQUEST, request)
+        allowed_request = permitted(request, body, self._limit(), self._dispatcher.resolver)
+        if isinstance(allowed_request, Forbidden):
+            return InvalidRequest(allowed_request.reason, allowed_request.text)
+        request = allowed_request
+        rules = self._dispatcher.view.rules
+        if rules is not None:
+            admitted = rules.admit(request)
+            if isinstance(admitted, str):
+                return InvalidRequest(Reason.REJECTED_BY_RULE, admitted)
+            request = admitted
         self.request = request
         if request.is_verbatim:
             body_mode.forget_body()
@@ -361,12 +387,26 @@ class RequestReader:
             return self._stream(allowed)
         if paths.finds_streams(head.method, head.path):
             return self._lookup(allowed)
-        constraints = constraints_of(head, body, paths, resolver, allowed)
+        if forbidden := may_pass(head, body, self._limit(), resolver):
+            return InvalidRequest(forbidden.reason, forbidden.text)
+        api = paths.needed_api(head.path, self._dispatcher.fleet)
+        constraints = constraints_of(head, body, paths, resolver, allowed, api=api)
         if isinstance(constraints, NotServed):
             return InvalidRequest(constraints.reason, constraints.text, RETRY_S)
+        if self._dispatcher.view.rules is not None:
+            constraints = self._dispatcher.view.constrain(
+                constraints, passing_request(head, constraints)
+            )
         addresses = tuple(self._dispatcher.passing(constraints))
+        is_restricted = (
+            constraints.model is not None
+            or constraints.by_rules is not None
+            or bool(constraints.api)
+        )
         if addresses:
-            return PassThrough(addresses, is_restricted=constraints.model is not None)
+            return PassThrough(addresses, is_restricted=is_restricted)
+        if constraints.by_rules is not None:
+            return InvalidRequest(Reason.NO_ENDPOINT, NONE_BY_RULES, RETRY_S)
         if constraints.is_loaded:
             return InvalidRequest(Reason.NO_ENDPOINT, NOT_LOADED, RETRY_S)
         if allowed is not None or self.body_mode.must_be_answered:
@@ -416,7 +456,10 @@ class RequestReader:
         return None
 
     def _models(self) -> Models | None:
-        return fleet_models(self._dispatcher, self._options.started_at, self._allowed())
+        models = fleet_models(self._dispatcher, self._options.started_at, self._allowed())
+        if models is None:
+            return None
+        return listed(models, self._limit(), self._dispatcher.resolver)
 
     def _model(self, name: str) -> LocalReply | InvalidRequest:
         models = self._models()
@@ -426,6 +469,10 @@ class RequestReader:
         if found is None:
             return InvalidRequest(Reason.MODEL_NOT_FOUND, f"The model `{name}` does not exist.")
         return LocalReply(found)
+
+    def _limit(self) -> ClientLimit | None:
+        """The limits of the client, if it has any."""
+        return self._options.limits.limit_of(self.head.client)
 
     def _allowed(self) -> frozenset[Address] | None:
         if self._hint is None:

@@ -8,7 +8,7 @@ from extproc.core.address import Address
 from extproc.core.constraints import NO_NUMBERS
 from extproc.core.fleet.resolver import RequestResolver
 from extproc.core.prompt_blocks import CHARS_PER_TOKEN, chain
-from extproc.core.request import Kind, Request
+from extproc.core.request import DAMAGED, MEDIA, Kind, Request
 from extproc.stream.envoy.codec import RequestHead
 from extproc.stream.request.body import RequestBody, read_body
 from extproc.stream.request.form import read_form
@@ -83,12 +83,15 @@ def understand(
     resolver: RequestResolver,
     kept_bytes: int = 0,
     is_partial: bool = False,
+    path: str = "",
+    api: str = "",
 ) -> Request | str:
     """The request that is meant, or why it cannot be served, for its client.
 
     `raw` are the bytes of the body that are here, `is_whole` says that these are all. It may
     wait for `longest_s`, or less if it asks for that; `kept_bytes` of its body are kept meanwhile.
-    `is_partial` says that a part was waited for, and is not all.
+    `is_partial` says that a part was waited for, and is not all. `path` is that of the request in
+    its plain form, `api` what its server must have.
     """
     model, adapter = names_of(head, body, resolver)
     problem = validate_names(model, adapter, body, raw, resolver, is_whole=is_whole)
@@ -120,18 +123,24 @@ def understand(
         is_verbatim=not (may_change and is_whole and is_object(raw)),
         body_bytes=kept_bytes,
         is_uploading=not is_whole,
-        traits=_traits(head.path, body.has_grammar, body.has_tools, body.has_media),
+        traits=_traits(
+            head.path, body.has_grammar, body.has_tools, body.has_media, body.is_damaged
+        ),
         fingerprint=fingerprint_of(raw, head),
         is_partial=is_partial,
+        api=api,
         prompt_chars=0 if body.has_media or body.has_tools else len(body.text),
+        path=path or head.path,
     )
     return UNSAYABLE if resolver.needs_impossible_rewrite(request) else request
 
 
 @lru_cache(maxsize=256)
-def _traits(path: str, has_grammar: bool, has_tools: bool, has_media: bool) -> str:
+def _traits(
+    path: str, has_grammar: bool, has_tools: bool, has_media: bool, is_damaged: bool
+) -> str:
     """The same text for requests that may fail for the same cause."""
-    found = {"grammar": has_grammar, "tools": has_tools, "media": has_media}
+    found = {"grammar": has_grammar, "tools": has_tools, MEDIA: has_media, DAMAGED: is_damaged}
     return " ".join([path, *(name for name, is_there in found.items() if is_there)])
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from extproc.core.address import Address
 from extproc.core.exchange_record import Outcome
+from extproc.core.exchange_registry import ExchangeRegistry
 from extproc.core.outliers.failure_evidence import Fault
-from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.pb import access_log_service_pb2 as pb
 from extproc.stream.envoy.access_log import STREAM_ACCESS_LOGS, AccessLog
 from extproc.stream.exchange import Exchange, ExchangeOptions
@@ -56,7 +56,8 @@ class ExchangeHarness:
         self.exchange.take_reply()
         answer = envoy.response_headers(content_type="text/event-stream")
         self.exchange.feed(answer, self.fleet.now)
-        self.registry._exchanges[self.exchange.id] = self.exchange  # type: ignore[assignment]
+        owner = NoOwner(lambda: self.fleet.now)
+        self.registry.enter(RunningStream(self.exchange, HandCall(), owner))
 
     def outcome(self) -> Outcome:
         return self.exchange.end(self.fleet.now).outcome

@@ -29,7 +29,6 @@ else:
     from backports import zstd
 
 CHAT_PATH = "/v1/chat/completions"
-SPEECH_PATH = "/v1/audio/transcriptions"
 COUNTING = (
     "/tokenize",
     "/detokenize",
@@ -335,9 +334,6 @@ def test_the_properties_of_a_model(path: str, query: str, status: int) -> None:
 def opened(harness: ExchangeHarness) -> Any:
     rules = [PathRule.parse(f"GET {path}") for path in ("/slots", "/metrics", "/lora-adapters")]
     return replace(harness.options, paths=Paths(opened=rules))
-
-
-BETA = ModelReading(name="beta", slots=4, busy_slots=0)
 
 
 @pytest.mark.parametrize("busy_slots", [0, 4])

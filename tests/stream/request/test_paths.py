@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from extproc.core.rejection import Reason
 from extproc.core.request import Kind
-from extproc.security.api_paths import SLOT_PATHS
+from extproc.runners.apis import SLOT_PATHS
 from extproc.security.path_rule import PathRule
 from extproc.stream.request.paths import Paths, normalised
 
@@ -40,10 +40,53 @@ NAMES = [
 NAMES += ["embedding", "embeddings", "rerank", "reranking"]
 
 
+OF_OTHERS = {
+    *("/api/generate", "/api/chat", "/api/embed", "/api/embeddings"),
+    *("/score", "/v1/score", "/pooling", "/classify"),
+    *("/generate", "/encode", "/api/v1/chat"),
+}
+
+
 def test_the_table_has_every_name_with_and_without_its_version() -> None:
-    """And what only llama.cpp has ever had, once."""
+    """And what only one kind of server has, once."""
     wanted = {f"{version}/{name}" for name in NAMES for version in ("", "/v1")}
-    assert wanted | {"/completion", "/api/chat"} == set(SLOT_PATHS)
+    assert wanted | {"/completion"} | OF_OTHERS == set(SLOT_PATHS)
+
+
+@pytest.mark.parametrize(
+    ("path", "api"),
+    [
+        ("/v1/chat/completions", None),
+        ("/v1/models", None),
+        ("/nothing", None),
+        ("/completion", "llama-server"),
+        ("/completion/?a=b", "llama-server"),
+        ("/", "llama-server"),
+        ("/v1/rerank", "rerank"),
+        ("/tokenize", "tokenize"),
+        ("/api/chat", "ollama"),
+        ("//api/./pull", "ollama"),
+        ("/api/blobs/sha256:1", "ollama"),
+        ("/score", "vllm"),
+    ],
+)
+def test_each_path_belongs_to_one_api_or_to_all(path: str, api: str | None) -> None:
+    """In any spelling, open or closed."""
+    found = PATHS.api_of(path)
+    assert (found and found.name) == api
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete"),
+        *("/api/blobs/sha256:1", "/api/experimental/aliases", "/api/me", "/api/user/keys/a"),
+        *("/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/sleep", "/wake_up"),
+    ],
+)
+def test_what_changes_a_server_for_all_is_closed_by_each_method(path: str) -> None:
+    for method in ("GET", "POST", "DELETE", "PUT"):
+        assert PATHS.why_closed(method, path) is Reason.BLOCKED_PATH
 
 
 @pytest.mark.parametrize("path", sorted(SLOT_PATHS))
@@ -259,3 +302,14 @@ def test_any_method_and_path_are_judged(method: str, path: str) -> None:
             assert not paths.is_closed(method, path)
         else:
             paths.is_closed(method, path)
+
+
+def test_a_path_that_takes_a_slot_has_one_plain_form() -> None:
+    """Below the prefix and in any spelling; what takes none stays as it is."""
+    paths = Paths("/llama")
+    for spelled in ("/v1/embeddings", "/llama/v1/embeddings", "/llama//v1/./embeddings/?x=1"):
+        assert paths.below_prefix(spelled) == "/v1/embeddings"
+    assert paths.below_prefix("/v1/%65mbeddings") == "/v1/embeddings"
+    for other in ("/health", "/llama/health", "/llamas/v1/embeddings", ""):
+        assert paths.below_prefix(other) == other
+    assert Paths().below_prefix("/llama/v1/embeddings") == "/llama/v1/embeddings"

@@ -13,6 +13,7 @@ from extproc.core.exchange_record import Outcome
 from extproc.core.rejection import Reason
 from extproc.pb import external_processor_pb2 as pb
 from extproc.security.known_keys import KnownKeys, digest_of
+from extproc.settings.envoy_section import EnvoySettings
 from extproc.stream.exchange import Stage
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.exchange_harness import (
@@ -345,7 +346,7 @@ def test_the_health_of_the_fleet_is_a_servers_unless_it_is_asked_for() -> None:
     harness = ExchangeHarness(2, 1)
     ask_health = envoy.request_headers("/health", "GET")
     assert envoy.destination(harness.feed(harness.exchange(), ask_health)[0])
-    harness.options = replace(harness.options, answers_health=True)
+    harness.options = replace(harness.options, envoy=EnvoySettings(health=True))
     harness.fleet.pick()
     (answer,) = harness.feed(harness.exchange(), ask_health)
     immediate = answer.immediate_response
@@ -360,7 +361,7 @@ def test_health_needs_no_clients_key() -> None:
     """Balancers have none; all else needs one."""
     harness = ExchangeHarness(1)
     keys = KnownKeys({})
-    harness.options = replace(harness.options, answers_health=True, keys=keys)
+    harness.options = replace(harness.options, envoy=EnvoySettings(health=True), keys=keys)
     (answer,) = harness.feed(harness.exchange(), envoy.request_headers("/health", "GET"))
     assert answer.immediate_response.status.code == 200
     (answer,) = harness.feed(harness.exchange(), envoy.request_headers("/props", "GET"))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import jiter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from extproc.core.request import Kind
+from extproc.stream.request import top_level
 from extproc.stream.request.body import CUT, RequestBody, read_body
 from extproc.stream.request.top_level import MAX_TRIES, SHORT, read_cut
 
@@ -173,6 +175,166 @@ def test_nothing_is_found_in_a_cut_body_that_does_not_stand_at_its_top(
         assert key in body
         if not isinstance(value, dict | list):
             assert value == body[key], key
+
+
+PIECES = ("row the boat ", "\n", '"', "\\", "é☃", "}]}", '","model":"q"', "\u0001", "12, ")
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
+MANY = st.one_of(TEXTS, st.lists(st.fixed_dictionaries({"content": TEXTS}), max_size=4))
+
+
+@given(st.dictionaries(st.one_of(NAMES, TEXTS), MANY, max_size=6), st.booleans(), st.data())
+def test_the_rest_of_a_text_hides_nothing(
+    body: dict[str, Any], is_ascii: bool, data: st.DataObject
+) -> None:
+    """The text in which the beginning ends is skipped, and not what only looks like its end."""
+    raw = json.dumps(body | {"n": 3}, ensure_ascii=is_ascii).encode()
+    limit = data.draw(st.integers(1, len(raw)))
+    noise = data.draw(st.sampled_from([raw, raw[:-1], raw + b"}", raw.replace(b"row", b'r"w', 1)]))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(top_level, "read_behind_list", lambda *_: None)
+        quick = read(noise, limit_bytes=limit)
+        patched.setattr(top_level, "read_behind", lambda *_: None)
+        assert read(noise, limit_bytes=limit) == quick
+
+
+CONTENTS: st.SearchStrategy[Any] = st.one_of(
+    TEXTS, st.lists(st.one_of(TEXTS, st.integers(), st.just([])))
+)
+MESSAGE = st.one_of(
+    st.fixed_dictionaries({"role": TEXTS, "content": CONTENTS}),
+    st.fixed_dictionaries({"content": CONTENTS, "role": TEXTS}),
+)
+PAIRS = st.tuples(NAMES, st.one_of(VALUES, st.lists(MESSAGE, max_size=5)))
+
+
+@given(
+    st.lists(PAIRS, max_size=4),
+    st.lists(MESSAGE, min_size=1, max_size=8),
+    st.lists(PAIRS, max_size=4),
+    st.tuples(st.booleans(), st.sampled_from([None, 1])),
+    st.data(),
+)
+def test_the_rest_of_a_list_hides_nothing(
+    before: list[tuple[str, Any]],
+    messages: list[dict[str, Any]],
+    behind: list[tuple[str, Any]],
+    form: tuple[bool, int | None],
+    data: st.DataObject,
+) -> None:
+    """Also if keys stand there twice, or inside texts."""
+    is_ascii, indent = form
+    pairs = [*before, ("messages", messages), *behind]
+    inside = [
+        f"{json.dumps(key)}:{json.dumps(value, ensure_ascii=is_ascii, indent=indent)}"
+        for key, value in pairs
+    ]
+    raw = "{{{}}}".format(" , ".join(inside)).encode()
+    limit = data.draw(st.integers(1, len(raw)))
+    quick = read(raw, limit_bytes=limit)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(top_level, "read_behind_list", lambda *_: None)
+        assert read(raw, limit_bytes=limit) == quick
+    last = json.loads(raw).get("model")
+    assert quick.model == (last if isinstance(last, str) and last else None)
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        '"x": -1.5e3',
+        '"x":true',
+        '"x": {"y":"row"}',
+        '"x":"row"',
+        '"p\\u0072om\\\\pt":null',
+        '"é☃":[]',
+        '"]":1',
+        '"x":[1] , "messages" : 0',
+        '"x":[1],"messages":"row"',
+        '"x":[[1]],"messages":[0],"x":[2],"messages":{}',
+    ],
+)
+def test_a_list_that_may_have_ended_is_not_read_on(behind: str) -> None:
+    """Wherever the cut is: in half of a key, of a value, or in a key that is there twice."""
+    raw = f'{{"messages":[{{"content":["row"]}} ] , {behind},"model":"beta","stop":["a"]}}'.encode()
+    json.loads(raw)
+    for limit in range(1, len(raw)):
+        assert read(raw, limit_bytes=limit).model == "beta", limit
+
+
+MANY_MESSAGES = [{"role": "user", "content": 'row "the" boat\n' * 5}] * 800
+PARTS = [{"role": "user", "content": [{"type": "text", "text": "row " * 300}]}] * 60
+TOOLS = [{"type": "function", "function": {"name": "row", "required": ["boat"], "x": 1.5}}] * 40
+
+
+@pytest.mark.parametrize("messages", [MANY_MESSAGES, PARTS])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_many_messages_are_not_read_twice(
+    messages: list[dict[str, object]], indent: int | None
+) -> None:
+    """What is behind them is read alone."""
+    body = {"messages": messages, "n": 2, "tools": TOOLS}
+    raw = json.dumps(body, indent=indent).encode()
+    for limit in range(20_000, 20_200):
+        tree = jiter.from_json(raw[:limit], partial_mode="trailing-strings")
+        found = top_level.read_behind_list(raw, tree, limit)
+        assert (bytes(found.n), json.loads(bytes(found.tools))) == (b"2", TOOLS)
+
+
+def test_brackets_are_looked_at_a_bounded_number_of_times() -> None:
+    """Where texts are full of what may be the end of the list, all is read."""
+    ends = [{"content": [1], "role": "user"}] * (top_level.MAX_BRACKETS + 1)
+    raw = json.dumps({"messages": ends, "n": 2}).encode()
+    tree = jiter.from_json(raw[:LIMIT], partial_mode="trailing-strings")
+    assert top_level.read_behind_list(raw, tree, LIMIT) is None
+    assert read(raw).answers == 2
+
+
+def test_only_strict_looks_for_faults_in_the_rest_of_a_list() -> None:
+    """A server finds them anyway."""
+    raw = json.dumps({"messages": MANY_MESSAGES, "model": "beta"}).encode()
+    raw = raw[:50_000] + raw[50_000:].replace(b'"role"', b'"role', 1)
+    assert read(raw).model == "beta"
+    strict = read_body(raw, Kind.GENERATION, limit_bytes=LIMIT, is_whole=True, is_strict=True)
+    assert "is not JSON" in str(strict.problem)
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        TOOLS,
+        [{"name": 'réa"d'}],
+        [{"name": "row", "cache_control": {"type": "ephemeral"}}],
+        [{"name": "row", "minimum": 0.1, "x": [], "y": {}}],
+        ["row"],
+    ],
+)
+@pytest.mark.parametrize("is_ascii", [True, False])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_tools_make_the_same_text_of_a_short_body_and_behind_a_long_one(
+    tools: list[object], is_ascii: bool, indent: int | None
+) -> None:
+    short, long = (
+        read(
+            json.dumps(
+                {"messages": messages, "tools": tools}, ensure_ascii=is_ascii, indent=indent
+            ).encode(),
+            limit_bytes=16_384,
+        )
+        for messages in (MANY_MESSAGES[:1], MANY_MESSAGES)
+    )
+    assert long.text.startswith(short.text) and long.has_tools and short.has_tools
+    assert not read(MESSAGES | {"tools": None}).has_tools
+    empty: list[object] = []
+    assert not read(MESSAGES | {"tools": empty}).has_tools
+
+
+def test_one_long_text_is_not_read_twice() -> None:
+    """What is behind it is read alone; the text may have escapes, and letters of several bytes."""
+    for text in (TEXT, TEXT + "\n", "é☃ row\n" * 10_000, "row" + "\\" * 100 + " it" * 400):
+        raw = json.dumps({"messages": [{"content": text}], "n": 2}, ensure_ascii=False).encode()
+        tree = jiter.from_json(raw[:LIMIT], partial_mode="trailing-strings")
+        found = top_level.read_behind(raw, tree, LIMIT)
+        assert (bytes(found.n), bytes(found.model)) == (b"2", b"")
 
 
 @given(st.binary(max_size=300), st.booleans(), st.integers(1, 20))

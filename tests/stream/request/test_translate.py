@@ -11,7 +11,7 @@ import pytest
 from extproc.core.fleet.membership import Fleet
 from extproc.core.fleet.resolver import RequestResolver, ResolverOptions
 from extproc.core.prompt_blocks import BLOCK_CHARS, CHARS_PER_TOKEN
-from extproc.core.request import UNKNOWN_PROMPT_TOKENS, Kind, Request
+from extproc.core.request import DAMAGED, UNKNOWN_PROMPT_TOKENS, Kind, Request
 from extproc.stream.envoy.codec import RequestHead
 from extproc.stream.request.body import RequestBody
 from extproc.stream.request.translate import NOT_READ, ReadingOptions, fingerprint_of, understand
@@ -110,11 +110,27 @@ def test_reading_nothing_is_not_reading() -> None:
 
 
 @pytest.mark.parametrize(
+    ("raw", "is_damaged"),
+    [
+        (b'{"prompt":"row"', True),
+        (b"[1]", True),
+        (b'{"prompt":"row"}', False),
+        (b'{"prompt":"row","x":' + b"[" * 500 + b"]" * 500 + b"}", False),
+    ],
+)
+def test_a_body_that_no_server_can_read_is_a_kind_of_its_own(raw: bytes, is_damaged: bool) -> None:
+    options = ReadingOptions(limit_bytes=65_536)
+    body = options.read(HEAD, Kind.GENERATION, raw, is_whole=True)
+    assert asked(body).has_trait(DAMAGED) is is_damaged
+
+
+@pytest.mark.parametrize(
     ("body", "traits"),
     [
         ({"prompt": "row"}, "/completion"),
         ({"prompt": "row", "grammar": "g"}, "/completion grammar"),
         ({"prompt": "row", "tools": [{}], "json_schema": {"a": 1}}, "/completion grammar tools"),
+        ({"prompt": "row", "images": ["x"]}, "/completion media"),
     ],
 )
 def test_the_kind_of_a_request(body: dict[str, object], traits: str) -> None:

@@ -12,7 +12,12 @@ from extproc.stream.envoy.codec.headers import (
     read_response_head,
     read_trace_parent,
 )
-from extproc.stream.envoy.codec.rate_limits import limit_text, over_limit, rate_limit_headers
+from extproc.stream.envoy.codec.rate_limits import (
+    limit_text,
+    over_limit,
+    rate_limit_headers,
+    reason_of,
+)
 from extproc.stream.envoy.codec.replies import (
     ask_for_body,
     ask_for_end,

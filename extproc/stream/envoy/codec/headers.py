@@ -10,6 +10,7 @@ from google.protobuf import struct_pb2
 from google.protobuf.message import DecodeError
 
 from extproc.core.address import Address, AddressError
+from extproc.core.request import CLIENT
 from extproc.header_names import (
     ADAPTER,
     ARRIVED_AT,
@@ -84,16 +85,15 @@ class RequestHead(NamedTuple):
     @property
     def client(self) -> str:
         """The name of the client whose key was checked; empty without one."""
-        return self.tenant[len(_CLIENT) :] if self.tenant.startswith(_CLIENT) else ""
+        return self.tenant[len(CLIENT) :] if self.tenant.startswith(CLIENT) else ""
 
     def of_client(self, name: str) -> "RequestHead":
         """The same request with a key of this client."""
-        return self._replace(tenant=f"{_CLIENT}{name}")
+        return self._replace(tenant=f"{CLIENT}{name}")
 
 
 NO_HEAD: Final = RequestHead(method="", path="", id="")
 """Before the headers have come."""
-_CLIENT: Final = "client-"
 
 
 class BadRequestError(ValueError):
@@ -108,8 +108,10 @@ class ResponseHead(NamedTuple):
     """The content of the response headers and of Envoy's attributes.
 
     `served` is the host that answered, None when Envoy itself replied. `is_stream` says
-    an event stream, whose server works on after these headers. `body_bytes` is the length of its
-    body, -1 if it did not name it; `has_body` says that one follows.
+    a stream of events or lines, whose server works on after these headers. `body_bytes` is the
+    length of its body, -1 if it did not name it; `has_body` says that one follows. `retry_after_s`
+    is after how many seconds another request may come, if it says that as a number. `is_json` says
+    that its body is JSON.
     """
 
     status: int
@@ -119,6 +121,8 @@ class ResponseHead(NamedTuple):
     code_details: str
     body_bytes: int = -1
     has_body: bool = True
+    retry_after_s: float | None = None
+    is_json: bool = False
 
     @property
     def is_local_reply(self) -> bool:
@@ -151,7 +155,7 @@ def read_request_head(message: pb.HttpHeaders, keys: KnownKeys | None = None) ->
         intern_text(get(":method", "")),
         intern_text(path[:MAX_PATH_CHARS]),
         get("x-request-id", "")[:MAX_ID_CHARS],
-        _tenant(found) if keys is None else f"{_CLIENT}{key.client}" if key.client else "",
+        _tenant(found) if keys is None else f"{CLIENT}{key.client}" if key.client else "",
         _name(get(SESSION)),
         _name(get(MODEL)),
         get(TRACE_PARENT, "")[:MAX_ID_CHARS],
@@ -269,6 +273,7 @@ def read_response_head(request: pb.ProcessingRequest) -> ResponseHead:
     """Read status, type and the serving host; missing or invalid values are left out."""
     found = _pick_out(request.response_headers.headers, RESPONSE_HEADERS)
     status, length = found.get(":status", ""), found.get("content-length", "")
+    wait, content_type = found.get("retry-after", ""), found.get("content-type", "")
     attributes = request.attributes.get(FILTER_ATTRIBUTES) if request.attributes else None
     route = _UNTOLD if attributes is None else _route(attributes)
     served = route.served
@@ -277,12 +282,14 @@ def read_response_head(request: pb.ProcessingRequest) -> ResponseHead:
         served = _address(fields[SERVED].string_value) if SERVED in fields else None
     return ResponseHead(
         int(status) if len(status) == 3 and status.isascii() and status.isdigit() else 0,
-        found.get("content-type", "").startswith("text/event-stream"),
+        content_type.startswith(STREAM_TYPES),
         served,
         route.attempts,
         route.code_details,
         int(length) if _is_count(length) else -1,
         not request.response_headers.end_of_stream,
+        float(wait) if _is_count(wait) else None,
+        content_type.startswith("application/json"),
     )
 
 
@@ -295,6 +302,8 @@ class _Route(NamedTuple):
 
 
 _UNTOLD: Final = _Route()
+STREAM_TYPES: Final = ("text/event-stream", "application/x-ndjson")
+"""The second one is that of Ollama's own API."""
 
 
 @lru_cache(maxsize=16_384)  # the same few servers, again and again

@@ -1,11 +1,16 @@
 """The headers by which OpenAI's API reports rate limits, as its SDKs read them."""
 
-from typing import assert_never
+from collections.abc import Mapping
+from typing import Final, assert_never
 
+from extproc.core.budgets import Period
 from extproc.core.client_limits import RETRY_S, Exceeded, Limited, Standing
 from extproc.core.rejection import Reason
 from extproc.pb import external_processor_pb2 as pb
-from extproc.stream.envoy.codec.replies import rejection
+from extproc.stream.envoy.codec.replies import NO_HEADERS, rejection
+
+NO_RETRY: Final[Mapping[str, str]] = {"x-should-retry": "false"}
+"""OpenAI's and Anthropic's SDKs do not try again then: they would not wait until the next day."""
 
 
 def rate_limit_headers(standing: Standing) -> dict[str, str]:
@@ -34,14 +39,22 @@ def duration(seconds: float) -> str:
     return f"{minutes}m{rest}" if minutes else rest
 
 
-def over_limit(exceeded: Exceeded) -> pb.ProcessingResponse:
+def over_limit(exceeded: Exceeded, *, is_plain: bool = False) -> pb.ProcessingResponse:
     """Reject a request of a client that has reached a limit."""
+    is_final = exceeded.what is Limited.BUDGET
     return rejection(
-        Reason.RATE_LIMITED,
+        reason_of(exceeded),
         exceeded.retry_after_s,
         limit_text(exceeded),
-        rate_limit_headers(exceeded.standing),
+        {**rate_limit_headers(exceeded.standing), **(NO_RETRY if is_final else NO_HEADERS)},
+        is_plain=is_plain,
     )
+
+
+def reason_of(exceeded: Exceeded) -> Reason:
+    """The reason of that rejection."""
+    is_final = exceeded.what is Limited.BUDGET
+    return Reason.BUDGET_USED_UP if is_final else Reason.RATE_LIMITED
 
 
 def limit_text(exceeded: Exceeded) -> str:
@@ -57,5 +70,33 @@ def limit_text(exceeded: Exceeded) -> str:
                 f"This API key may use {limit.tokens_per_minute} tokens a minute, which it has "
                 "used up."
             )
+        case Limited.BUDGET:
+            return (
+                f"You exceeded your current quota: this API key may use {_budget_text(exceeded)}, "
+                f"by UTC, and has used them up. The next {_period(exceeded).value} begins at 0:00 "
+                "UTC."
+            )
+        case Limited.RESERVED:
+            return (
+                f"This API key may use {_budget_text(exceeded)}, by UTC, and its running requests "
+                "may need the rest; wait for one to end, or give them a smaller max_tokens."
+            )
         case _:
             assert_never(exceeded.what)
+
+
+def _period(exceeded: Exceeded) -> Period:
+    assert exceeded.period is not None
+    return exceeded.period
+
+
+def _budget_text(exceeded: Exceeded) -> str:
+    period = _period(exceeded)
+    budget = exceeded.standing.limit.budget_of(period)
+    assert budget is not None
+    parts = []
+    if budget.tokens is not None:
+        parts.append(f"{budget.tokens} tokens")
+    if budget.cost is not None:
+        parts.append(f"{budget.cost:.2f} in cost")
+    return f"{' and '.join(parts)} a {period.value}"

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final, cast
 
 from extproc.core.address import Address
+from extproc.core.constraints import FIRST_TIER
 from extproc.core.rejection import Reason
 from extproc.header_names import (
     ATTEMPTS,
@@ -20,12 +21,13 @@ from extproc.header_names import (
     QUEUE_MS,
     READABLE,
     REASON,
+    TIER,
     UNBOUNDED,
     UPLOAD,
 )
 from extproc.pb import external_processor_pb2 as pb
 from extproc.pb import http_status_pb2
-from extproc.security.api_paths import CLOSED, UNKNOWN
+from extproc.runners.apis import CLOSED, UNKNOWN
 
 OK: Final = 200
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -50,17 +52,21 @@ _STATUS: Final = {
     Reason.MODEL_FAILED: 503,
     Reason.UNSUPPORTED_ENCODING: 415,
     Reason.CONVERSATION_NOT_FOUND: 404,
+    Reason.REJECTED_BY_RULE: 403,
+    Reason.BOUND_REACHED: 429,
+    Reason.BUDGET_USED_UP: 429,
+    Reason.OBJECTIVE_NOT_ALLOWED: 403,
 }
 _TEXT: Final = {
     Reason.QUEUE_FULL: "All slots are busy and the queue is full.",
     Reason.QUEUE_TIMEOUT: "No slot became free within the time limit of this request.",
-    Reason.NO_ENDPOINT: "No llama.cpp endpoint is ready to serve.",
+    Reason.NO_ENDPOINT: "No endpoint is ready to serve.",
     Reason.SHUTTING_DOWN: "The endpoint picker is shutting down.",
     Reason.CANCELLED: "An operator cancelled this request.",
     Reason.UPLOAD_STALLED: "The rest of the request did not arrive.",
     Reason.SHED: "All slots are busy, and sheddable requests are not queued.",
     Reason.EVICTED: "The queue is full, and a more critical request replaced this one.",
-    Reason.MODEL_NOT_FOUND: "No llama.cpp endpoint serves this model or has this adapter.",
+    Reason.MODEL_NOT_FOUND: "No endpoint serves this model or has this adapter.",
     Reason.BLOCKED_PATH: CLOSED,
     Reason.UNKNOWN_PATH: UNKNOWN,
     Reason.INTERNAL_ERROR: "The endpoint picker lost track of this request.",
@@ -74,6 +80,11 @@ _TEXT: Final = {
     "and the picker must be able to hold the whole body. Send it without content-encoding.",
     Reason.CONVERSATION_NOT_FOUND: "No server has a conversation with this id that was begun with "
     "this API key, or it has expired.",
+    Reason.BOUND_REACHED: "As many requests of this kind run and wait as may.",
+    Reason.BUDGET_USED_UP: "You exceeded your current quota: the budget of this API key is used "
+    "up.",
+    Reason.OBJECTIVE_NOT_ALLOWED: "This API key may not use this objective.",
+    Reason.REJECTED_BY_RULE: "A rule of this service rejects the request.",
     Reason.INVALID_API_KEY: "Send a valid API key: authorization: Bearer KEY.",
 }
 _FINAL: Final = frozenset(
@@ -86,7 +97,9 @@ _FINAL: Final = frozenset(
         Reason.INVALID_API_KEY,
         Reason.MODEL_FAILED,
         Reason.MODEL_NOT_FOUND,
+        Reason.OBJECTIVE_NOT_ALLOWED,
         Reason.POISON_REQUEST,
+        Reason.REJECTED_BY_RULE,
         Reason.UNKNOWN_PATH,
         Reason.UNSUPPORTED_ENCODING,
         Reason.UPLOAD_STALLED,
@@ -104,6 +117,7 @@ _ERROR_TYPE: Final = {
 }
 
 _OPENAI: Final = {
+    Reason.BUDGET_USED_UP: {"type": "insufficient_quota", "code": "insufficient_quota"},
     Reason.CONTEXT_LENGTH_EXCEEDED: {"code": "context_length_exceeded", "param": "messages"},
     Reason.MODEL_NOT_FOUND: {"code": "model_not_found", "param": "model"},
 }
@@ -230,13 +244,16 @@ def ask_for_body(*, is_whole: bool) -> pb.ProcessingResponse:
     return response
 
 
-def routing_headers(served: str, waited_ms: int, attempts: int) -> pb.ProcessingResponse:
-    """Let the answer through, with headers about its request for the client:
-    the name of the endpoint, if it is known, the time in the queue, the number of attempts.
+def routing_headers(
+    served: str, waited_ms: int, attempts: int, tier: int = FIRST_TIER
+) -> pb.ProcessingResponse:
+    """Let the answer through, with headers about its request for the client: the name of the
+    endpoint, if it is known, its tier if that is not the first, the time in the queue, the number
+    of attempts.
 
     The message may be shared and must not be changed.
     """
-    unqueued = _unqueued_headers(served, attempts)
+    unqueued = _unqueued_headers(served, attempts, tier)
     if not waited_ms:
         return unqueued
     response = pb.ProcessingResponse()
@@ -247,12 +264,14 @@ def routing_headers(served: str, waited_ms: int, attempts: int) -> pb.Processing
 
 
 @lru_cache(maxsize=1024)  # there are few servers
-def _unqueued_headers(served: str, attempts: int) -> pb.ProcessingResponse:
+def _unqueued_headers(served: str, attempts: int, tier: int) -> pb.ProcessingResponse:
     """`routing_headers` of a request that was not queued; the time in the queue is the last."""
     response = pb.ProcessingResponse()
     mutation = response.response_headers.response.header_mutation
     if served:
         _set(mutation, ENDPOINT, served)
+    if tier != FIRST_TIER:
+        _set(mutation, TIER, str(tier))
     _set(mutation, ATTEMPTS, str(attempts))
     _set(mutation, _EXPOSED, READABLE[_EXPOSED])
     _set(mutation, QUEUE_MS, "0")
@@ -280,8 +299,11 @@ def rejection(
     retry_after_s: float,
     text: str = "",
     headers: Mapping[str, str] = NO_HEADERS,
+    *,
+    is_plain: bool = False,
 ) -> pb.ProcessingResponse:
-    """Respond instead of a server, with an error in OpenAI's format and further `headers`."""
+    """Respond instead of a server, with an error in OpenAI's format, or in Ollama's if `is_plain`,
+    and further `headers`."""
     status = _STATUS[reason]
     response = pb.ProcessingResponse()
     immediate = response.immediate_response
@@ -293,7 +315,7 @@ def rejection(
         "code": reason.value,
     }
     error |= _OPENAI.get(reason, {})
-    immediate.body = json.dumps({"error": error}).encode()
+    immediate.body = json.dumps({"error": error["message"] if is_plain else error}).encode()
     _set(immediate.headers, "content-type", "application/json")
     _set(immediate.headers, REASON, reason.value)
     for name, value in {**READABLE, **headers}.items():

@@ -1,4 +1,5 @@
-"""Each package with behaviour in core, stream, processes and scraper has a folder of tests of its
+"""Each package with behaviour in core, stream, processes,
+runners and scraper has a folder of tests of its
 own, in the same place below `tests`, so that who changes one knows where its tests are."""
 
 from __future__ import annotations
@@ -7,7 +8,7 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-MIRRORED = ("extproc/core", "extproc/stream", "extproc/processes", "scraper")
+MIRRORED = ("extproc/core", "extproc/stream", "extproc/processes", "extproc/runners", "scraper")
 
 
 def packages() -> set[Path]:

@@ -60,7 +60,7 @@ def quoted(text: str) -> str:
     return repr(cut)
 
 
-def courteous(
+def maps_errors(
     method: Callable[[Calls, RequestT, Context], Awaitable[ResponseT]],
 ) -> Callable[[Calls, RequestT, Context], Awaitable[ResponseT]]:
     """Let a method of a service raise `CallError`, which becomes the call's status."""

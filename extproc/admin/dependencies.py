@@ -1,19 +1,23 @@
 """The dependencies of the admin service, and the base of its calls."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from extproc.admin.keepers import KeepersService
 from extproc.core.address import Address
+from extproc.core.exchange_registry import ExchangeRegistry, ExchangeSnapshot, KnownExchange
 from extproc.core.fleet.membership import ConnectedEnvoy
 from extproc.core.placement.machine import KeptMachine
 from extproc.core.placement.placer import Placer
 from extproc.core.processes import Processes
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.scheduler.exchange_registry import ExchangeRegistry
-from extproc.core.scheduler.explain import DryRunRequest, Explanation
+from extproc.core.views.explain import DryRunRequest, Explanation
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminServicer
+from extproc.records.fleet_events import FleetEvent
+from extproc.records.neighbours import Neighbours
+from extproc.records.request_record import RequestRecord
+from extproc.records.selection import Selection
 from extproc.usage.store import UsageRow
 
 
@@ -65,6 +69,7 @@ class NewEndpoint:
     api_key_file: str = ""
     inject_key: bool = False
     may_sleep: bool | None = None
+    kind: str = ""
 
 
 class NewEndpointError(ValueError):
@@ -108,14 +113,61 @@ class PlacementAccess(Protocol):
         """The last decision about it, as a sentence."""
 
 
+class RecordsAccess(Protocol):
+    """Ended requests. `find`, `select` and `beside` read a file and may raise `OSError`."""
+
+    @property
+    def instance(self) -> str:
+        """Distinguishes the process whose numbers these are."""
+
+    @property
+    def total(self) -> int:
+        """The number of the newest one."""
+
+    async def find(self, id_: str) -> list[RequestRecord]:
+        """Those with this exchange id or request id, newest first."""
+
+    async def select(
+        self, selection: Selection, since_s: float, limit: int, after: int
+    ) -> tuple[list[RequestRecord], int]:
+        """The newest `limit` that ended in the last `since_s` seconds (0: ever), with numbers above
+        `after`, oldest first; and how many there are."""
+
+    async def beside(self, record: RequestRecord) -> Neighbours | None:
+        """The others at its server meanwhile; None if it was at none."""
+
+    def live(self, exchange: KnownExchange, snapshot: ExchangeSnapshot) -> RequestRecord:
+        """A running or queued request as it is now."""
+
+
+class EventsAccess(Protocol):
+    """What happened to the fleet."""
+
+    @property
+    def instance(self) -> str:
+        """Distinguishes the process whose numbers these are."""
+
+    @property
+    def last(self) -> int:
+        """The number of the newest event."""
+
+    def after(self, number: int) -> Iterable[FleetEvent]:
+        """Those with higher numbers, oldest first."""
+
+    def unix_offset_s(self) -> float:
+        """What the clock of Unix time is ahead of theirs."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminDependencies:
     """`clock` is the core's. `address_rejection` says why a caller at an IP address may not add an
-    address, empty if it may. `not_ready_reason` is empty if requests can be served. `problems` are
-    the sources in the settings that cannot be read, `outcomes` the numbers of requests by outcome
-    since the start. `read_usage` returns the usage since a Unix time, grouped by fields of its key,
-    up to a number of rows; it may raise `UsageError`, and is None where usage is not counted.
-    `processes` are those of `fronts`, None without."""
+    address, empty if it may. `obstacles` are why no request can be served, none if one can.
+    `problems` are the sources in the settings that cannot be read, `outcomes` the numbers of
+    requests by outcome since the start. `read_usage` returns the usage since a Unix time, grouped
+    by fields of its key, up to a number of rows; it may raise `UsageError`, and is None where usage
+    is not counted.
+    `processes` are those of `fronts`, None without. `records` and `events` are None where they are
+    not kept."""
 
     dispatcher: Dispatcher
     registry: ExchangeRegistry
@@ -125,7 +177,7 @@ class AdminDependencies:
     explain: Callable[[DryRunRequest], Explanation]
     envoys: Callable[[], Sequence[ConnectedEnvoy]]
     address_rejection: Callable[[Address, str], str]
-    not_ready_reason: Callable[[], str]
+    obstacles: Callable[[], tuple[str, ...]]
     problems: Callable[[], Sequence[str]]
     outcomes: Callable[[], Mapping[str, int]]
     version: str
@@ -134,6 +186,8 @@ class AdminDependencies:
     placement: PlacementAccess
     read_usage: ReadUsage | None = None
     processes: Callable[[], Processes] | None = None
+    records: RecordsAccess | None = None
+    events: EventsAccess | None = None
 
 
 class AdminCalls(AdminServicer):

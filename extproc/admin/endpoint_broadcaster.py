@@ -126,13 +126,15 @@ class EndpointBroadcaster:
                 watcher.note(address, None)
 
     def _print(self, endpoint: Endpoint) -> Print:
-        account = self._dispatcher.slots_at(endpoint.address)
+        account = self._dispatcher.view.slots_at(endpoint.address)
         return (
             account.slots,
             account.leased_slots,
             account.foreign_slots,
             len(account.leases),
             account.has_draining,
+            account.reports_busy_slots,
+            endpoint.runner,
             endpoint.health,
             endpoint.intent,
             endpoint.is_fresh,

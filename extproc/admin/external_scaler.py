@@ -11,7 +11,7 @@ from typing import Final
 
 import grpc
 
-from extproc.admin.call_errors import Context, at_limit, courteous, invalid
+from extproc.admin.call_errors import Context, at_limit, invalid, maps_errors
 from extproc.admin.handlers import handlers_of
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.pb import externalscaler_pb2 as pb
@@ -78,18 +78,18 @@ class ExternalScaler(ExternalScalerServicer):
     def wanted(self, trigger: Trigger) -> int:
         """The servers that the trigger's model needs, or all models together without one."""
         names = (trigger.model,) if trigger.model else ()
-        found = self._dispatcher.scale(self._clock(), trigger.objective or None, names)
+        found = self._dispatcher.view.scale(self._clock(), trigger.objective or None, names)
         if trigger.model:
-            return found[self._dispatcher.canonical_model(trigger.model)].wanted
+            return found[self._dispatcher.view.canonical_model(trigger.model)].wanted
         return sum(one.wanted for one in found.values())
 
-    @courteous
+    @maps_errors
     async def IsActive(  # noqa: N802  # gRPC names it
         self, request: pb.ScaledObjectRef, _: Context
     ) -> pb.IsActiveResponse:
         return pb.IsActiveResponse(result=self.wanted(read_trigger(request)) > 0)
 
-    @courteous
+    @maps_errors
     async def StreamIsActive(  # noqa: N802
         self, request: pb.ScaledObjectRef, context: Context
     ) -> None:
@@ -107,13 +107,13 @@ class ExternalScaler(ExternalScalerServicer):
         finally:
             self._streams -= 1
 
-    @courteous
+    @maps_errors
     async def GetMetricSpec(  # noqa: N802
         self, request: pb.ScaledObjectRef, _: Context
     ) -> pb.GetMetricSpecResponse:
         return _spec(read_trigger(request))
 
-    @courteous
+    @maps_errors
     async def StreamMetricSpec(  # noqa: N802
         self, request: pb.ScaledObjectRef, context: Context
     ) -> None:
@@ -125,7 +125,7 @@ class ExternalScaler(ExternalScalerServicer):
         finally:
             self._streams -= 1
 
-    @courteous
+    @maps_errors
     async def GetMetrics(  # noqa: N802
         self, request: pb.GetMetricsRequest, _: Context
     ) -> pb.GetMetricsResponse:

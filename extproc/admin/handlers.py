@@ -1,7 +1,7 @@
 """A service's calls for a gRPC server, with an error for bytes that are not a valid message.
 
 The generated registration lets a question that cannot be parsed end as UNKNOWN with a
-traceback in the log. Here it reaches the call as None, which `courteous` rejects.
+traceback in the log. Here it reaches the call as None, which `maps_errors` rejects.
 """
 
 from __future__ import annotations

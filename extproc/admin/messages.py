@@ -3,11 +3,11 @@
 from dataclasses import asdict
 from typing import Final
 
+from extproc.core.exchange_registry import ExchangeSnapshot, ExchangeState
 from extproc.core.fleet.endpoint import Endpoint, Intent
 from extproc.core.fleet.health import Health
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.scheduler.exchange_registry import ExchangeSnapshot, ExchangeState
-from extproc.core.scheduler.forecast import QueuePosition
+from extproc.core.views.forecast import QueuePosition
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 HEALTH: Final = {
@@ -40,7 +40,7 @@ def endpoint_message(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> 
         hostname=endpoint.spec.hostname,
         health=HEALTH[endpoint.health],
         intent=INTENT[endpoint.intent],
-        slots=pb.Slots(**asdict(dispatcher.slot_counts(endpoint))),
+        slots=pb.Slots(**asdict(dispatcher.view.slot_counts(endpoint))),
         models=[
             pb.Model(name=model.name, aliases=model.aliases, is_loaded=model.is_loaded)
             for model in endpoint.models
@@ -51,9 +51,13 @@ def endpoint_message(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> 
         is_known_to_envoy=endpoint.is_routable,
         is_removed=endpoint.is_removed,
         is_pickable=endpoint.is_pickable,
-        leases=len(dispatcher.slots_at(endpoint.address).leases),
+        leases=len(dispatcher.view.slots_at(endpoint.address).leases),
+        labels=dict(endpoint.spec.labels),
+        tier=endpoint.spec.tier,
+        runner=endpoint.runner,
+        is_foreign_known=dispatcher.view.slots_at(endpoint.address).reports_busy_slots,
     )
-    tokens = dispatcher.token_counts(endpoint)
+    tokens = dispatcher.view.token_counts(endpoint)
     if tokens is not None:
         message.tokens.CopyFrom(pb.Tokens(**(asdict(tokens) | {"source": tokens.source.value})))
     if endpoint.observed_at is not None:
@@ -87,4 +91,5 @@ def request_message(
         weight_slots=snapshot.weight_slots,
         wait_reason=wait_reason,
         note=note,
+        client=snapshot.client,
     )

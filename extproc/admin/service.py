@@ -8,6 +8,7 @@ from extproc.admin.calls.endpoints import EndpointCalls
 from extproc.admin.calls.explain import ExplainCalls
 from extproc.admin.calls.fleet import FleetCalls
 from extproc.admin.calls.models import ModelCalls
+from extproc.admin.calls.records import RecordCalls
 from extproc.admin.calls.requests import RequestCalls
 from extproc.admin.calls.scale import ScaleCalls
 from extproc.admin.calls.status import StatusCalls
@@ -25,6 +26,7 @@ class AdminService(
     WatchCalls,
     FleetCalls,
     RequestCalls,
+    RecordCalls,
     ExplainCalls,
     StatusCalls,
     ModelCalls,

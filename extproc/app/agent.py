@@ -19,14 +19,14 @@ from extproc.app.security.secret_reloader import SecretReloader
 from extproc.app.service_manager import ServiceManager
 from extproc.app.version import own_version
 from extproc.core.address import Address, AddressError, is_ip
+from extproc.runners.target import EndpointTarget, TargetError
 from extproc.security.secret_file import SecretFileError, is_header_value, read_secret
 from extproc.security.trust import are_certificates, certificates_in
 from scraper.agent import Agent, AgentOptions
 from scraper.agent.advertise import Advertise
 from scraper.agent.agent import Sink, Source
 from scraper.agent.fleet_watch import FleetWatch
-from scraper.agent.link import LinkError
-from scraper.target import EndpointTarget, TargetError
+from scraper.agent.picker_stream import LinkError
 
 PORTS: Final = {"http": 80, "https": 443}
 

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Final
 
 from extproc.core.client_limits import ClientLimits
+from extproc.core.exchange_registry import ExchangeRegistry, KnownExchange
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.scheduler.exchange_registry import ExchangeRegistry, KnownExchange
 from extproc.core.slots.lease import Lease, LeaseEnd, LeaseState
 from extproc.stream.pending_streams import PendingStreams
 
@@ -136,7 +136,7 @@ class Auditor:
 
     def _leases_without_stream(self) -> Iterator[Fault]:
         owned = {stream.lease.id for stream in self._registry if stream.lease is not None}
-        for lease in list(self._dispatcher.leases()):
+        for lease in list(self._dispatcher.view.leases()):
             if lease.state is LeaseState.OPEN and lease.id not in owned:
                 yield Fault(
                     *("lease", f"lease {lease.id}"),

@@ -5,9 +5,8 @@ from collections.abc import Callable
 from typing import assert_never
 
 from extproc.core.address import Address
-from extproc.core.scheduler.decision import Picked
-from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.scheduler.events import (
+from extproc.core.decision import Picked
+from extproc.core.events import (
     EndpointEjected,
     EndpointReadmitted,
     Event,
@@ -17,6 +16,7 @@ from extproc.core.scheduler.events import (
     StepFailed,
     WakeRequested,
 )
+from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.slots.lease import LeaseEnd
 from extproc.stream.pending_streams import PendingStreams
 

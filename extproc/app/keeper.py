@@ -26,12 +26,12 @@ from extproc.keeper.models_file import ModelEntry, ModelsFile, read_models
 from extproc.keeper.replacements import Replacements
 from extproc.keeper.replacer import Replacer
 from extproc.keeper.slot_store import SlotStore, StoreError
+from extproc.runners.target import EndpointTarget
 from extproc.security.reading import BlockedReadError, Reads
 from extproc.settings import SettingsError
 from scraper.agent import Agent, AgentOptions
 from scraper.agent.advertise import Advertise, AdvertiseError
 from scraper.options import ScraperOptions
-from scraper.target import EndpointTarget
 
 log = logging.getLogger("coxswain.keeper")
 

@@ -53,6 +53,8 @@ class LiveSettings:
         self._reads = Reads()
         self.on_reloaded: Callable[[], None] = _nothing
         """Called when other settings were accepted, or the same again."""
+        self.on_reload_ended: Callable[[str, str], None] = _ignored
+        """Called with what came of each reload: `reloaded` or `reload-rejected`, and a text."""
 
     def describe(self) -> Mapping[str, object]:
         return self.present.model_dump(mode="json")
@@ -62,6 +64,17 @@ class LiveSettings:
 
         Keys and certificates are read again in any case, also for a dry run.
         """
+        try:
+            reloaded = await self._reload(is_dry_run)
+        except ReloadError as error:
+            if not is_dry_run:
+                self.on_reload_ended("reload-rejected", f"the settings are unchanged: {error}")
+            raise
+        if not is_dry_run:
+            self.on_reload_ended("reloaded", _reported(reloaded))
+        return reloaded
+
+    async def _reload(self, is_dry_run: bool) -> Reloaded:
         if self._load is None:
             raise ReloadError("this picker was started without settings that can be reloaded")
         async with self._lock:
@@ -108,6 +121,7 @@ def _check_said(old: Settings, new: Settings) -> None:
     for key, before, after in (
         ("endpoints", old, new),
         ("discovery.dns", old.discovery, new.discovery),
+        ("discovery.kubernetes", old.discovery, new.discovery),
     ):
         name = key.rpartition(".")[2]
         if getattr(before, name) and name not in after.model_fields_set:
@@ -117,7 +131,18 @@ def _check_said(old: Settings, new: Settings) -> None:
             )
 
 
+def _reported(reloaded: Reloaded) -> str:
+    parts = [f"changed: {', '.join(reloaded.applied)}"] if reloaded.applied else []
+    if reloaded.needs_restart:
+        parts.append(f"need a restart: {', '.join(reloaded.needs_restart)}")
+    return f"the settings were reloaded; {'; '.join(parts) or 'none has changed'}"
+
+
 def _nothing() -> None:
+    """The default of a callback."""
+
+
+def _ignored(_kind: str, _text: str) -> None:
     """The default of a callback."""
 
 

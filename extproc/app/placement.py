@@ -43,12 +43,13 @@ class Placement:
         want: Want,
         clock: Callable[[], float],
         options: PlacementOptions,
-        loaded: Callable[[LoadRecord], None] = lambda _: None,
     ) -> None:
-        """`loaded` is called with each load that ended."""
         self.placer = Placer(options)
         self._watch = LoadWatch()
-        self._loaded = loaded
+        self.on_loaded: Callable[[LoadRecord], None] = lambda _: None
+        """Called with each load that ended."""
+        self.on_unloading: Callable[[Change], None] = lambda _: None
+        """Called with each decision to unload a model."""
         self.machines: dict[str, KeptMachine] = {}
         self._loadable: dict[str, dict[str, ModelReading]] = {}
         self._dispatcher = dispatcher
@@ -67,7 +68,7 @@ class Placement:
     def changed(self, machine: KeptMachine) -> None:
         """A machine attached, left, or the state of a model changed."""
         for record in self._watch.observed(machine):
-            self._loaded(record)
+            self.on_loaded(record)
         self.machines[machine.name] = machine
         readings = _readings(machine)
         if self._loadable.get(machine.name) != readings:
@@ -171,6 +172,12 @@ class Placement:
         verb = "loaded" if change.is_load else "unloaded"
         return f"{verb} {max(0.0, now - change.at):.0f} s ago: {change.reason}"
 
+    def addresses(self) -> frozenset[Address]:
+        """The servers of models on machines with a keeper, and the routers."""
+        return frozenset(
+            model.address for machine in self.machines.values() for model in machine.models.values()
+        )
+
     # Deciding
 
     def _soon(self, delay_s: float) -> None:
@@ -214,7 +221,7 @@ class Placement:
             for alias in (*model.aliases, model.name)
         }
         found: dict[str, ModelDemand] = {}
-        for name, demand in self._dispatcher.demands(now).items():
+        for name, demand in self._dispatcher.view.demands(now).items():
             model = self._default_model() if name is None else names.get(name)
             if model is None:
                 continue
@@ -249,7 +256,7 @@ class Placement:
         address = machine.models[model].address
         running = 0
         if address in self._dispatcher.fleet:
-            slots = self._dispatcher.slots_at(address).pool(model)
+            slots = self._dispatcher.view.slots_at(address).pool(model)
             running = len(slots.leases) + slots.foreign_slots
             used_at = now if running else slots.last_opened_at
             if used_at is not None:
@@ -258,10 +265,10 @@ class Placement:
 
     def _servers(self, elsewhere: Mapping[str, int], now: float) -> dict[str, ServerCounts]:
         """The servers that each model needs, by the one function of the core."""
-        scale = self._dispatcher.scale(now)
+        scale = self._dispatcher.view.scale(now)
         found: dict[str, ServerCounts] = {}
         for name in {name for machine in self.machines.values() for name in machine.models}:
-            advice = scale.get(self._dispatcher.canonical_model(name))
+            advice = scale.get(self._dispatcher.view.canonical_model(name))
             if advice is not None:
                 found[name] = ServerCounts(
                     wanted=advice.wanted, least=advice.least, elsewhere=elsewhere.get(name, 0)
@@ -345,6 +352,8 @@ class Placement:
         for change in changes:
             verb = "loading" if change.is_load else "unloading"
             log.info("%s: %s %s: %s", change.machine, verb, change.model, change.reason)
+            if not change.is_load:
+                self.on_unloading(change)
 
 
 def _could_load(machine: KeptMachine, model: str) -> bool:

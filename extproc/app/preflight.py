@@ -10,11 +10,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import Final
 
-from extproc.app.discovery.entries import entries_of, names_of
+from extproc.app.discovery.entries import entries_of, groups_of, names_of
+from extproc.app.rules import read_rules
 from extproc.app.security import exposure
 from extproc.app.security.ca_bundles import read_ca_bundles
-from extproc.envoy_config.options import OptionsError
-from extproc.security.path_rule import PathRuleError
+from extproc.envoy_config.options import OptionsError, envoy_options
 from extproc.settings import (
     Access,
     Problem,
@@ -31,12 +31,14 @@ from extproc.usage.store import UsageError, check_writable
 
 def startup_problems(settings: Settings) -> tuple[Problem, ...]:
     """Each reason for which a picker would not start; ports in use are not checked."""
-    servers: tuple[Access, ...] = (*settings.endpoints, *settings.discovery.dns)
+    found = settings.discovery
+    servers: tuple[Access, ...] = (*settings.endpoints, *found.dns, *found.kubernetes)
     return _found(
         lambda: read_api_keys(servers),
         lambda: read_ca_bundles(servers),
         lambda: entries_of(settings.endpoints),
-        lambda: names_of(settings.discovery.dns),
+        lambda: names_of(found.dns),
+        lambda: groups_of(found),
         lambda: exposure.operators_token(settings),
         lambda: exposure.agents_token(settings),
         lambda: exposure.data_plane_certificates(settings),
@@ -45,6 +47,7 @@ def startup_problems(settings: Settings) -> tuple[Problem, ...]:
         lambda: exposure.check_exposure(settings),
         lambda: _check_ports(_own_ports(settings)),
         lambda: _check_client_keys(settings),
+        lambda: read_rules(settings),
     )
 
 
@@ -198,12 +201,8 @@ def _check_usage(settings: Settings) -> None:
 
 
 def _check_envoy(settings: Settings) -> None:
-    from extproc.app.envoy import envoy_options  # noqa: PLC0415  # Envoy's full types load slowly
-
     try:
         envoy_options(settings)
-    except PathRuleError as error:
-        raise _error("envoy.blocked_paths", str(error)) from None
     except OptionsError as error:
         raise _error("", str(error)) from None
 

@@ -2,6 +2,7 @@
 
 import logging
 
+from extproc.core.constraints import FIRST_TIER
 from extproc.core.exchange_record import ExchangeRecord
 from extproc.telemetry.metrics import outcome
 
@@ -34,12 +35,14 @@ class RequestLine:
         how = outcome(record)
         why = record.reason.value if record.reason is not None else how
         reason = f" reason={why}" if why != how else ""
+        client = f" client={_shown(record.client)}" if record.client else ""
+        tier = f" tier={record.tier}" if record.tier != FIRST_TIER else ""
         trace = f" trace={self._trace_id}" if self._trace_id else ""
         return (
             f"{how} request={_shown(record.request_id) or record.exchange_id} "
             f"endpoint={record.endpoint_name or record.endpoint or '-'} status={record.status} "
             f"queue_ms={record.waited_s * 1000:.0f} duration_ms={record.duration_s * 1000:.0f}"
-            f"{reason}{trace}"
+            f"{reason}{client}{tier}{trace}"
         )
 
     def fields(self) -> dict[str, object]:
@@ -58,8 +61,12 @@ class RequestLine:
         }
         if record.reason is not None:
             fields["reason"] = record.reason.value
+        if record.client:
+            fields["client"] = record.client
         if record.first_token_s is not None:
             fields["first_token_ms"] = round(record.first_token_s * 1000)
+        if record.tier != FIRST_TIER:
+            fields["tier"] = record.tier
         if self._trace_id:
             fields["trace_id"] = self._trace_id
         return fields

@@ -20,15 +20,15 @@ from extproc.core.observation import Observation, ScrapeStatus
 from extproc.core.placement.machine import KeptMachine, KeptStatus
 from extproc.core.placement.router_machine import RouterCall, RouterMachine, RouterUse
 from extproc.core.scheduler.dispatcher import Dispatcher
-from scraper.llama.client import (
+from extproc.runners.client import (
     Answer,
     Failure,
     FailureKind,
-    LlamaClient,
     OwnFaultError,
+    RunnerClient,
     Timeouts,
 )
-from scraper.target import EndpointTarget
+from extproc.runners.target import EndpointTarget
 
 INTERVAL_S: Final = 0.25
 TIMEOUTS: Final = Timeouts(read_s=10.0)
@@ -197,7 +197,7 @@ class Routers:
         endpoint = self._dispatcher.fleet.get(router.address)
         if endpoint is None:
             return RouterUse(leases=0, is_open=False)
-        slots = self._dispatcher.slots_at(router.address)
+        slots = self._dispatcher.view.slots_at(router.address)
         pools = slots.model_pools
         in_none = sum(lease.model_pool not in pools for lease in slots.leases.values())
         pool = pools.get(model)
@@ -238,7 +238,7 @@ class Routers:
             return Failure(
                 kind=FailureKind.UNUSABLE, message=message, began_at=now, answered_at=now
             )
-        client = LlamaClient(target, TIMEOUTS, self._clock)
+        client = RunnerClient(target, TIMEOUTS, self._clock)
         try:
             content = json.dumps({"model": call.model}).encode()
             return await client.post(f"/models/{call.action.value}", content)

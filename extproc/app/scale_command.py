@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Final
 
 from extproc.core.scaling.runs import ModelRuns, Run
-from extproc.core.scheduler.scale_advisor import ModelScale
+from extproc.core.views.scale_advisor import ModelScale
 from extproc.keeper import parent_death_signal
 from extproc.keeper.output_pipe import OutputPipe
 
@@ -89,7 +89,7 @@ class ScaleCommand:
             one = scale[model]
             run = runs.due(one.wanted, one.traffic.servers, now)
             if run is not None:
-                runs.began(run)
+                runs.run_began(run)
                 task = asyncio.create_task(self._run(model, runs, run), name=f"scale {model}")
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -103,7 +103,7 @@ class ScaleCommand:
         except OSError as error:
             problem = f"it cannot be run: {error.strerror}"
         finally:
-            runs.ended(self._clock(), is_done=not problem)
+            runs.run_ended(self._clock(), is_done=not problem)
             if problem:
                 self._problems[model] = f"scale.command {' '.join(words)}: {problem}"
                 log.warning("%s", self._problems[model])

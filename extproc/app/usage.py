@@ -11,9 +11,9 @@ from typing import Final, TypeVar
 from extproc.core.address import Address
 from extproc.core.client_limits import ClientLimits
 from extproc.core.exchange_record import ExchangeRecord
+from extproc.core.exchange_registry import ExchangeRegistry, ExchangeState
 from extproc.core.observation import Observation
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.scheduler.exchange_registry import ExchangeRegistry, ExchangeState
 from extproc.telemetry.endpoint_counts import model_of
 from extproc.transport.call import ServeCall
 from extproc.usage.answer_tail import AnswerTail, TokenUsage
@@ -35,6 +35,9 @@ PRUNE_S: Final = 3600.0
 RETRY_S: Final = 5.0
 """The pause before a file that could not be opened is tried again."""
 DAY_S: Final = 86_400
+BY_CLIENT: Final = ("client",)
+MAX_CLIENTS: Final = 1_000_000
+"""More than a keys file has room for."""
 UNREAD: Final = 10
 """This number of served requests without a response is no accident."""
 HAVE_SLOT: Final = frozenset({ExchangeState.RUNNING, ExchangeState.RESPONDING})
@@ -53,18 +56,18 @@ class OpenLeases:
 
     def foreign_slots(self, address: Address) -> int:
         """How many slots somebody else uses."""
-        return self._dispatcher.slots_at(address).foreign_slots
+        return self._dispatcher.view.slots_at(address).foreign_slots
 
     def is_draining(self, address: Address) -> bool:
         """Whether the server may still work for a client that left."""
-        return self._dispatcher.slots_at(address).has_draining
+        return self._dispatcher.view.slots_at(address).has_draining
 
     def running(self, address: Address, since: float, until: float) -> int | None:
         """How many requests ran there from `since` until now; not counting those that got their
         slot at `until` or later. O(requests)."""
         leases = [
             lease
-            for lease in self._dispatcher.slots_at(address).leases.values()
+            for lease in self._dispatcher.view.slots_at(address).leases.values()
             if lease.opened_at < until
         ]
         for lease in leases:
@@ -95,6 +98,7 @@ class Usage:
         counts are reconciled with the servers' counters."""
         self._path = path
         self._keep_s = keep_days * DAY_S
+        self._dispatcher = dispatcher
         self._fleet = dispatcher.fleet
         self._catalog = dispatcher.resolver.names.catalog
         self._registry = registry
@@ -108,6 +112,7 @@ class Usage:
             self._model_of,
             self._counted,
             None if scrape is None else OpenLeases(dispatcher, registry),
+            self._overflowed,
         )
         self._store: UsageStore | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="usage")
@@ -150,10 +155,10 @@ class Usage:
 
     def take_response(self, response: ReadResponse) -> None:
         """A front has read a response. Never raises."""
-        exchange_id, is_whole, events, *counts = response
+        exchange_id, is_whole, events, is_overflow = response[:4]
         try:
             if self._is_known(exchange_id):
-                tail = AnswerTail(TokenUsage(*counts), events)
+                tail = AnswerTail(TokenUsage(*response[4:]), events, was_overflow=is_overflow)
                 self.meter.add_read(exchange_id, tail, is_whole=is_whole)
         except Exception:
             log.exception("counting the response of exchange %s failed", exchange_id)
@@ -189,6 +194,38 @@ class Usage:
         if store is None:  # what is in memory is all there is
             return rows_of(self._tally.unsaved(), since, by, limit)
         return await self._in_thread(store.read, since, by, limit)
+
+    async def by_client(self, *since: float) -> list[Mapping[str, UsageCounts]]:
+        """The sums of each client since each of these Unix times, in whole hours. They are exact:
+        nothing that was counted here until the return is missing, or in them twice. Raises
+        `UsageError`."""
+        async with self._saving:  # nothing is on its way into the file meanwhile
+            saved: list[list[UsageRow]] = [[] for _ in since]
+            if (store := self._store) is not None:
+                saved = [
+                    await self._in_thread(store.read, start, BY_CLIENT, MAX_CLIENTS)
+                    for start in since
+                ]
+            sums: list[Mapping[str, UsageCounts]] = []
+            for start, rows in zip(since, saved, strict=True):
+                found: dict[str, UsageCounts] = {}
+                for row in (*rows, *rows_of(self._tally.unsaved(), start, BY_CLIENT, MAX_CLIENTS)):
+                    found.setdefault(row.key.client, UsageCounts()).add(row.counts)
+                sums.append(found)
+        return sums
+
+    async def hours(self, since: float) -> Mapping[str, Mapping[int, int]]:
+        """The tokens of each client by the Unix time at which an hour began, since this one. Raises
+        `UsageError`."""
+        async with self._saving:
+            store = self._store
+            found = {} if store is None else await self._in_thread(store.hours, since)
+            for (hour, key), counts in self._tally.unsaved().items():
+                if hour >= since:
+                    of_client = found.setdefault(key.client, {})
+                    tokens = counts.prompt_tokens + counts.generated_tokens
+                    of_client[hour] = of_client.get(hour, 0) + tokens
+        return found
 
     def file_problems(self) -> tuple[str, ...]:
         """What is or was wrong with the file, as text for operators; empty without a problem."""
@@ -302,10 +339,21 @@ class Usage:
     def _is_known(self, exchange_id: str) -> bool:
         return self._registry.get(exchange_id) is not None or self.meter.is_awaited(exchange_id)
 
+    def _overflowed(self, exchange_id: str, record: ExchangeRecord | None) -> None:
+        """Before or behind the end of its exchange, which Envoy reports on another stream."""
+        exchange = self._registry.get(exchange_id)
+        now = time.monotonic()
+        if exchange is not None and exchange.lease is not None:
+            self._dispatcher.overflow_read(exchange.lease.address, exchange.lease.model, now)
+        elif record is not None and record.endpoint is not None:
+            self._dispatcher.overflow_read(record.endpoint, record.model, now)
+
     def _counted(self, record: ExchangeRecord, counts: UsageCounts) -> None:
         if record.client:
             tokens = counts.prompt_tokens + counts.generated_tokens
-            self._limits.spent(record.client, tokens, time.monotonic())
+            self._limits.spent(
+                record.client, tokens, time.monotonic(), counts.cost, record.exchange_id
+            )
 
     def _model_of(self, record: ExchangeRecord) -> str:
         """The fleet's name: never a client's text, of which there may be any number."""

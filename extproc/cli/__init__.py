@@ -1,5 +1,6 @@
 """The command line: `coxswain`. One module a command or group; `root` registers them all."""
 
+import os
 import sys
 from errno import ENOSPC
 
@@ -12,6 +13,9 @@ def main() -> None:
     when Ctrl-C ended it. The process is the command's: Ctrl-C stays what `end_at_once` made it."""
     end_at_once()
     try:
+        if sys.argv[1:] == ["--version"]:
+            _show_version()
+            sys.exit(0)
         with collector_at_rest():
             from extproc.cli.root import root
 
@@ -32,3 +36,15 @@ def main() -> None:
         sys.exit(2)
     finally:
         end_at_once()  # an event loop that had a handler of its own leaves Python's behind
+
+
+def _show_version() -> None:
+    """Without the commands: to load them takes twice as long as all else."""
+    from extproc.app.version import own_version
+
+    try:
+        print(f"coxswain {own_version()}", flush=True)
+    except BrokenPipeError:
+        # The end of the process would try again, and say so.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

@@ -47,7 +47,7 @@ def set_up_log(log_format: str) -> None:
 def connect(picker: AdminClient) -> grpc.aio.Channel:
     """A channel with the current certificates; a file may be missing during its renewal. Raises
     `LinkError`, after which the caller tries again."""
-    from scraper.agent.link import LinkError
+    from scraper.agent.picker_stream import LinkError
 
     try:
         return picker.new_channel(CHANNEL_OPTIONS)

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from extproc.cli.commands import config, endpoints, keeper, keys, models, queue, requests
+from extproc.cli.commands import batch, config, endpoints, keeper, keys, models, queue, requests
 from extproc.cli.commands.agent import agent
+from extproc.cli.commands.events import events
 from extproc.cli.commands.explain import explain
 from extproc.cli.commands.members import members
 from extproc.cli.commands.models import load, logs, pin, unload
@@ -23,7 +24,7 @@ from extproc.cli.worded_help import use_words
 
 COMMANDS = (
     *(up, serve, agent, status, version, top, load, unload, pin, logs),
-    *(scale, usage, members, explain),
+    *(scale, usage, members, explain, events),
 )
 GROUPS = {
     "keeper": keeper.group,
@@ -31,6 +32,7 @@ GROUPS = {
     "models": models.group,
     "queue": queue.group,
     "requests": requests.group,
+    "batch": batch.group,
     "keys": keys.group,
     "config": config.group,
 }

@@ -43,7 +43,10 @@ async def own_servers(
 
 def own_sentence(count: int, discovery: DiscoverySettings) -> str:
     """The sentence about the user's own servers and further sources."""
-    sources = [name.name for name in discovery.dns]
+    sources = [
+        *(name.name for name in discovery.dns),
+        *(one.address for one in discovery.kubernetes),
+    ]
     if discovery.file is not None:
         sources.insert(0, discovery.file)
     named = [f"{count} of your own"] if count or not sources else []

@@ -11,14 +11,13 @@ Rules:
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
 from extproc.keeper import parent_death_signal
-from extproc.keeper.server_process import how_it_ended
+from extproc.keeper.server_process import how_it_ended, start_tied
 
 Probe = Callable[[], Awaitable[bool]]
 
@@ -68,14 +67,11 @@ class Child:
         """
         # Appending, so that a file that `trim_log` emptied goes on from its beginning.
         with log.open("ab") as sink:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", parent_death_signal.__file__, str(os.getpid())),
-                *map(str, command),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=sink,
-                stderr=asyncio.subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
+            process = await start_tied(
+                parent_death_signal.__file__,
+                [*map(str, command)],
+                sink=sink,
+                environment=environment,
             )
         return cls(name, process, log)
 

@@ -34,12 +34,11 @@ from extproc.demo.own_servers import OwnServers, own_sentence, own_servers
 from extproc.demo.process import Child, ChildError, Children, until
 from extproc.demo.report import Report
 from extproc.demo.workspace import workspace
-from extproc.envoy_config.options import OptionsError
-from extproc.security.path_rule import PathRuleError
+from extproc.envoy_config.options import OptionsError, envoy_options
+from extproc.runners.issues import unauthorized
 from extproc.security.secret_file import authorization_of
 from extproc.settings import EndpointSettings, Settings, read_api_key
 from extproc.settings.client_keys import read_client_keys
-from scraper.probe.issues import unauthorized
 
 ENVOY_CONFIG = "envoy.yaml"
 PICKER = "picker"
@@ -109,7 +108,7 @@ async def up(options: UpOptions, report: Report | None = None) -> int:
         return 0
     except ChildError as error:
         report.failed(error)
-    except (EnvoyMissingError, LlamaServerError, OptionsError, PathRuleError, OSError) as error:
+    except (EnvoyMissingError, LlamaServerError, OptionsError, OSError) as error:
         report.rejected(error)
     finally:
         # Nothing is left to stop. The event loop would not give back what was there before, but
@@ -261,7 +260,6 @@ class _Run:
 
     def _write_envoy_config(self) -> None:
         """Takes two seconds of computing, most of it imports; runs beside the other starts."""
-        from extproc.app.envoy import envoy_options  # noqa: PLC0415  # loads slowly, so it runs in a thread
         from extproc.envoy_config.documents import bootstrap  # noqa: PLC0415  # loads slowly, so it runs in a thread
 
         text = bootstrap(envoy_options(self.options.settings))

@@ -5,10 +5,10 @@ import logging
 import random as random_numbers
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import grpc
 
@@ -18,8 +18,14 @@ from extproc.keeper.machine import Machine
 from extproc.keeper.replacer import Replaced, Replacer
 from extproc.pb.coxswain.v1 import keeper_pb2 as pb
 from extproc.pb.coxswain.v1.keeper_pb2_grpc import KeepersStub
-from scraper.agent.backoff import LONGEST_S, Backoff
-from scraper.agent.link import PICKER_SILENT_S, REJECTIONS, LinkError, Metadata
+from scraper.agent.picker_stream import (
+    PICKER_SILENT_S,
+    Attempts,
+    LinkError,
+    Metadata,
+    received,
+    run_stream,
+)
 
 HEARTBEAT_S: Final = 1.0
 LOG_LINES: Final = 200
@@ -66,7 +72,7 @@ class KeeperLink:
         self._machine = machine
         self._connect = connect
         self._clock = clock
-        self._backoff = Backoff(random)
+        self._attempts = Attempts(log, clock, random)
         self._id = uuid.uuid4().hex
         self._due = asyncio.Event()
         self._is_status_due = True
@@ -74,7 +80,6 @@ class KeeperLink:
         self._replacer = replacer
         self._replacing: set[asyncio.Task[None]] = set()
         self._results: list[pb.ReplaceResult] = []
-        self._problem: str | None = None
         self._pinned: tuple[str, ...] = ()
         """The models that the picker reported as pinned; the next picker gets them from here."""
         self._renewed = asyncio.Event()
@@ -91,19 +96,14 @@ class KeeperLink:
     async def run(self) -> None:
         """Report and obey, over one stream after another."""
         while True:
-            began_at = self._clock()
-            is_rejected = False
+            self._attempts.begin()
             try:
                 await self._attach()
-                continue
             except LinkError as error:
-                is_rejected = error.is_rejection
-                if str(error) != self._problem:
-                    self._problem = str(error)
-                    log.warning("picker %s: %s; retrying", self.options.picker, error)
-            if self._clock() - began_at > LONGEST_S:
-                self._backoff.reset()
-            await asyncio.sleep(self._backoff.next_s(is_rejected=is_rejected))
+                if error.is_taken:
+                    self._machine.want(())  # another keeper assigns this machine's memory
+                self._attempts.failed(self.options.picker, str(error))
+                await asyncio.sleep(self._attempts.pause_s(is_rejected=error.is_rejection))
 
     async def _attach(self) -> None:
         """One stream. Returns when the machine has other models; raises `LinkError`."""
@@ -111,33 +111,12 @@ class KeeperLink:
         channel = self._connect()
         try:
             call: Call = KeepersStub(channel).Attach(metadata=self.options.metadata)
-            tasks: tuple[asyncio.Task[Any], ...] = (
-                asyncio.create_task(self._read(call), name="read the picker's wishes"),
-                asyncio.create_task(self._write(call), name="report the models"),
-                asyncio.create_task(self._renewed.wait(), name="wait for other models"),
-            )
             try:
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                await run_stream(call, self._read(call), self._write(call), self._other_models())
             finally:
-                for task in tasks:
-                    task.cancel()
-                call.cancel()
-                outcomes = await asyncio.gather(*tasks, return_exceptions=True)
                 for one in self._logs.values():
                     self._leave(one)
                 self._logs.clear()
-            for outcome in outcomes:
-                if isinstance(outcome, grpc.aio.AioRpcError):
-                    if outcome.code() is grpc.StatusCode.ALREADY_EXISTS:
-                        # Another keeper assigns this machine's memory.
-                        self._machine.want(())
-                    text = " ".join((outcome.details() or outcome.code().name).split())[:300]
-                    raise LinkError(text, is_rejection=outcome.code() in REJECTIONS)
-            for outcome in outcomes:
-                if isinstance(outcome, Exception) and not isinstance(
-                    outcome, asyncio.InvalidStateError | grpc.aio.UsageError
-                ):
-                    raise outcome
             if not self._renewed.is_set():
                 raise LinkError("the picker ended the stream")
         finally:
@@ -146,19 +125,12 @@ class KeeperLink:
     # From the picker
 
     async def _read(self, call: Call) -> None:
-        commands: AsyncIterator[pb.KeeperCommand] = aiter(call)
-        while True:
-            try:
-                async with asyncio.timeout(PICKER_SILENT_S):
-                    command = await anext(commands)
-            except StopAsyncIteration:
-                return
-            except TimeoutError:
-                raise LinkError(f"the picker has sent nothing for {PICKER_SILENT_S:g} s") from None
-            if self._problem != "":
-                log.info("connected to the picker at %s", self.options.picker)
-                self._problem = ""
+        async for command in received(call, PICKER_SILENT_S, PICKER_SILENT_S):
+            self._attempts.connected(self.options.picker)
             self._obey(command)
+
+    async def _other_models(self) -> None:
+        await self._renewed.wait()
 
     def _obey(self, command: pb.KeeperCommand) -> None:
         if command.HasField("wanted"):

@@ -8,13 +8,10 @@ server ended by itself holds its memory while it is started again.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final
 
 from extproc.keeper.model_server import ModelServer
 from extproc.keeper.model_status import ModelState, Trial
 from extproc.keeper.models_file import ModelEntry
-
-STOP_GRACE_S: Final = 20.0
 
 log = logging.getLogger("coxswain.keeper")
 

@@ -134,8 +134,10 @@ class ModelServer:
         finally:
             self._fail_trial("it was unloaded before it had proved itself")
             is_running = self._process is not None and self._process.is_running
-            await self._report.end(is_running=is_running)
-            await self._stop_process()
+            try:
+                await self._report.end(is_running=is_running)
+            finally:
+                await self._stop_process()
             if self.status.state is not ModelState.FAILED:
                 self._set(ModelState.UNLOADED)
 

@@ -12,7 +12,7 @@ from extproc.core.address import Address
 from extproc.keeper.command import server_command
 from extproc.keeper.models_file import ModelEntry
 from extproc.keeper.slot_cache import Server
-from scraper.llama.transport import LlamaTransport, no_tls
+from extproc.runners.transport import RunnerTransport, no_tls
 
 READY_POLL_S: Final = 0.1
 REQUEST_TIMEOUT_S: Final = 5.0
@@ -70,7 +70,7 @@ class ServerClient:
         return httpx.AsyncClient(
             base_url=f"http://{self._address}",
             timeout=REQUEST_TIMEOUT_S,
-            transport=LlamaTransport(no_tls()),
+            transport=RunnerTransport(no_tls()),
             headers={"authorization": f"Bearer {key}"} if key else {},
         )
 

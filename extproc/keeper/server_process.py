@@ -7,7 +7,7 @@ import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Final, Self
+from typing import IO, Any, Final, Self
 
 from extproc.keeper import guard
 from extproc.keeper.leftovers import MARK, kill_leftovers
@@ -44,15 +44,12 @@ class ServerProcess:
         output = OutputPipe(log.feed, log.end)
         mark = uuid.uuid4().hex
         try:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", guard.__file__, str(os.getpid())),
-                *command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output.sink,
-                stderr=output.sink,
-                env={**_inherited(), **environment, MARK: mark},
-                start_new_session=True,
-                umask=0o077 if is_private else -1,
+            process = await start_tied(
+                guard.__file__,
+                command,
+                sink=output.sink,
+                environment={**_inherited(), **environment, MARK: mark},
+                is_private=is_private,
             )
         except BaseException:
             output.close()
@@ -84,7 +81,8 @@ class ServerProcess:
         return how_it_ended(status)
 
     async def stop(self, grace_s: float = STOP_GRACE_S) -> None:
-        """End it and everything that it started; returns when all is gone. Cancelled, it kills."""
+        """End it and everything that it started. Cancelled, it kills; either way it returns when
+        all is gone."""
         try:
             self._signal(signal.SIGTERM)
             async with asyncio.timeout(grace_s):
@@ -93,12 +91,40 @@ class ServerProcess:
             self._log.add(f"[keeper] it did not end within {grace_s:g} s and is killed")
         finally:
             self._signal(signal.SIGUSR1)  # the guard's word for SIGKILL
-        await self.wait()
+            await self.wait()
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
+
+
+async def start_tied(
+    starter: str,
+    command: Sequence[str],
+    *,
+    sink: int | IO[bytes],
+    environment: Mapping[str, str] | None = None,
+    is_private: bool = False,
+) -> asyncio.subprocess.Process:
+    """Start `command` by a script of this package that ends it with this process: `guard`, which
+    also ends all that it starts, or `parent_death_signal`. It leads a session of its own, reads
+    nothing, and prints to `sink`. `is_private`: nobody else can read the files that it writes.
+
+    A command that cannot be run shows as one that ended at once.
+    """
+    # uvloop, which `up` may run on, takes no `umask` at all.
+    mask: dict[str, Any] = {"umask": 0o077} if is_private else {}
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-S", starter, str(os.getpid())),
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=sink,
+        stderr=sink,
+        env=environment,
+        start_new_session=True,
+        **mask,
+    )
 
 
 def how_it_ended(status: int) -> str:

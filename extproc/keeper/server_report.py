@@ -8,8 +8,8 @@ from typing import Final
 from extproc.core.address import Address
 from extproc.core.observation import Issue, Observation, ScrapeStatus
 from extproc.keeper.model_status import ModelState, ModelStatus
+from extproc.runners.target import EndpointTarget
 from scraper.agent import Agent
-from scraper.target import EndpointTarget
 
 MakeAgent = Callable[[EndpointTarget, str, Callable[[Observation], Observation]], Agent]
 """Makes the agent of a target with a name; the last argument edits its observations."""
@@ -80,11 +80,13 @@ class ServerReport:
         if agent is None or task is None:
             return
         agent.leave()
-        if not is_running:
-            # Its requests have failed already; the picker learns it from Envoy.
-            await asyncio.wait({task}, timeout=LEAVE_S)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        try:
+            if not is_running:
+                # Its requests have failed already; the picker learns it from Envoy.
+                await asyncio.wait({task}, timeout=LEAVE_S)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     def _edited(self, observation: Observation) -> Observation:
         """The same under the names of the keeper's file, with what the keeper knows."""

@@ -9,6 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from extproc.core.address import is_loopback
+from extproc.kubernetes.service_account import (
+    ServiceAccount,
+    ServiceAccountError,
+    find_service_account,
+)
 from extproc.processes.cluster.engine import Engine
 from extproc.security.secret_file import SecretFileError, read_secret
 from extproc.security.tokens import Token, TokenError
@@ -64,12 +69,10 @@ def make_engine(cluster: ClusterSettings) -> Engine:
     if cluster.kubernetes:
         from extproc.processes.cluster.kubernetes import KubernetesEngine  # noqa: PLC0415  # only the engine in use
 
-        url, namespace, folder = _service_account(cluster)
-        try:
-            return KubernetesEngine(cluster.name, url, namespace, folder, cluster.lease_s)
-        except (OSError, ssl.SSLError):
-            text = f"{folder / 'ca.crt'}: it holds no CA certificates"
-            raise _error("cluster.kubernetes_folder", text) from None
+        account = _service_account(cluster)
+        return KubernetesEngine(
+            cluster.name, account.url, account.namespace, account.folder, cluster.lease_s
+        )
     from extproc.processes.cluster.valkey import ValkeyEngine  # noqa: PLC0415  # only the engine in use
 
     valkey_ca = _path(cluster.valkey_ca_file)
@@ -83,30 +86,13 @@ def make_engine(cluster: ClusterSettings) -> Engine:
     )
 
 
-def default_api_server() -> str:
-    """The API server of the Kubernetes cluster that this pod runs in; empty outside of one."""
-    host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
-    port = os.environ.get("KUBERNETES_SERVICE_PORT_HTTPS") or os.environ.get(
-        "KUBERNETES_SERVICE_PORT", "443"
-    )
-    if not host:
-        return ""
-    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-
-
-def _service_account(cluster: ClusterSettings) -> tuple[str, str, Path]:
-    """The API server's URL, the namespace, and the folder with token and CA."""
-    folder = Path(cluster.kubernetes_folder).expanduser()
-    url = cluster.kubernetes_api or default_api_server()
-    if not url:
-        text = "this is no pod of Kubernetes: give the API server's https://host:port"
-        raise _error("cluster.kubernetes_api", text)
-    namespace = cluster.kubernetes_namespace
-    if namespace is None:
-        namespace = _secret("cluster.kubernetes_namespace", str(folder / "namespace"), "")
-    if not namespace:
-        raise _error("cluster.kubernetes_namespace", f"{folder / 'namespace'} is empty")
-    return url, namespace, folder
+def _service_account(cluster: ClusterSettings) -> ServiceAccount:
+    try:
+        return find_service_account(
+            cluster.kubernetes_api, cluster.kubernetes_namespace, cluster.kubernetes_folder
+        )
+    except ServiceAccountError as error:
+        raise _error(f"cluster.{error.key}", str(error)) from None
 
 
 def member_token(cluster: ClusterSettings) -> str:

@@ -96,6 +96,7 @@ class Core:
             self._service.dispatcher,
             self._service.telemetry.metrics.as_plain,
             self._service.client_keys.names,
+            self._service.client_keys.ends,
         )
         self._follower = MemoryFollower(settings.cluster, self._memory, self._use_hash_seed)
         self._members_port = MembersPort(settings, self._service, self._calls_now, self._feed)
@@ -269,7 +270,7 @@ class Core:
         dispatcher.hold(epoch << EPOCH_SHIFT, time.monotonic())
         if since is not None:
             service.discovery.expect(())
-        await service.start(self._memory.key_names)
+        await service.start(self._memory.key_names, self._memory.key_ends)
         hello_s = HELLO_S if self._lease_grant is None else MEMBERS_HELLO_S
         await self._until(lambda: fronts <= calls.greeted(), hello_s)
         leased, fleet = calls.held_addresses()
@@ -308,6 +309,12 @@ class Core:
                 "took over within %.2f s: fronts %d, running requests %d, queued requests %d",
                 *(took_s, len(calls.greeted()), adopted, placed),
             )
+            who = "another machine" if self._is_successor else "the core before it"
+            service.events.add(
+                "took-over",
+                f"this core leads now, after {who}: within {took_s:.2f} s it took over "
+                f"{adopted} running and {placed} queued requests",
+            )
         self._child.report("leads", seconds=took_s)
 
     def _hear_entries(self, message: Message) -> None:
@@ -332,7 +339,7 @@ class Core:
     def _is_observed_since(self, moment: float) -> bool:
         dispatcher = self._service.dispatcher
         return all(
-            dispatcher.slots_at(endpoint.address).known_at >= moment
+            dispatcher.view.slots_at(endpoint.address).known_at >= moment
             for endpoint in dispatcher.fleet
             if not endpoint.is_removed
         )

@@ -28,7 +28,7 @@ MAX_BATCH_BYTES: Final = 64 << 20
 SEED_VARIABLE: Final = "PYTHONHASHSEED"
 
 Learned = tuple[Any, ...]
-"""See `extproc/core/scheduler/learned.py`."""
+"""See `extproc/core/learning/learned.py`."""
 
 
 def hash_seed() -> tuple[int, int]:

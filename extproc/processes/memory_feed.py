@@ -52,10 +52,12 @@ class MemoryFeed:
         dispatcher: Dispatcher,
         counters: Callable[[], tuple[Any, ...]],
         key_names: Callable[[], Mapping[str, str] | None],
+        key_ends: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self._dispatcher = dispatcher
         self._counters = counters
         self._key_names = key_names
+        self._key_ends = key_ends
         self._sent_keys: dict[Link, Mapping[str, str]] = {}
         self._sent: dict[Link, dict[Address, tuple[float, ...]]] = {}
         self._next = 0
@@ -97,7 +99,7 @@ class MemoryFeed:
         names = self._key_names()
         if names is not None and self._sent_keys.get(link) is not names:
             self._sent_keys[link] = names
-            link.say((KEYS, dict(names)))
+            link.say((KEYS, dict(names), dict(self._key_ends())))
 
     # The owner of links
 
@@ -124,6 +126,8 @@ class Memory:
         """When that core last said something, in monotonic seconds."""
         self.key_names: Mapping[str, str] | None = None
         """The names of clients by the digests of their keys, if the core has said them."""
+        self.key_ends: Mapping[str, float] = {}
+        """The Unix times at which some of these keys expire."""
 
     def __len__(self) -> int:
         """The number of endpoints of which something is kept."""
@@ -178,7 +182,7 @@ class Memory:
             elif kind == COUNTERS:
                 self._counters = frame[1]
             elif kind == KEYS:
-                self.key_names = frame[1]
+                self.key_names, self.key_ends = frame[1], frame[2]
             elif kind == HASH_SEED:
                 self._hear_seed(frame[1:])
             elif kind == GONE:

@@ -143,7 +143,7 @@ class Standby:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def ended(self, asked: _Asked) -> None:
+    def connection_ended(self, asked: _Asked) -> None:
         self._callers.discard(asked)
 
     async def _pass_on(self, asked: Pipe, purpose: pb.Greeting.Purpose, peer: str) -> None:
@@ -282,7 +282,7 @@ class _Asked(Pipe):
     def connection_lost(self, error: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._standby.ended(self)
+        self._standby.connection_ended(self)
         super().connection_lost(error)
 
     def _pass_on(self) -> None:

@@ -13,7 +13,9 @@ const MAX_NAME_CHARS = 60;
 const CHART_HEIGHT = 100; // a chart is as many units wide as it shows seconds
 const MAX_GAP = 3; // intervals without a sample, beyond which a curve is interrupted
 
+const PLAIN_RUNNERS = ["", "llama-server"];
 const KINDS = ["leased", "foreign", "idle", "unusable"];
+const BAD_EVENTS = new Set(["issue", "ejected", "bypassed", "unreachable", "overflow", "model-failed", "reload-rejected", "rule-off"]);
 
 const MEANINGS = {
   served: "answered to the end",
@@ -22,6 +24,8 @@ const MEANINGS = {
   broken: "cut off after it had a slot",
   "queue-full": "the queue was full",
   "rate-limited": "its client was at a limit",
+  "budget-used-up": "its client's budget was used up",
+  "objective-not-allowed": "its key may not use its objective",
   "invalid-api-key": "it had no valid API key",
   "unsupported-encoding": "its content-encoding cannot be read",
   "queue-timeout": "no slot within its time limit",
@@ -36,6 +40,8 @@ const MEANINGS = {
   "model-failed": "the servers of its model failed",
   "conversation-not-found": "no server keeps its conversation",
   "context-length-exceeded": "its prompt is longer than every context",
+  "rejected-by-rule": "a rule of yours rejected it",
+  "bound-reached": "its objective, model or path was at its bound",
   "blocked-path": "its path is blocked",
   "unknown-path": "nothing is served at its path",
   "poison-request": "servers died while they processed it",
@@ -49,6 +55,8 @@ const WAITS = {
   affinity: "for the endpoint with its prompt in the cache",
   "model-loading": "its model is loading",
   "no-endpoint": "no endpoint for it gets requests",
+  "excluded-by-rule": "rules exclude every server",
+  "bound-reached": "as many as its bound allows run",
   unreported: "not every endpoint has reported its models",
 };
 const NO_REJECTIONS = ["served", "passed", "withdrawn"];
@@ -88,9 +96,10 @@ function counted(number, one, many) {
   return `${whole.format(number)} ${number === 1 ? one : many}`;
 }
 
-function slotsInWords(slots) {
+function slotsInWords(slots, isForeignKnown = true) {
+  const foreign = isForeignKnown ? slots.foreign : "unknown";
   const unusable = slots.unusable ? `, ${slots.unusable} unusable` : "";
-  return `${slots.leased} leased, ${slots.foreign} foreign, ${slots.idle} idle${unusable} of ${slots.total} slots`;
+  return `${slots.leased} leased, ${foreign} foreign, ${slots.idle} idle${unusable} of ${slots.total} slots`;
 }
 
 const SETTLES = "a guess: set context to shared or per_slot at the endpoint, or run an agent on its machine";
@@ -193,6 +202,7 @@ function showQueue(queue, scale) {
   byId("idle-note").hidden = !queue.idle_note;
   write(byId("idle-note"), clipped(queue.idle_note));
   showModels(queue.by_model, scale || {});
+  showBounds(queue.bounds || []);
   write(byId("longest"), seconds(queue.longest_wait_s));
   write(byId("expected"), queue.queued && queue.expected_s === null ? "not known yet" : seconds(queue.expected_s));
   byId("order-note").hidden = !queue.order;
@@ -214,6 +224,16 @@ function showModels(models, scale) {
     };
   });
   showRows(byId("models"), ["name", "", "number", "number"], rows);
+}
+
+function showBounds(bounds) {
+  byId("bounds-table").hidden = !bounds.length;
+  const of = (count, most) => (most === null ? whole.format(count) : `${whole.format(count)} of ${whole.format(most)}`);
+  const rows = bounds.slice(0, MAX_ROWS).map((bound) => ({
+    key: `${bound.kind} ${bound.name}`,
+    cells: [clipped(bound.name, MAX_NAME_CHARS), bound.kind + (bound.order === "lifo" ? ", newest first" : ""), of(bound.running, bound.max_running), of(bound.queued, bound.max_queued)],
+  }));
+  showRows(byId("bounds"), ["name", "", "number", "number"], rows);
 }
 
 // Models of machines with a keeper, and of routers
@@ -320,9 +340,12 @@ function unbroken(history, values) {
 // Requests and events
 
 function showRequests(requests, endpoint) {
-  const model = (request) => clipped(request.model, MAX_NAME_CHARS) || "–";
+  const model = (request) => ({ text: clipped(request.model, MAX_NAME_CHARS) || "–", detail: request.client ? `client ${clipped(request.client, MAX_NAME_CHARS)}` : "" });
   const act = (request) => ({ action: "cancel", target: request.id, text: "Cancel", question: "Cancel this request? Its client gets an error." });
-  const place = (request) => ({ text: clipped(request.endpoint_name, MAX_NAME_CHARS), link: request.endpoint_name });
+  const place = (request) => ({
+    text: clipped(request.endpoint_name, MAX_NAME_CHARS) + (request.tier > 1 ? ` (tier ${request.tier})` : ""),
+    link: request.endpoint_name,
+  });
   const wide = ["wide", "wide"];
   showTable("queued", ["short", "short", "short", "", ...wide, "act"], [...requests.queued].sort((a, b) => a.position - b.position), (one) => [
     one.expected_slot_s === undefined ? `${one.position} of ${one.queued}` : `${one.position} of ${one.queued}, takes about ${seconds(one.expected_slot_s)}`,
@@ -373,8 +396,8 @@ function showEvents(events) {
     key: String(event.id),
     cells: [
       timeOfDay(event.age_s),
-      { text: clipped(event.kind), isBad: ["issue", "ejected", "bypassed"].includes(event.kind) },
-      { text: clipped(event.endpoint_name, MAX_NAME_CHARS), link: event.kind === "left" ? "" : event.endpoint_name, detail: clipped(event.text) },
+      { text: clipped(event.kind), isBad: BAD_EVENTS.has(event.kind) },
+      { text: clipped(event.endpoint_name, MAX_NAME_CHARS), link: event.endpoint && event.kind !== "left" ? event.endpoint_name : "", detail: clipped(event.text) },
     ],
   }));
   showRows(byId("events"), ["when", "kind", ""], rows);
@@ -456,8 +479,15 @@ function newRows() {
   return rows;
 }
 
+function isForeignKnown(endpoint) {
+  return endpoint.is_foreign_known || !endpoint.runner;
+}
+
 function alsoShown(endpoint) {
   const words = [];
+  if (endpoint.runner && !PLAIN_RUNNERS.includes(endpoint.runner)) words.push(clipped(endpoint.runner));
+  if (endpoint.tier > 1) words.push(`tier ${endpoint.tier}`);
+  if (!isForeignKnown(endpoint)) words.push("use by others unknown");
   if (endpoint.is_removed) words.push("leaving");
   else if (endpoint.intent !== "active") {
     const isDrained = endpoint.intent === "draining" && !endpoint.slots.leased;
@@ -486,7 +516,7 @@ function showState(parts, endpoint) {
   const isShare = slots.leased + slots.foreign + slots.idle + slots.unusable > MAX_CELLS;
   parts.cells.classList.toggle("is-share", isShare);
   parts.cells.hidden = !slots.total;
-  describe(parts.cells, "aria-label", slotsInWords(slots));
+  describe(parts.cells, "aria-label", slotsInWords(slots, isForeignKnown(endpoint)));
   replaceWhenChanged(parts.cells, slots, () => slotCells(slots, isShare));
   replaceWhenChanged(parts["issue-list"], endpoint.issues, () =>
     endpoint.issues.map((issue) => {
@@ -622,6 +652,7 @@ function show(status, activity, name) {
   showNotices(status);
   byId("main").dataset.page = name ? "endpoint" : "overview";
   byId("operator").hidden = !status.takes_actions || Boolean(token);
+  byId("keys").hidden = !status.takes_actions;
   if (name) showEndpointPage(name, endpoints, activity.learned);
   else {
     showSlots(status.slots);

@@ -1,4 +1,5 @@
-"""The dashboard: HTML, style and script in one response, which requests data only from this picker.
+"""The dashboard's pages: HTML, style and script in one response, which requests data only from this
+picker.
 
 The Content-Security-Policy names style and script by their hashes and forbids all else, so
 that a name which somebody gave a server or a model can never become markup or code.
@@ -21,18 +22,25 @@ class Page:
 
 
 def dashboard(links: Mapping[str, str] | None = None) -> Page:
-    """Put the page together from the files beside this module, with `links`: web addresses by
-    name."""
+    """The dashboard, with `links`: web addresses by name."""
+    return page("dashboard", links)
+
+
+def page(name: str, links: Mapping[str, str] | None = None, gateway: str = "") -> Page:
+    """Put a page together from the files of this name beside this module, in the dashboard's
+    style. It may also ask a `gateway`, an origin such as `http://127.0.0.1:10000`."""
     here = files("extproc.status")
     style = (here / "dashboard.css").read_text(encoding="utf-8")
-    script = (here / "dashboard.js").read_text(encoding="utf-8")
-    html = (here / "dashboard.html").read_text(encoding="utf-8")
+    if (own := here / f"{name}.css").is_file() and name != "dashboard":
+        style += own.read_text(encoding="utf-8")
+    script = (here / f"{name}.js").read_text(encoding="utf-8")
+    html = (here / f"{name}.html").read_text(encoding="utf-8")
     policy = (
         "default-src 'none'",
         f"style-src '{_digest(style)}'",
         f"script-src '{_digest(script)}'",
         "img-src data:",  # the icon
-        "connect-src 'self'",
+        f"connect-src 'self' {gateway}".rstrip(),
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
@@ -41,6 +49,7 @@ def dashboard(links: Mapping[str, str] | None = None) -> Page:
     )
     return Page(
         html=html.replace("{{links}}", _anchors(links or {}))
+        .replace("{{gateway}}", escape(gateway))
         .replace("{{style}}", style)
         .replace("{{script}}", script),
         headers={

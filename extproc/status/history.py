@@ -11,8 +11,8 @@ from statistics import median
 from typing import Any, Final
 
 from extproc.core.exchange_record import ExchangeRecord
+from extproc.core.exchange_registry import ExchangeRegistry
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.status.occupancy import Occupancy
 
 INTERVAL_S: Final = 5.0
@@ -58,9 +58,9 @@ class History:
         self._first_tokens: deque[float] = deque(maxlen=MAX_FIRST_TOKENS)
         self._last_tokens: int | None = None
 
-    def ended(self, record: ExchangeRecord) -> None:
+    def request_ended(self, record: ExchangeRecord) -> None:
         """A request ended."""
-        self._occupancy.ended(record)
+        self._occupancy.request_ended(record)
         if record.first_token_s is not None:
             self._first_tokens.append(record.first_token_s)
 
@@ -68,7 +68,7 @@ class History:
         """Take a sample if one is due."""
         if self._samples and now - self._samples[-1].at < INTERVAL_S:
             return
-        counts = [self._dispatcher.slot_counts(one) for one in self._dispatcher.fleet]
+        counts = [self._dispatcher.view.slot_counts(one) for one in self._dispatcher.fleet]
         leased, queued = self._occupancy.take(now)
         self._samples.append(
             Sample(

@@ -5,9 +5,14 @@ own page was loaded from it (DNS rebinding), and then that page may read what an
 only names count that nobody else can own: IP addresses, localhost, and those in the settings.
 """
 
+from __future__ import annotations
+
 import ipaddress
 from collections.abc import Iterable
 from typing import Final
+
+from extproc.settings.listen_section import ListenSettings
+from extproc.settings.values import split_host_port
 
 LOOPBACK: Final = "localhost"
 
@@ -17,6 +22,11 @@ class Hosts:
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._names = frozenset(_plain(name) for name in names) | {LOOPBACK}
+
+    @classmethod
+    def of(cls, listen: ListenSettings) -> Hosts:
+        """Those by which the pages of these settings may be requested."""
+        return cls([*listen.http_hosts, split_host_port(listen.http)[0]])
 
     def allows(self, host: str) -> bool:
         """Whether a request with this `Host` (with or without a port) is answered. One without

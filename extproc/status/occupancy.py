@@ -6,7 +6,7 @@ its length, counts all of them; so does that of the queue times (Little's law).
 """
 
 from extproc.core.exchange_record import ExchangeRecord
-from extproc.core.scheduler.exchange_registry import ExchangeRegistry, KnownExchange
+from extproc.core.exchange_registry import ExchangeRegistry, KnownExchange
 
 
 class Occupancy:
@@ -19,12 +19,12 @@ class Occupancy:
         self._slot_s = 0.0
         self._queued_s = 0.0
 
-    def ended(self, record: ExchangeRecord) -> None:
+    def request_ended(self, record: ExchangeRecord) -> None:
         """An exchange has ended."""
         since = self._since
         if since is None:
             return
-        opened_at, ended_at = record.opened_at, record.began_at + record.duration_s
+        opened_at, ended_at = record.opened_at, record.ended_at
         if opened_at is not None and ended_at > opened_at:
             part = _overlap(opened_at, ended_at, since) / (ended_at - opened_at)
             self._slot_s += part * record.slot_s

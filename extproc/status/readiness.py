@@ -33,3 +33,17 @@ def why_not_ready(dispatcher: Dispatcher) -> tuple[str, ...]:
     if len(endpoints) > MAX_NAMED:
         reasons.append(f"and {len(endpoints) - MAX_NAMED} more")
     return tuple(reasons)
+
+
+class Readiness:
+    """The service sets `is_serving`: false before it serves and once it stops."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self.is_serving = False
+
+    def obstacles(self) -> tuple[str, ...]:
+        """Why the picker is not ready, as text; empty if it is."""
+        if not self.is_serving:
+            return ("the picker is starting or stopping",)
+        return why_not_ready(self._dispatcher)

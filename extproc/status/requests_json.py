@@ -6,13 +6,13 @@ from typing import Any, Final
 
 from extproc.core.address import Address
 from extproc.core.exchange_record import ExchangeRecord, Outcome
-from extproc.core.queue.ticket import Ticket
-from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.scheduler.exchange_registry import (
+from extproc.core.exchange_registry import (
     ExchangeRegistry,
     ExchangeSnapshot,
     KnownExchange,
 )
+from extproc.core.queue.ticket import Ticket
+from extproc.core.scheduler.dispatcher import Dispatcher
 
 MAX_LISTED: Final = 50
 """Of the running, of the queued and of the ended requests, each."""
@@ -57,6 +57,7 @@ def _request(snapshot: ExchangeSnapshot) -> dict[str, Any]:
         "model": snapshot.model,
         "criticality": snapshot.criticality,
         "objective": snapshot.objective,
+        "client": snapshot.client,
         "endpoint": "" if snapshot.endpoint is None else str(snapshot.endpoint),
         "endpoint_name": snapshot.endpoint_name,
         "age_s": _rounded(snapshot.age_s),
@@ -72,7 +73,7 @@ def _queued(
     if not queued:
         return []
     tickets = [ticket for _, ticket in queued]
-    waits = dispatcher.waits()
+    waits = dispatcher.view.waits()
     return [
         {
             **_request(snapshot),
@@ -84,7 +85,7 @@ def _queued(
             **_note(dispatcher, ticket, now),
         }
         for (snapshot, ticket), position in zip(
-            queued, dispatcher.positions_of(tickets, now), strict=True
+            queued, dispatcher.view.positions_of(tickets, now), strict=True
         )
     ]
 
@@ -97,7 +98,7 @@ def _size(ticket: Ticket) -> dict[str, Any]:
 
 def _note(dispatcher: Dispatcher, ticket: Ticket, now: float) -> dict[str, Any]:
     """The load that it waits for, if it does."""
-    note = dispatcher.wait_note(ticket.constraints.model, now)
+    note = dispatcher.view.queue_note(ticket.resolved, ticket.request, now)
     return {"note": note} if note else {}
 
 
@@ -109,6 +110,7 @@ def _ended(record: ExchangeRecord, now: float) -> dict[str, Any]:
         "status": record.status,
         "model": record.model,
         "criticality": record.criticality,
+        "client": record.client,
         "endpoint": "" if record.endpoint is None else str(record.endpoint),
         "endpoint_name": record.endpoint_name,
         "ended_age_s": _rounded(now - record.began_at - record.duration_s),
@@ -116,6 +118,7 @@ def _ended(record: ExchangeRecord, now: float) -> dict[str, Any]:
         "first_token_s": _rounded(record.first_token_s),
         "duration_s": _rounded(record.duration_s),
         "output_tokens": record.output_tokens,
+        "tier": record.tier,
     }
 
 

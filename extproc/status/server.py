@@ -10,7 +10,7 @@ from typing import Any, Final
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from extproc.core.scheduler.fleet_capacity import FleetHealth
+from extproc.core.views.fleet_capacity import FleetHealth
 from extproc.security.foreign_text import json_text
 from extproc.status.dashboard import dashboard
 from extproc.status.hosts import Hosts

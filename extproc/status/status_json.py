@@ -7,12 +7,14 @@ from dataclasses import asdict
 from typing import Any
 
 from extproc.core.address import Address
+from extproc.core.bounds import Bound
+from extproc.core.constraints import FIRST_TIER
 from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.fleet.membership import ConnectedEnvoy
 from extproc.core.queue.flow_order import QueueOrder
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.scheduler.scale_advisor import ModelScale
-from extproc.core.scheduler.snapshot import take_queue_snapshot
+from extproc.core.views.scale_advisor import ModelScale
+from extproc.core.views.snapshot import take_queue_snapshot
 
 
 def status_json(
@@ -29,13 +31,13 @@ def status_json(
     `exchanges` are all that Envoy has open, `outcomes` how many ended in which way, `bypassed` how
     many Envoy sent to a server without the picker.
     """
-    queue = take_queue_snapshot(dispatcher, now)
+    queue = take_queue_snapshot(dispatcher.view, now)
     endpoints = {
         str(endpoint.address): _endpoint(dispatcher, endpoint, now) for endpoint in dispatcher.fleet
     }
     return {
         "slots": {
-            kind: sum(endpoint["slots"][kind] for endpoint in endpoints.values())
+            kind: sum(one["slots"][kind] for one in endpoints.values() if one["tier"] == FIRST_TIER)
             for kind in ("total", "leased", "draining", "foreign", "idle", "unusable")
         },
         "endpoints": endpoints,
@@ -55,16 +57,33 @@ def status_json(
                 }
                 for model, one in queue.by_model.items()
             },
+            "bounds": list(map(_bound, dispatcher.view.bounds)),
             "idle_note": queue.idle_note,
-            **_order(dispatcher.queue_order),
+            **_order(dispatcher.view.queue_order),
         },
-        "scale": {model: _scale(one) for model, one in sorted(dispatcher.scale(now).items())},
-        "running": dispatcher.running_requests,
+        **_spill(dispatcher),
+        "scale": {model: _scale(one) for model, one in sorted(dispatcher.view.scale(now).items())},
+        "running": dispatcher.view.running_requests,
         "exchanges": exchanges,
         "outcomes": dict(outcomes),
         "bypassed": bypassed,
         "fleet_version": dispatcher.fleet.membership().version,
         "envoys": [_envoy(envoy) for envoy in envoys],
+    }
+
+
+def _spill(dispatcher: Dispatcher) -> dict[str, Any]:
+    """What went to higher tiers, if there are any."""
+    far = dispatcher.fleet.far
+    if not far:
+        return {}
+    running = sum(len(dispatcher.view.slots_at(one.address).leases) for one in far)
+    return {
+        "spill": {
+            "running": running,
+            "spilled": dispatcher.view.spilled,
+            "closed": dispatcher.view.spill_closed,
+        }
     }
 
 
@@ -74,8 +93,8 @@ def learned_json(dispatcher: Dispatcher, address: Address, now: float) -> dict[s
     `prompt_tokens_per_s` is for uncached tokens, `tokens_per_s` for one request while the slots are
     as busy as now; `samples` is a decayed number: with few, the fleet's typical endpoint counts.
     """
-    estimate, samples = dispatcher.latency_at(address, now)
-    slots = dispatcher.slots_at(address)
+    estimate, samples = dispatcher.view.latency_at(address, now)
+    slots = dispatcher.view.slots_at(address)
     busy = slots.leased_slots + slots.foreign_slots
     return {
         "endpoint": str(address),
@@ -86,14 +105,28 @@ def learned_json(dispatcher: Dispatcher, address: Address, now: float) -> dict[s
         "answer_tokens": round(estimate.answer_tokens, 1),
         "slot_s": round(estimate.slot_s, 3),
         "ejections": {
-            fault.value: count for fault, count in dispatcher.ejection_totals(address).items()
+            fault.value: count for fault, count in dispatcher.view.ejection_totals(address).items()
         },
+    }
+
+
+def _bound(bound: Bound) -> dict[str, Any]:
+    limits = bound.limits
+    return {
+        "kind": bound.kind.value,
+        "name": bound.name,
+        "running": bound.running,
+        "max_running": limits.running,
+        "queued": bound.queued,
+        "max_queued": limits.queued,
+        "queue_timeout_s": limits.queue_timeout_s,
+        "order": "lifo" if limits.is_last_come else "fifo",
     }
 
 
 def _order(order: QueueOrder) -> dict[str, Any]:
     """The order within each flow, unless it is that of arrival."""
-    label = order.by_size_label
+    label = order.label
     return {} if label is None else {"order": label, "max_overtaken_s": order.max_overtaken_s}
 
 
@@ -129,8 +162,12 @@ def _endpoint(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> dict[st
         "is_known_to_envoy": endpoint.is_routable,
         "is_fresh": endpoint.is_fresh,
         "is_ejected": endpoint.ejection_issue is not None,
-        "slots": asdict(dispatcher.slot_counts(endpoint)),
+        "runner": endpoint.runner,
+        "is_foreign_known": dispatcher.view.slots_at(endpoint.address).reports_busy_slots,
+        "slots": asdict(dispatcher.view.slot_counts(endpoint)),
         **_tokens(dispatcher, endpoint),
+        "tier": endpoint.spec.tier,
+        **({"labels": dict(endpoint.spec.labels)} if endpoint.spec.labels else {}),
         "models": [model.name for model in endpoint.models],
         "observed_age_s": _age(endpoint.observed_at, now),
         "issues": [
@@ -142,7 +179,7 @@ def _endpoint(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> dict[st
 
 def _tokens(dispatcher: Dispatcher, endpoint: Endpoint) -> dict[str, Any]:
     """The context that its slots share, if they do."""
-    tokens = dispatcher.token_counts(endpoint)
+    tokens = dispatcher.view.token_counts(endpoint)
     return {} if tokens is None else {"tokens": asdict(tokens) | {"source": tokens.source.value}}
 
 

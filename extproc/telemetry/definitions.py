@@ -74,7 +74,8 @@ QUEUE_DEPTH: Final = _gauge(
 MODEL_QUEUE_DEPTH: Final = _gauge(
     "coxswain_model_queue_depth",
     "Queued requests by model and by the reason why they wait: no-idle-slot, reserved, "
-    "too-few-slots, too-few-tokens, affinity, model-loading, no-endpoint or unreported "
+    "too-few-slots, too-few-tokens, affinity, model-loading, no-endpoint, excluded-by-rule, "
+    "bound-reached or unreported "
     "(docs/operations.md). "
     "`no-idle-slot` of each served model is always there. The model is empty for requests that "
     "name none, or none that is served.",
@@ -211,7 +212,8 @@ PROBLEMS: Final = _gauge(
     "coxswain_problems",
     "Sources in the settings that cannot be read now: an endpoints file, DNS names, "
     "servers' keys; and parts that do not work while requests are served: the file of usage, "
-    "KEDA's port, scrapes for which the process has no descriptors. `/status` describes each.",
+    "KEDA's port, scrapes for which the process has no descriptors, rules that are switched off. "
+    "`/status` describes each.",
 )
 DROPPED: Final = _counter(
     "coxswain_telemetry_dropped_total",
@@ -236,6 +238,29 @@ EVENT_LOOP_LAG: Final = _histogram(
     "picker answers nobody.",
     unit="s",
     buckets=_LAGS_S,
+)
+BOUND_REQUESTS: Final = _gauge(
+    "coxswain_bound_requests",
+    "Requests under a bound of an objective, a model or a path, by state: running (until their "
+    "server has ended them) or queued.",
+    labels=("kind", "name", "state"),
+)
+BOUND_LIMIT: Final = _gauge(
+    "coxswain_bound_limit",
+    "The highest number of these requests by state; absent without a limit.",
+    labels=("kind", "name", "state"),
+)
+RULES: Final = _gauge(
+    "coxswain_rule_on",
+    "1 for each rule of `routing.rules`, 0 for one that failed and is switched off until the next "
+    "reload.",
+    labels=("rule",),
+)
+RULE_FAULTS: Final = _counter(
+    "coxswain_rule_faults_total",
+    "Calls of a rule of `routing.rules` that failed since it was loaded, by kind: error (it raised "
+    "an exception, or its answer is none that it may give) or slow (more than 2 ms).",
+    labels=("rule", "kind"),
 )
 ENVOY_FAILURES: Final = _counter(
     "coxswain_envoy_ext_proc_failures_total",
@@ -280,23 +305,29 @@ ENGINE_UP: Final = _gauge(
     "coxswain_cluster_engine_up",
     "In a cluster: whether Valkey or the Kubernetes API answers this member.",
 )
-_USAGE_LABELS: Final = ("client", "objective", "model")
+_USAGE_LABELS: Final = ("client", "objective", "model", "tier")
 USAGE_REQUESTS: Final = _counter(
     "coxswain_usage_requests_total",
-    "With usage.path: requests by client, objective and model, and by result: counted, "
+    "With usage.path: requests by client, objective, model and tier, and by result: counted, "
     "uncounted (it had a slot, but its tokens are not known) or rejected.",
     labels=(*_USAGE_LABELS, "result"),
 )
 USAGE_TOKENS: Final = _counter(
     "coxswain_usage_tokens_total",
-    "With usage.path: tokens by client, objective and model, and by kind: prompt, cached "
+    "With usage.path: tokens by client, objective, model and tier, and by kind: prompt, cached "
     "(those of the prompts that were found in a cache) or generated.",
     labels=(*_USAGE_LABELS, "kind"),
 )
 USAGE_SLOT_SECONDS: Final = _counter(
     "coxswain_usage_slot_seconds_total",
     "With usage.path: for how long slots were held, in seconds summed over slots, by client, "
-    "objective and model.",
+    "objective, model and tier.",
     labels=_USAGE_LABELS,
     unit="s",
+)
+USAGE_COST: Final = _counter(
+    "coxswain_usage_cost_total",
+    "With usage.path: what this use costs by the prices of endpoints in the settings, by client, "
+    "objective, model and tier.",
+    labels=_USAGE_LABELS,
 )

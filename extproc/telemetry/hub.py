@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.placement.load_record import LoadRecord
 from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.settings.logging_section import StatsdSettings
 from extproc.telemetry.endpoint_counts import HELD_SLOT, model_of
 from extproc.telemetry.environment import OtlpOptions
 from extproc.telemetry.metrics import Metrics, TelemetrySources
 from extproc.telemetry.prometheus import prometheus_text
 from extproc.telemetry.spans import UNKNOWN_SERVER, Server
-from extproc.telemetry.statsd import Statsd, StatsdOptions
+from extproc.telemetry.statsd import Statsd
 from extproc.telemetry.trace_context import Sampler, parse_trace_parent
 
 if TYPE_CHECKING:
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryOptions:
-    """`version` is ours; without `statsd` no datagram is sent, without OTLP nothing exported."""
+    """`version` is ours; without `statsd.addr` no datagram is sent, without OTLP none exported."""
 
     version: str
     otlp: OtlpOptions = field(default_factory=OtlpOptions)
-    statsd: StatsdOptions | None = None
+    statsd: StatsdSettings = field(default_factory=StatsdSettings)
 
 
 class Telemetry:
@@ -68,7 +69,7 @@ class Telemetry:
             self.takes_spans = self._otlp.takes_spans
             if self._otlp.takes_readings:
                 self._reporting = asyncio.create_task(self._report(), name="report metrics")
-        if self._options.statsd is not None:
+        if self._options.statsd.addr is not None:
             self._statsd = Statsd(self._options.statsd, self._gauges)
             self._statsd.start()
 
@@ -132,7 +133,7 @@ class Telemetry:
 
     def _gauges(self) -> dict[str, int]:
         """Over all endpoints, by Paddler's names. Foreign slots are processing too."""
-        counts = [self._dispatcher.slot_counts(one) for one in self._dispatcher.fleet]
+        counts = [self._dispatcher.view.slot_counts(one) for one in self._dispatcher.fleet]
         return {
             "slots_idle": sum(slots.idle for slots in counts),
             "slots_processing": sum(slots.leased + slots.foreign for slots in counts),

@@ -25,6 +25,7 @@ from extproc.telemetry.reading import (
     Reading,
     Values,
     by_label,
+    read_bounds,
     read_models,
     read_processes,
     read_usage,
@@ -46,7 +47,8 @@ class TelemetrySources:
     was, in seconds; `envoy_failures` are Envoys' own counters, by address and kind. The models of
     machines with a keeper are by machine and model; `model_changes` by the change, too.
     `usage` are the sums of usage since the start, None where it is not counted; `processes` are
-    those of `fronts`, None without.
+    those of `fronts`, None without. `rule_states` are 1 for each of the operators' rules that is
+    on, `rule_faults` count by rule and kind.
     """
 
     running: Callable[[], int]
@@ -62,6 +64,8 @@ class TelemetrySources:
     model_loads_s: Callable[[], Values] = dict
     model_changes: Callable[[], Values] = dict
     processes: Callable[[], Processes] | None = None
+    rule_states: Callable[[], Values] = dict
+    rule_faults: Callable[[], Values] = dict
 
 
 class Metrics:
@@ -152,9 +156,11 @@ class Metrics:
             families={
                 **self._read_endpoints(),
                 definitions.QUEUE_DEPTH: by_label(sources.queue_depths()),
-                **read_models(dispatcher.waits().by_model()),
+                **read_models(dispatcher.view.waits().by_model()),
+                **read_bounds(dispatcher.view.bounds),
                 definitions.MODEL_WANTED_SERVERS: {
-                    (model,): one.wanted for model, one in dispatcher.scale(self._clock()).items()
+                    (model,): one.wanted
+                    for model, one in dispatcher.view.scale(self._clock()).items()
                 },
                 definitions.QUEUE_MAX_REQUESTS: {(): dispatcher.options.queue_max_requests},
                 definitions.QUEUE_BODY_BYTES: {(): dispatcher.queue.body_bytes},
@@ -164,12 +170,14 @@ class Metrics:
                 definitions.QUEUE_WAIT: {(): self._queue_wait.read()},
                 definitions.PICK: {(): self._pick.read()},
                 definitions.TIME_TO_FIRST_TOKEN: {(): self._first_token.read()},
-                definitions.SLO_REQUESTS: dispatcher.slo_totals(),
-                definitions.SIZE_ERROR: dispatcher.size_errors(),
+                definitions.SLO_REQUESTS: dispatcher.view.slo_totals(),
+                definitions.SIZE_ERROR: dispatcher.view.size_errors(),
                 definitions.PROBLEMS: {(): len(sources.problems())},
                 definitions.DROPPED: by_label(self._dropped()),
                 definitions.AUDIT_CORRECTIONS: by_label(sources.audit_corrections()),
                 definitions.BYPASSED: {(): sources.bypassed()},
+                definitions.RULES: sources.rule_states(),
+                definitions.RULE_FAULTS: sources.rule_faults(),
                 definitions.EVENT_LOOP_LAG: {(): sources.loop_lag()},
                 definitions.ENVOY_FAILURES: sources.envoy_failures(),
                 definitions.MODEL_LOADED: sources.models_loaded(),
@@ -196,19 +204,19 @@ class Metrics:
         self._forget_removed()
         for endpoint in fleet:
             label = labels[endpoint.address]
-            counts = self._dispatcher.slot_counts(endpoint)
+            counts = self._dispatcher.view.slot_counts(endpoint)
             slots[label, "idle"] += counts.idle
             slots[label, "leased"] += counts.leased
             slots[label, "foreign"] += counts.foreign
             slots[label, "unusable"] += counts.unusable
-            tokens = self._dispatcher.token_counts(endpoint)
+            tokens = self._dispatcher.view.token_counts(endpoint)
             if tokens is not None:
                 overflows[label,] += endpoint.overflows
                 for state in ("held", "reserved", "free", "total"):
                     contexts[label, state] += getattr(tokens, state)
             health[endpoint.health.value,] += 1
             ejected[label,] += endpoint.ejection_issue is not None
-            for cause, count in self._dispatcher.ejection_totals(endpoint.address).items():
+            for cause, count in self._dispatcher.view.ejection_totals(endpoint.address).items():
                 ejections[label, cause.value] += count
             if endpoint.observed_at is not None:
                 oldest_s[label,] = max(oldest_s[label,], now - endpoint.observed_at)

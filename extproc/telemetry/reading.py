@@ -3,12 +3,13 @@ values of metrics here.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from extproc.core.bounds import Bound
 from extproc.core.processes import ClusterReport, Processes, TakeoverReason
-from extproc.core.scheduler.waits import ModelQueue, WaitReason
+from extproc.core.views.waits import ModelQueue, WaitReason
 from extproc.telemetry import definitions
 from extproc.telemetry.counters import Distribution
 from extproc.telemetry.definitions import Family
@@ -45,6 +46,21 @@ def read_models(queues: Mapping[str, ModelQueue]) -> dict[Family, Values]:
     }
 
 
+def read_bounds(bounds: Iterable[Bound]) -> dict[Family, Values]:
+    """The metrics of bounds, which the settings name."""
+    requests: dict[tuple[str, ...], float] = {}
+    limits: dict[tuple[str, ...], float] = {}
+    for bound in bounds:
+        for state, count, most in (
+            ("running", bound.running, bound.limits.running),
+            ("queued", bound.queued, bound.limits.queued),
+        ):
+            requests[bound.kind.value, bound.name, state] = count
+            if most is not None:
+                limits[bound.kind.value, bound.name, state] = most
+    return {definitions.BOUND_REQUESTS: requests, definitions.BOUND_LIMIT: limits}
+
+
 def by_label(counts: Mapping[str, int]) -> Values:
     """The values of a metric with one label."""
     return {(label,): count for label, count in counts.items()}
@@ -55,6 +71,7 @@ def read_usage(sums: Mapping[UsageKey, UsageCounts]) -> dict[Family, Values]:
     requests: dict[tuple[str, ...], float] = {}
     tokens: dict[tuple[str, ...], float] = {}
     slot_s: dict[tuple[str, ...], float] = {}
+    cost: dict[tuple[str, ...], float] = {}
     for key, counts in sums.items():
         requests[*key, "counted"] = counts.requests - counts.uncounted
         requests[*key, "uncounted"] = counts.uncounted
@@ -63,10 +80,12 @@ def read_usage(sums: Mapping[UsageKey, UsageCounts]) -> dict[Family, Values]:
         tokens[*key, "cached"] = counts.cached_tokens
         tokens[*key, "generated"] = counts.generated_tokens
         slot_s[tuple(key)] = counts.slot_s
+        cost[tuple(key)] = counts.cost
     return {
         definitions.USAGE_REQUESTS: requests,
         definitions.USAGE_TOKENS: tokens,
         definitions.USAGE_SLOT_SECONDS: slot_s,
+        definitions.USAGE_COST: cost,
     }
 
 

@@ -173,6 +173,7 @@ def _describe(span: trace_pb2.Span, record: ExchangeRecord, server: Server) -> N
     _put(span, "gen_ai.usage.input_tokens", record.input_tokens)
     _put(span, "gen_ai.usage.output_tokens", record.output_tokens)
     _put(span, "coxswain.endpoint.name", server.name)
+    _put(span, "coxswain.client", record.client)
     if record.endpoint is not None:
         _put(span, "server.address", record.endpoint.host)
         _put(span, "server.port", record.endpoint.port)

@@ -8,19 +8,10 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from extproc.settings.logging_section import StatsdSettings
 
 log = logging.getLogger("coxswain.telemetry")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatsdOptions:
-    """Where to send; an empty `prefix` leaves the names bare. `interval_s` is in seconds."""
-
-    host: str
-    port: int
-    prefix: str = "coxswain"
-    interval_s: float = 10.0
 
 
 def datagram(prefix: str, gauges: Mapping[str, int]) -> bytes:
@@ -32,8 +23,8 @@ def datagram(prefix: str, gauges: Mapping[str, int]) -> bytes:
 class Statsd:
     """Sends `read()` each interval, at once for the first time. Belongs to one event loop."""
 
-    def __init__(self, options: StatsdOptions, read: Callable[[], Mapping[str, int]]) -> None:
-        self._options = options
+    def __init__(self, settings: StatsdSettings, read: Callable[[], Mapping[str, int]]) -> None:
+        self._settings = settings
         self._read = read
         self._task: asyncio.Task[None] | None = None
         self._is_failing = False
@@ -53,18 +44,18 @@ class Statsd:
             except OSError as error:
                 if not self._is_failing:
                     self._is_failing = True
-                    log.warning("StatsD at %s: %s; retrying", self._options.host, error.strerror)
+                    log.warning("StatsD at %s: %s; retrying", self._settings.host, error.strerror)
             else:
                 self._is_failing = False
-            await asyncio.sleep(self._options.interval_s)
+            await asyncio.sleep(self._settings.interval_s)
 
     async def _send(self) -> None:
         """Resolved each time, because the receiver may have moved."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(
-            self._options.host, self._options.port, type=socket.SOCK_DGRAM
+            self._settings.host, self._settings.port, type=socket.SOCK_DGRAM
         )
         family, kind, protocol, _, address = found[0]
         with socket.socket(family, kind, protocol) as udp:
             udp.setblocking(False)
-            udp.sendto(datagram(self._options.prefix, self._read()), address)
+            udp.sendto(datagram(self._settings.prefix, self._read()), address)

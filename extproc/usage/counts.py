@@ -11,11 +11,13 @@ OTHERS: Final = "others"
 
 class UsageKey(NamedTuple):
     """Whose requests: `client` is the name of a client's key, never the key; empty without one.
-    `objective` and `model` are names of the settings and of the fleet; empty where unknown."""
+    `objective` and `model` are names of the settings and of the fleet; empty where unknown. `tier`
+    is that of the endpoint, and the first for what never had one."""
 
     client: str = ""
     objective: str = ""
     model: str = ""
+    tier: str = "1"
 
 
 TOO_MANY: Final = UsageKey(OTHERS, OTHERS, OTHERS)
@@ -27,7 +29,8 @@ class UsageCounts:
 
     `requests` had a slot; `rejected` got none, but an error. `prompt_tokens` includes
     `cached_tokens`, which were found in a server's cache. `slot_s` is for how long slots were held,
-    in slot-seconds. `uncounted` are those of the requests whose tokens are not known.
+    in slot-seconds. `uncounted` are those of the requests whose tokens are not known. `cost` is
+    their price, by the prices of endpoints in the settings.
     """
 
     requests: int = 0
@@ -37,6 +40,7 @@ class UsageCounts:
     cached_tokens: int = 0
     generated_tokens: int = 0
     slot_s: float = 0.0
+    cost: float = 0.0
 
     def add(self, other: "UsageCounts") -> None:
         """Add the counts of `other` to these."""
@@ -47,7 +51,10 @@ class UsageCounts:
 COUNTED: Final = tuple(field.name for field in fields(UsageCounts))
 """The names of the counts, in order."""
 MAX_KEYS: Final = 1000
-"""Of the metrics, and of each hour; further ones are summed up under `others`."""
+"""Of the metrics, and of each hour; further ones are summed up under `others`, in the file by
+client."""
+REAL: Final = frozenset({"slot_s", "cost"})
+"""The counts that are no integers."""
 HOUR_S: Final = 3600
 
 Hourly = dict[tuple[int, UsageKey], UsageCounts]
@@ -63,10 +70,12 @@ class Tally:
 
     def add(self, key: UsageKey, counts: UsageCounts, unix_s: float) -> None:
         """Count what ended at this time."""
+        saved = key
         if key not in self._since_start and len(self._since_start) >= MAX_KEYS:
-            key = TOO_MANY
+            key = TOO_MANY._replace(tier=key.tier)
+            saved = key._replace(client=saved.client)  # its budgets are counted from the file
         self._since_start.setdefault(key, UsageCounts()).add(counts)
-        _put(self._unsaved, int(unix_s) // HOUR_S * HOUR_S, key, counts)
+        _put(self._unsaved, int(unix_s) // HOUR_S * HOUR_S, saved, counts)
 
     def since_start(self) -> Mapping[UsageKey, UsageCounts]:
         """The sums by key; the caller does not change them."""

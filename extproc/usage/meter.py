@@ -18,19 +18,22 @@ from typing import Final, TypeAlias
 from extproc.core.address import Address
 from extproc.core.exchange_record import ExchangeRecord, Outcome
 from extproc.core.observation import Observation
+from extproc.core.price import FREE
 from extproc.usage.answer_tail import AnswerTail, TokenUsage
 from extproc.usage.counts import Tally, UsageCounts, UsageKey
 from extproc.usage.ended_tasks import Left, Work
 from extproc.usage.reconciliation import Held, Tokens
-from extproc.usage.server_books import Leases, ServerBooks
+from extproc.usage.server_account import Leases, ServerAccount
 
 WAIT_S: Final = 2.0
 """The last part of a response arrives within this time after its exchange ended."""
 MAX_RESPONSES: Final = 100_000
 """Responses that are read or waited for; without room for more, the oldest is counted as it is."""
-ReadResponse: TypeAlias = tuple[str, bool, int, int | None, int | None, int | None]
-"""A response that was read elsewhere: the exchange, whether all of it came, its events, and its
-counts as in `TokenUsage`."""
+ReadResponse: TypeAlias = tuple[
+    str, bool, int, bool, int | None, int | None, int | None, float | None, float | None
+]
+"""A response that was read elsewhere: the exchange, whether all of it came, its events, whether it
+ended as its server's context was full, and its counts and times as in `TokenUsage`."""
 HAD_SLOT: Final = frozenset({Outcome.SERVED, Outcome.BROKEN})
 
 
@@ -58,18 +61,22 @@ class UsageMeter:
         model_of: Callable[[ExchangeRecord], str],
         counted: Callable[[ExchangeRecord, UsageCounts], None] = lambda *_: None,
         leases: Leases | None = None,
+        overflowed: Callable[[str, ExchangeRecord | None], None] = lambda *_: None,
     ) -> None:
         """`clock` is the core's, `unix_clock` that of the calendar. `model_of` returns the fleet's
         name of the model. `counted` hears of each request once its tokens are known. With `leases`
-        the counts are reconciled with the servers' counters."""
+        the counts are reconciled with the servers' counters. `overflowed` hears of each response
+        that ended because the context of its server was full, with the record of its exchange if
+        that has ended."""
         self._tally = tally
         self._clock = clock
         self._unix_clock = unix_clock
         self._model_of = model_of
         self._counted = counted
         self._leases = leases
+        self._overflowed = overflowed
         self._responses: dict[str, Response] = {}
-        self._servers: dict[Address, ServerBooks] = {}
+        self._servers: dict[Address, ServerAccount] = {}
         self._left: dict[int, tuple[Left, ExchangeRecord]] = {}
         self._held: dict[int, tuple[Held, ExchangeRecord]] = {}
         self.unread = 0
@@ -109,6 +116,8 @@ class UsageMeter:
         """No more of it comes; `is_whole`: that was all of it."""
         response.is_whole = response.is_whole or is_whole
         response.is_closed = True
+        if response.tail.is_overflow():
+            self._overflowed(response.exchange_id, response.record)
         if response.record is not None:
             self._count_response(response, response.record)
 
@@ -117,7 +126,7 @@ class UsageMeter:
     def record(self, record: ExchangeRecord) -> None:
         """An exchange ended."""
         if record.endpoint is not None and record.opened_at is not None:
-            self._server(record.endpoint).ended(record, self._clock())
+            self._server(record.endpoint).request_ended(record, self._clock())
         if record.outcome not in HAD_SLOT:
             self._responses.pop(record.exchange_id, None)
             if record.outcome is Outcome.REJECTED:
@@ -145,7 +154,9 @@ class UsageMeter:
             return  # counted before
         del self._responses[response.exchange_id]
         if response.is_whole:
-            self._count(record, response.tail.usage())
+            usage = response.tail.usage()
+            _complete(record, usage)
+            self._count(record, usage)
         else:
             self._leave(record, response)
 
@@ -157,7 +168,7 @@ class UsageMeter:
             return
         left = Left(
             opened_at=record.opened_at,
-            left_at=record.began_at + record.duration_s,
+            left_at=record.ended_at,
             events=response.tail.events,
             prompt_tokens=usage.input_tokens,
             cached_tokens=usage.cached_tokens,
@@ -165,10 +176,10 @@ class UsageMeter:
         self._left[id(left)] = left, record
         self._server(record.endpoint).tasks.left(left)
 
-    def _server(self, address: Address) -> ServerBooks:
+    def _server(self, address: Address) -> ServerAccount:
         server = self._servers.get(address)
         if server is None:
-            server = self._servers[address] = ServerBooks(address, self._leases)
+            server = self._servers[address] = ServerAccount(address, self._leases)
         return server
 
     # Scrapes and time
@@ -213,7 +224,7 @@ class UsageMeter:
             for left, work in server.settle(now, is_last=is_last):
                 _, record = self._left.pop(id(left))
                 self._count_work(record, work)
-            for held in server.books.settle(now, is_last=is_last):
+            for held in server.reconciliation.settle(now, is_last=is_last):
                 _, record = self._held.pop(id(held))
                 self._count_held(record, held)
 
@@ -251,13 +262,13 @@ class UsageMeter:
         if record.endpoint is None or record.opened_at is None:
             return False
         server = self._server(record.endpoint)
-        if not server.books.is_active:
+        if not server.reconciliation.is_active:
             return False
         if work is not None and record.tasks > 1:  # nothing shows which tasks are its
             work = replace(work, is_prompt_certain=False, is_generated_certain=False)
         held = Held(record.exchange_id, work, now)
         self._held[id(held)] = held, record
-        server.books.hold(held)
+        server.reconciliation.hold(held)
         return True
 
     def _count(self, record: ExchangeRecord, usage: TokenUsage) -> None:
@@ -269,7 +280,7 @@ class UsageMeter:
             if not is_exact and self._hold(record, _first_task(usage)):
                 return
         if record.endpoint is not None and record.opened_at is not None:
-            self._server(record.endpoint).books.book(record.exchange_id, Tokens.of(counts))
+            self._server(record.endpoint).reconciliation.book(record.exchange_id, Tokens.of(counts))
         self._add(record, counts)
 
     def _exclude(self, record: ExchangeRecord, usage: TokenUsage) -> None:
@@ -277,15 +288,27 @@ class UsageMeter:
         if record.opened_at is not None and usage.input_tokens is not None:
             self._server(record.endpoint).tasks.served(
                 record.opened_at,
-                record.began_at + record.duration_s,
+                record.ended_at,
                 usage.input_tokens,
                 usage.output_tokens or 0,
             )
 
     def _add(self, record: ExchangeRecord, counts: UsageCounts) -> None:
-        key = UsageKey(record.client, record.objective, self._model_of(record))
+        model = self._model_of(record)
+        key = UsageKey(record.client, record.objective, model, str(record.tier))
+        if record.price is not FREE:
+            counts.cost = record.price.of(
+                counts.prompt_tokens, counts.generated_tokens, counts.slot_s
+            )
         self._tally.add(key, counts, self._unix_clock())
         self._counted(record, counts)
+
+
+def _complete(record: ExchangeRecord, usage: TokenUsage) -> None:
+    """Add what its whole response says, for operators."""
+    record.input_tokens, record.output_tokens = usage.input_tokens, usage.output_tokens
+    record.cached_tokens = usage.cached_tokens
+    record.prompt_s, record.generated_s = usage.prompt_s, usage.generated_s
 
 
 def _counts(record: ExchangeRecord, usage: TokenUsage) -> UsageCounts:

@@ -105,7 +105,8 @@ class _Reading:
 
 
 class Reconciliation:
-    """The books of one server. O(1) a request, O(held + pending requests) a reading."""
+    """What one server counts against what is known of its requests. O(1) a request, O(held +
+    pending requests) a reading."""
 
     def __init__(self) -> None:
         self._booked = Tokens()

@@ -12,23 +12,37 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-from extproc.usage.counts import COUNTED, Hourly, UsageCounts, UsageKey
+from extproc.usage.counts import COUNTED, REAL, Hourly, UsageCounts, UsageKey
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the tables; in the file's `user_version`."""
 BUSY_TIMEOUT_S: Final = 5.0
 KEYS: Final = UsageKey._fields
 _MAGIC: Final = b"SQLite format 3\0"
 _SUFFIXES: Final = frozenset({".db", ".sqlite", ".sqlite3"})
 _COLUMNS: Final = ", ".join(("hour", *KEYS, *COUNTED))
+_DEFAULTS: Final = UsageKey._field_defaults
+"""With them a picker of an earlier version goes on writing into a file that it shares."""
+_TYPES: Final = dict.fromkeys(REAL, "REAL")
 _TABLE: Final = f"""
 CREATE TABLE usage (
     hour INTEGER NOT NULL,
-    {", ".join(f"{name} TEXT NOT NULL" for name in KEYS)},
-    {", ".join(f"{name} {'REAL' if name == 'slot_s' else 'INTEGER'} NOT NULL" for name in COUNTED)},
+    {", ".join(f"{name} TEXT NOT NULL DEFAULT '{_DEFAULTS.get(name, '')}'" for name in KEYS)},
+    {", ".join(f"{name} {_TYPES.get(name, 'INTEGER')} NOT NULL DEFAULT 0" for name in COUNTED)},
     PRIMARY KEY (hour, {", ".join(KEYS)})
 ) WITHOUT ROWID
 """
+_COMMON: Final = (
+    "hour, client, objective, model, requests, rejected, uncounted, prompt_tokens, "
+    "cached_tokens, generated_tokens, slot_s"
+)
+"""The columns of version 1."""
+_MIGRATE: Final = (
+    "ALTER TABLE usage RENAME TO usage_1",
+    _TABLE,
+    f"INSERT INTO usage ({_COMMON}) SELECT {_COMMON} FROM usage_1",  # noqa: S608  # our own names
+    "DROP TABLE usage_1",
+)
 _ADD: Final = (
     f"INSERT INTO usage ({_COLUMNS}) "  # noqa: S608  # our own names
     f"VALUES ({', '.join('?' * (1 + len(KEYS) + len(COUNTED)))}) ON CONFLICT DO UPDATE SET "
@@ -149,12 +163,13 @@ class UsageStore:
         version = _check_version(self._path, self._file)
         self._file.execute("PRAGMA journal_mode = WAL")
         self._file.execute("PRAGMA synchronous = NORMAL")  # with WAL, a crash cannot damage it
-        if version == 0:
-            self._file.execute("BEGIN IMMEDIATE")
-            if self._file.execute("PRAGMA user_version").fetchone()[0] == 0:
-                self._file.execute(_TABLE)
+        if version < VERSION:
+            with self._file:  # commits, or rolls back
+                self._file.execute("BEGIN IMMEDIATE")
+                found = int(self._file.execute("PRAGMA user_version").fetchone()[0])
+                for step in () if found == VERSION else _MIGRATE if found else (_TABLE,):
+                    self._file.execute(step)
                 self._file.execute(f"PRAGMA user_version = {VERSION}")
-            self._file.execute("COMMIT")
 
     def add(self, hourly: Hourly) -> None:
         """Add these counts, all or none; raises `UsageError`."""
@@ -194,6 +209,21 @@ class UsageStore:
         except sqlite3.Error as error:
             raise _failed(error, f"usage cannot be read from {self._path}") from None
 
+    def hours(self, since: float) -> dict[str, dict[int, int]]:
+        """The tokens of each client by the Unix time at which an hour began, of the hours that
+        began at `since` or later. Raises `UsageError`."""
+        query = (
+            "SELECT client, hour, TOTAL(prompt_tokens) + TOTAL(generated_tokens) FROM usage "
+            "WHERE hour >= ? GROUP BY client, hour"
+        )
+        found: dict[str, dict[int, int]] = {}
+        try:
+            for client, hour, tokens in self._file.execute(query, (int(since),)):
+                found.setdefault(client, {})[hour] = round(tokens)
+        except sqlite3.Error as error:
+            raise _failed(error, f"usage cannot be read from {self._path}") from None
+        return found
+
     def close(self) -> None:
         """Close the file. Never raises."""
         with suppress(sqlite3.Error):  # SQLite itself leaves the log of a file that was moved
@@ -218,7 +248,7 @@ def _row(values: tuple[object, ...]) -> UsageRow:
     counts = UsageCounts()
     for name, value in zip(COUNTED, sums, strict=True):
         assert isinstance(value, float)
-        setattr(counts, name, value if name == "slot_s" else round(value))
+        setattr(counts, name, value if name in REAL else round(value))
     return UsageRow(UsageKey(*map(str, names)), counts)
 
 
@@ -232,7 +262,7 @@ def rows_of(hourly: Hourly, since: float, by: Collection[str], limit: int) -> li
             )
             sums.setdefault(shown, UsageCounts()).add(counts)
     if not by:
-        sums.setdefault(UsageKey(), UsageCounts())
+        sums.setdefault(UsageKey(tier=""), UsageCounts())
     rows = [UsageRow(key, counts) for key, counts in sums.items()]
     rows.sort(key=lambda row: (-row.counts.prompt_tokens - row.counts.generated_tokens, row.key))
     return rows[:limit]

@@ -14,15 +14,15 @@ import pytest
 
 from extproc.admin.external_scaler import METRIC, ExternalScaler
 from extproc.core.address import Address
+from extproc.core.decision import Picked, Queued
+from extproc.core.events import Settled
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Objective, Objectives
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
 from extproc.core.request import Request
 from extproc.core.scaling.wanted import ScaleOptions, ServerBounds
-from extproc.core.scheduler.decision import Picked, Queued
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
-from extproc.core.scheduler.events import Settled
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.pb import externalscaler_pb2 as pb
 from extproc.pb.externalscaler_pb2_grpc import ExternalScalerStub
@@ -65,7 +65,7 @@ class Fleet:
         specs = [EndpointSpec(address=address) for address in addresses]
         self.dispatcher.set_members("pods", specs, now)
         for address in addresses:
-            leases = self.dispatcher.slots_at(address).leases
+            leases = self.dispatcher.view.slots_at(address).leases
             observation = Observation(
                 address=address,
                 began_at=now,
@@ -94,7 +94,7 @@ class Fleet:
         while self.leases:
             lease = self.leases.pop()
             now = core_time()
-            self.dispatcher.answered(lease, now, is_stream=False)
+            self.dispatcher.responded(lease, now, is_stream=False)
             self.dispatcher.release(lease, LeaseEnd.SERVED, now)
             self.take()
 

@@ -10,7 +10,7 @@ import pytest
 
 from extproc.app.agent import AgentError, AgentPlan, FleetPlan, plan_agent, renew
 from scraper.agent import Agent
-from scraper.agent.link import LinkError
+from scraper.agent.picker_stream import LinkError
 from tests.fakes.authority import Authority
 
 PLAIN = AgentPlan(picker="127.0.0.1:9003", llama="http://127.0.0.1:8080", advertise="10.0.0.5:8080")

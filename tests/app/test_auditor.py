@@ -11,8 +11,8 @@ from extproc.app import auditor as auditor_module
 from extproc.app.auditor import Auditor
 from extproc.app.core_events import CoreEvents
 from extproc.core.client_limits import ClientLimit, ClientLimits
+from extproc.core.exchange_registry import ExchangeRegistry
 from extproc.core.rejection import Reason
-from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.core.slots.lease import Lease, LeaseState
 from extproc.stream.exchange import Exchange, ExchangeOptions, Stage
 from extproc.stream.pending_streams import PendingStreams

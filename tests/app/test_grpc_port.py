@@ -11,8 +11,7 @@ import grpc
 import httpx
 import pytest
 
-from extproc.app import grpc_port
-from extproc.app import service as app_service
+from extproc.app import grpc_port, keda_port
 from extproc.app.service import Service
 from extproc.pb import externalscaler_pb2 as pb
 from extproc.pb.externalscaler_pb2_grpc import ExternalScalerStub
@@ -99,7 +98,7 @@ async def test_requests_do_not_wait_for_a_port_that_is_taken(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is a problem until it is free: in the log once, and on the page about readiness."""
-    monkeypatch.setattr(app_service, "RETRY_S", 0.05)
+    monkeypatch.setattr(keda_port, "RETRY_S", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         service = Service(settings(listen=f"127.0.0.1:{port}"))

@@ -241,3 +241,27 @@ async def test_what_is_valid_only_with_a_restart_changes_nothing() -> None:
     with pytest.raises(ReloadError, match=r"clients\.limits cannot change without usage\.path"):
         await harness.reload(is_dry_run=False)
     assert service.taken == [] and not harness.present.clients.limits
+
+
+async def test_what_came_of_a_reload_is_told() -> None:
+    """Of a dry run nothing is."""
+    service = Service()
+    settings = live(service, loads(queue={"timeout_s": 30}, listen={"grpc": "127.0.0.1:1"}))
+    told: list[tuple[str, str]] = []
+    settings.on_reload_ended = lambda kind, text: told.append((kind, text))
+    await settings.reload(is_dry_run=True)
+    assert not told
+    await settings.reload(is_dry_run=False)
+    service.problem = "a file is missing"
+    with pytest.raises(ReloadError):
+        await settings.reload(is_dry_run=True)
+    with pytest.raises(ReloadError):
+        await settings.reload(is_dry_run=False)
+    assert told == [
+        (
+            "reloaded",
+            "the settings were reloaded; changed: queue.timeout_s; need a restart: listen.grpc",
+        ),
+        ("reload-rejected", "the settings are unchanged: a file is missing"),
+    ]
+    await live(Service(), Settings).reload(is_dry_run=False)

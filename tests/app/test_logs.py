@@ -112,6 +112,15 @@ def test_human_line_of_a_request(logger: logging.Logger) -> None:
     )
 
 
+def test_the_line_of_a_request_names_its_client(logger: logging.Logger) -> None:
+    """Where keys are checked; a name cannot look like a field of ours."""
+    (line,) = written(logger, HumanLines(), lambda: log_request(record(client="a b"), ""))
+    assert line.endswith("client='a b'")
+    logger.handlers.clear()
+    (line,) = written(logger, JsonLines(), lambda: log_request(record(client="a b"), ""))
+    assert json.loads(line)["client"] == "a b"
+
+
 @pytest.mark.parametrize(
     "ended",
     [

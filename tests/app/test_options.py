@@ -9,23 +9,12 @@ from typing import Any
 
 import pytest
 
-from extproc.app.options import (
-    address_policy,
-    agents_options,
-    dispatcher_options,
-    exchange_options,
-    page_hosts,
-    scraper_options,
-    telemetry_options,
-)
+from extproc.app.options import address_policy, dispatcher_options, scraper_options
 from extproc.core.address import Address
-from extproc.core.client_limits import ClientLimits
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.objective import Criticality
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.settings import Settings
-
-NO_LIMITS = ClientLimits({})
 
 
 def settings(**values: Any) -> Settings:
@@ -79,36 +68,8 @@ def test_objectives() -> None:
     assert objectives.by_model == {"big": "chat", "small": "chat"}
 
 
-def test_exchanges() -> None:
-    options = exchange_options(
-        settings(queue={"timeout_s": 5}, response_headers=False), 7, NO_LIMITS
-    )
-    assert options.queue_timeout_s == 5 and not options.adds_response_headers
-
-
-@pytest.mark.parametrize(
-    ("read_body", "errors", "reads", "is_strict"),
-    [("never", "lenient", False, False), ("auto", "strict", True, True)],
-)
-def test_how_bodies_are_read(read_body: str, errors: str, reads: bool, is_strict: bool) -> None:
-    routing = {"read_body": read_body, "body_errors": errors}
-    reading = exchange_options(settings(routing=routing), 7, NO_LIMITS).reading
-    assert (reading.reads_bodies, reading.is_strict) == (reads, is_strict)
-
-
-def test_no_body_is_short_that_envoy_would_not_keep() -> None:
-    """What counts as short is bound by both: what is read, and what Envoy's buffer holds."""
-    for read, kept in ((65_536, 4_194_304), (4_194_304, 65_536)):
-        chosen = {"routing": {"body_limit_bytes": read}, "envoy": {"body_buffer_bytes": kept}}
-        reading = exchange_options(settings(**chosen), 7, NO_LIMITS).reading
-        assert (reading.limit_bytes, reading.short_bytes) == (read, 65_536)
-
-
-def test_agents_and_scrapes() -> None:
+def test_scrapes() -> None:
     """Each number is its own: no two of them are mixed up."""
-    times = {"ttl_s": 4, "forget_s": 50}
-    agents = agents_options(settings(agents=times))
-    assert (agents.ttl_s, agents.forget_s) == (4, 50)
     scrapes = {
         "fast_interval_s": 0.3,
         "slow_interval_s": 3,
@@ -127,18 +88,6 @@ def test_agents_and_scrapes() -> None:
     assert (timeouts.write_s, timeouts.pool_s, scraper.slow_after_s) == (1.4, 1.5, 1.6)
 
 
-def test_telemetry() -> None:
-    """StatsD by the settings, OTLP by the environment alone; neither unless it is asked for."""
-    silent = telemetry_options(settings(), {})
-    assert silent.statsd is None and silent.otlp.traces is None and silent.otlp.metrics is None
-    statsd = {"addr": "127.0.0.1:8125", "prefix": "paddler", "interval_s": 3}
-    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4317"}
-    told = telemetry_options(settings(statsd=statsd), environ)
-    assert told.statsd is not None and told.otlp.traces is not None
-    assert (told.statsd.host, told.statsd.port) == ("127.0.0.1", 8125)
-    assert (told.statsd.prefix, told.statsd.interval_s) == ("paddler", 3)
-
-
 def test_the_addresses_that_may_be_named() -> None:
     """Every port that the settings give to Envoy or to us, and those that were taken at the
     start, are nobody's."""
@@ -153,12 +102,6 @@ def test_the_addresses_that_may_be_named() -> None:
     assert policy.own_ports == {1, 2, 3, 4, 5, 6}
     assert policy.rejection(Address.parse("203.0.113.7:7"), "") == ""
     assert policy.rejection(Address.parse("203.0.113.8:7"), "")
-
-
-def test_the_names_of_the_pages() -> None:
-    hosts = page_hosts(settings(listen={"http": "picker-1:9090", "http_hosts": ["pages"]}))
-    assert hosts.allows("pages:1") and hosts.allows("picker-1:9090")
-    assert not hosts.allows("elsewhere")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ import pytest
 from extproc.app.pages.pages import queue_position
 from extproc.app.placement import Placement
 from extproc.core.address import Address
+from extproc.core.decision import Picked, Queued
+from extproc.core.events import Settled
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.resolver import ResolverOptions
@@ -21,12 +23,10 @@ from extproc.core.placement.machine import KeptMachine, KeptState
 from extproc.core.placement.swaps import PlacementOptions
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Picked, Queued
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
-from extproc.core.scheduler.events import Settled
-from extproc.core.scheduler.explain import explain
-from extproc.core.scheduler.waits import WaitReason
 from extproc.core.slots.lease import LeaseEnd
+from extproc.core.views.explain import explain
+from extproc.core.views.waits import WaitReason
 from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.running_stream import RunningStream
 from tests.core.placement.simulated import machine, set_state
@@ -214,7 +214,7 @@ def test_requests_for_a_model_that_failed_are_rejected_with_the_reason() -> None
     for rejected in (settled[0].settlement, kit.submit("a"), kit.submit("chat")):
         assert isinstance(rejected, Rejected) and rejected.reason is Reason.MODEL_FAILED
         assert rejected.detail == f"The model a cannot be loaded at gpu-1: {problem}."
-    explained = explain(kit.dispatcher, Request(id="e", model="a", timeout_s=60.0), kit.now)
+    explained = explain(kit.dispatcher.view, Request(id="e", model="a", timeout_s=60.0), kit.now)
     assert explained.reason is Reason.MODEL_FAILED
     assert isinstance(kit.submit(None), Queued), "b may be loaded for it"
     kit.placement.placer.load(kit.machine, "a", {}, lambda *_: NO_USE, kit.now)
@@ -260,17 +260,17 @@ def test_the_forecast_and_the_reason_name_the_load() -> None:
     set_state(kit.machine, "a", KeptState.UNLOADED, kit.now, load_s=12.0)
     queued = kit.submit("chat")
     assert isinstance(queued, Queued)
-    assert kit.dispatcher.waits().reason_of(queued.ticket) is WaitReason.NO_ENDPOINT
+    assert kit.dispatcher.view.waits().reason_of(queued.ticket) is WaitReason.NO_ENDPOINT
     kit.decide()
     set_state(kit.machine, "a", KeptState.LOADING, kit.now)
     kit.decide(2.0)
-    assert kit.dispatcher.waits().reason_of(queued.ticket) is WaitReason.MODEL_LOADING
-    expected_s = kit.dispatcher.position_of(queued.ticket, kit.now).expected_s
+    assert kit.dispatcher.view.waits().reason_of(queued.ticket) is WaitReason.MODEL_LOADING
+    expected_s = kit.dispatcher.view.position_of(queued.ticket, kit.now).expected_s
     assert expected_s == pytest.approx(10.0)
-    note = kit.dispatcher.wait_note("chat", kit.now)
+    note = kit.dispatcher.view.wait_note("chat", kit.now)
     assert note == "waits for a to be loaded at gpu-1, about 10 s"
     kit.decide(60.0)
-    expected_s = kit.dispatcher.position_of(queued.ticket, kit.now).expected_s
+    expected_s = kit.dispatcher.view.position_of(queued.ticket, kit.now).expected_s
     assert expected_s is not None and 0 < expected_s <= 1.0, "late, and soon all the same"
 
 
@@ -279,19 +279,19 @@ def test_what_delays_a_load_is_named() -> None:
     kit = Kit()
     kit.attach()
     kit.decide()
-    assert kit.dispatcher.wait_note("chat", kit.now) == "waits for a to be loaded at gpu-1"
+    assert kit.dispatcher.view.wait_note("chat", kit.now) == "waits for a to be loaded at gpu-1"
     kit.submit("a")
     kit.decide()
     kit.loaded("a")
     kit.submit("b")
     assert kit.decide() == ("a",)
     note = "waits for b to be loaded at gpu-1 when others leave memory for it"
-    assert kit.dispatcher.wait_note("b", kit.now) == note
-    assert kit.dispatcher.wait_note("a", kit.now) == ""
-    assert kit.dispatcher.wait_note(None, kit.now) == ""
+    assert kit.dispatcher.view.wait_note("b", kit.now) == note
+    assert kit.dispatcher.view.wait_note("a", kit.now) == ""
+    assert kit.dispatcher.view.wait_note(None, kit.now) == ""
     set_state(kit.machine, "b", KeptState.FAILED, kit.now)
     kit.decide()
-    assert kit.dispatcher.wait_note("b", kit.now) == "", "nobody will load it"
+    assert kit.dispatcher.view.wait_note("b", kit.now) == "", "nobody will load it"
 
 
 def test_explain_and_the_lists_say_the_same() -> None:
@@ -300,12 +300,12 @@ def test_explain_and_the_lists_say_the_same() -> None:
     set_state(kit.machine, "a", KeptState.UNLOADED, kit.now, load_s=12.0)
     ask = Request(id="x", model="chat", timeout_s=60.0)
     kit.decide()
-    assert explain(kit.dispatcher, ask, kit.now).note == "waits for a to be loaded at gpu-1"
+    assert explain(kit.dispatcher.view, ask, kit.now).note == "waits for a to be loaded at gpu-1"
     queued = kit.submit("chat")
     assert isinstance(queued, Queued)
     kit.decide()
     note = "waits for a to be loaded at gpu-1, about 12 s"
-    assert explain(kit.dispatcher, ask, kit.now).note == note
+    assert explain(kit.dispatcher.view, ask, kit.now).note == note
     pending = PendingStreams()
     pending.enter(cast("RunningStream", None), queued.ticket)
     position = queue_position(kit.dispatcher, pending, "r", kit.now)
@@ -331,7 +331,7 @@ def test_idle_time_counts_from_the_last_request() -> None:
     kit.loaded("a")
     kit.decide(40.0)
     assert kit.wanted["gpu-1"] == ("a",), "its request runs"
-    (lease,) = kit.dispatcher.leases()
+    (lease,) = kit.dispatcher.view.leases()
     kit.dispatcher.release(lease, LeaseEnd.SERVED, kit.now)
     assert kit.decide(29.0) == ("a",)
     assert kit.decide(2.0) == ()
@@ -344,7 +344,7 @@ def test_a_short_request_between_two_decisions_counts_as_use() -> None:
     kit.submit("a")
     kit.decide()
     kit.loaded("a")
-    kit.dispatcher.release(next(iter(kit.dispatcher.leases())), LeaseEnd.SERVED, kit.now)
+    kit.dispatcher.release(next(iter(kit.dispatcher.view.leases())), LeaseEnd.SERVED, kit.now)
     kit.decide(50.0)
     picked = kit.submit("a")
     assert isinstance(picked, Picked)
@@ -363,11 +363,11 @@ def test_the_wanted_number_of_servers_decides_how_many_machines_load_a_model() -
     for _ in range(12):
         kit.submit("a")
     kit.decide(30.0)
-    assert kit.dispatcher.scale(kit.now)["a"].wanted == 1, "the time of a request is not known"
+    assert kit.dispatcher.view.scale(kit.now)["a"].wanted == 1, "the time of a request is not known"
     assert not kit.wanted["gpu-2"]
-    kit.dispatcher.state.traffic.ended("a", 8.0, kit.now, is_sample=True)
+    kit.dispatcher.state.traffic.request_ended("a", 8.0, kit.now, is_sample=True)
     kit.decide()
-    assert kit.dispatcher.scale(kit.now)["a"].wanted > 1
+    assert kit.dispatcher.view.scale(kit.now)["a"].wanted > 1
     assert list(kit.wanted["gpu-2"]) == ["a"]
 
 

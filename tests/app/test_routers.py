@@ -12,6 +12,8 @@ from random import Random
 from extproc.app.placement import Placement
 from extproc.app.routers import Routers
 from extproc.core.address import Address
+from extproc.core.decision import Picked, Queued
+from extproc.core.events import ScrapeRequested, Settled
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import EndpointSpec, Intent
 from extproc.core.fleet.resolver import ResolverOptions
@@ -19,15 +21,13 @@ from extproc.core.observation import Observation
 from extproc.core.placement.machine import KeptState
 from extproc.core.placement.swaps import PlacementOptions
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Picked, Queued
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
-from extproc.core.scheduler.events import ScrapeRequested, Settled
 from extproc.core.slots.lease import LeaseEnd
 from extproc.demo.process import until
+from extproc.runners.target import EndpointTarget
 from scraper.loop import Scraper
 from scraper.options import ScraperOptions
 from scraper.schedule import Cadence
-from scraper.target import EndpointTarget
 from tests.fakes.llama_server import FakeLlamaServer, Reply
 from tests.fakes.patience import PATIENT
 

@@ -20,7 +20,7 @@ import pytest
 
 from extproc.app.scale_command import MAX_LINES, ScaleCommand
 from extproc.core.scaling.wanted import Cause, ModelTraffic
-from extproc.core.scheduler.scale_advisor import ModelScale
+from extproc.core.views.scale_advisor import ModelScale
 from tests.demo.test_process import is_alive
 from tests.fakes.picker import until
 from tests.long_run import IS_LONG_RUN

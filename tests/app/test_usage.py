@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -20,12 +20,14 @@ from extproc.app import usage as app_usage
 from extproc.app.service import Service
 from extproc.app.usage import UNREAD, OpenLeases, Usage
 from extproc.core.client_limits import ClientLimit, ClientLimits, Limited
+from extproc.core.exchange_registry import ExchangeRegistry, KnownExchange
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
-from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.settings import Settings
+from extproc.stream.exchange import Exchange, ExchangeOptions
 from extproc.usage.counts import UsageCounts, UsageKey
 from extproc.usage.meter import UsageMeter
 from extproc.usage.store import UsageError, UsageStore, check_writable
+from tests.fakes import envoy_messages as envoy
 from tests.fakes.patience import PATIENCE_S
 from tests.fakes.small_fleet import SmallFleet
 from tests.telemetry.records import record
@@ -326,7 +328,7 @@ async def test_old_hours_are_forgotten(tmp_path: Path) -> None:
     await usage.aclose()
     with sqlite3.connect(path) as file:
         old = int(time.time()) - 31 * 86_400
-        file.execute("INSERT INTO usage VALUES (?, 'a', '', '', 1, 0, 0, 1, 0, 1, 0.0)", (old,))
+        file.execute("INSERT INTO usage (hour, client, requests) VALUES (?, 'a', 1)", (old,))
     usage = usage_in(path)
     usage.start()
     await until(lambda: not saved_requests(path))
@@ -354,3 +356,39 @@ def test_a_scrape_is_not_about_requests_that_got_their_slot_after_it() -> None:
     assert open_leases.running(address, began_at, answered_at) == 0
     assert open_leases.running(address, began_at, answered_at + 0.1) is None, "it began meanwhile"
     assert open_leases.running(address, answered_at + 0.1, answered_at + 1.0) == 1
+
+
+OVERFLOW = (Path(__file__).parents[1] / "data/llamacpp/overflow_stream_chat.txt").read_bytes()
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+@pytest.mark.parametrize("at_a_front", [False, True])
+async def test_an_overflow_is_learned_where_bodies_pass_nobody_else(
+    tmp_path: Path, is_over: bool, at_a_front: bool
+) -> None:
+    """Envoy sends a copy of the response for the count, before or behind the end of the exchange,
+    when nobody may be left who ran there."""
+    fleet, registry = SmallFleet(2), ExchangeRegistry()
+    address = fleet.addresses[0]
+    usage = Usage(tmp_path / "usage.db", 30, fleet.dispatcher, registry, NO_LIMITS)
+    exchange = Exchange(fleet.dispatcher, ExchangeOptions(), fleet.now)
+    known = cast("KnownExchange", exchange)
+    registry.enter(known)
+    for message in (
+        envoy.request_headers(),
+        envoy.response_headers(content_type="text/event-stream", served=str(address)),
+    ):
+        exchange.feed(message, fleet.now)
+    assert exchange.lease is not None
+    if is_over:
+        ended(usage, exchange_id=exchange.id, endpoint=address, is_response_read=False)
+        exchange.end(fleet.now)
+        registry.leave(known)
+    if at_a_front:
+        usage.take_response((exchange.id, True, 3, True, 1, 2, None, None, None))
+    else:
+        response = usage.meter.open(exchange.id)
+        response.tail.add(OVERFLOW)
+        usage.meter.close(response, is_whole=True)
+    assert fleet.endpoint(address).overflows == 1
+    assert not fleet.endpoint(address).is_ejected

@@ -14,7 +14,6 @@ from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from tests.fakes.authority import Authority
 from tests.fakes.picker import running_picker
 
-STATUS = "/coxswain.v1.Admin/GetStatus"
 PAGES = {"": (("a:1", "b:1"), "b"), "b": ((), "c"), "c": (("c:1",), "")}
 
 

@@ -6,8 +6,6 @@ import asyncio
 
 from tests.cli.typed_command import Run
 
-A = "10.0.0.1:8080"
-
 
 async def test_nobody_there(run: Run) -> None:
     """One line that says what to do, and 3; never a traceback."""

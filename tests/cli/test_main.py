@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +11,7 @@ from types import ModuleType
 
 import pytest
 
+from extproc.app.version import own_version
 from extproc.cli import main
 
 
@@ -29,11 +32,33 @@ def test_an_interrupt_while_modules_are_loaded_is_no_traceback(
     assert ended.value.code == 130
 
 
-def test_a_full_disk_is_said_in_one_line(
+def test_the_version_is_shown_without_loading_the_commands(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setitem(sys.modules, "extproc.cli.root", None)  # cannot be imported
+    monkeypatch.setattr(sys, "argv", ["coxswain", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"coxswain {own_version()}\n"
+
+
+def test_a_reader_of_the_version_may_be_gone() -> None:
+    """As with `| head -0`: no traceback, and none at the end of the process either."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    program = [sys.executable, "-m", "extproc.cli", "--version"]
+    with os.fdopen(writer, "w") as gone:
+        ended = subprocess.run(program, stdout=gone, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("arguments", [["config", "schema"], ["--version"]], ids=" ".join)
+def test_a_full_disk_is_said_in_one_line(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """What is printed may go to a file."""
-    monkeypatch.setattr(sys, "argv", ["coxswain", "config", "schema"])
+    monkeypatch.setattr(sys, "argv", ["coxswain", *arguments])
     with Path("/dev/full").open("w", buffering=1) as full:
         monkeypatch.setattr(sys, "stdout", full)
         with pytest.raises(SystemExit) as ended:

@@ -15,6 +15,8 @@ from tools.commands_page import commands_below
 NO_ANSWER = {
     "coxswain up",
     "coxswain serve",
+    "coxswain batch results",
+    "coxswain batch run",
     "coxswain agent",
     "coxswain keeper",
     "coxswain config schema",  # is JSON always

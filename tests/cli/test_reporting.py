@@ -11,7 +11,7 @@ from extproc.cli.admin_client import AdminClient, Connection, ExitCode, PickerEr
 from extproc.cli.commands.agent import agent
 from extproc.cli.commands.keeper import keeper
 from extproc.cli.reporting import connect, set_up_log
-from scraper.agent.link import LinkError
+from scraper.agent.picker_stream import LinkError
 
 
 def test_both_commands_have_the_same_options() -> None:

@@ -9,8 +9,8 @@ from tests.cli.typed_command import Command
 
 NAMES = [
     *("up", "serve", "agent", "status", "version", "top", "load", "unload"),
-    *("pin", "logs", "scale", "usage", "members", "explain", "keeper"),
-    *("endpoints", "models", "queue", "requests", "keys", "config"),
+    *("pin", "logs", "scale", "usage", "members", "explain", "events"),
+    *("keeper", "endpoints", "models", "queue", "requests", "batch", "keys", "config"),
 ]
 
 

@@ -22,12 +22,15 @@ from extproc.keeper import model_server, server_report
 from extproc.keeper.model_server import ModelServer, endpoint_name
 from extproc.keeper.model_status import ModelState
 from extproc.keeper.models_file import ModelEntry
+from extproc.keeper.server_process import ServerProcess
+from extproc.keeper.server_report import ServerReport
 from extproc.keeper.slot_store import SlotStore
+from extproc.runners.client import Timeouts
+from extproc.runners.target import EndpointTarget
 from scraper.agent import Agent, AgentOptions
 from scraper.agent.advertise import Advertise
-from scraper.llama.client import Timeouts
 from scraper.options import ScraperOptions
-from scraper.target import EndpointTarget
+from tests.demo.test_process import is_alive
 from tests.keeper.waits import until
 
 SHORT_TIMEOUTS = Timeouts(read_s=1.0, slots_read_s=1.0)
@@ -127,6 +130,27 @@ async def test_a_model_is_loaded_reported_and_unloaded(keep: Callable[..., Kept]
         *(ModelState.UNLOADING, ModelState.UNLOADED),
     ]
     assert kept.server.pid is None
+
+
+@pytest.mark.parametrize("step", [(ServerReport, "end"), (ServerProcess, "stop")])
+async def test_cancelled_while_it_unloads_leaves_no_server(
+    keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch, step: tuple[type, str]
+) -> None:
+    """Whatever it does just then: the keeper ends with its last model."""
+    kept = keep("--hang")
+    task = kept.start()
+    await kept.until_state(ModelState.LOADED)
+    pid = server_pid(kept)
+    whole = getattr(*step)
+
+    async def cancelled(*arguments: Any, **more: Any) -> None:
+        asyncio.get_running_loop().call_soon(task.cancel)
+        await whole(*arguments, **more)
+
+    monkeypatch.setattr(*step, cancelled)
+    kept.server.leave()
+    await asyncio.gather(task, return_exceptions=True)
+    assert not is_alive(pid)
 
 
 async def test_an_unload_waits_for_busy_slots(keep: Callable[..., Kept], tmp_path: Path) -> None:

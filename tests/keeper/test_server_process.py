@@ -61,6 +61,18 @@ async def test_a_server_that_ignores_the_stop_is_killed() -> None:
     assert "is killed" in log.tail(1)[0]
 
 
+async def test_a_cancelled_stop_kills_and_waits_for_the_end() -> None:
+    """Whoever stops the keeper's machine may rely on it: its event loop ends soon after."""
+    process, pids = await family(LogRing(), "stubborn")
+    stopping = asyncio.create_task(process.stop(60))
+    await asyncio.sleep(0.05)
+    stopping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
+    assert not process.is_running
+    assert [await gone(pid) for pid in pids] == [True] * 3
+
+
 async def test_a_server_that_dies_leaves_nothing() -> None:
     process, pids = await family(LogRing())
     os.kill(pids[0], signal.SIGKILL)

@@ -19,7 +19,7 @@ from scraper.agent.advertise import Advertise
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from scraper.target import EndpointTarget
+    from extproc.runners.target import EndpointTarget
 
 ADDRESS = Address.of("127.0.0.1", 8080)
 LOADED = ModelStatus(

@@ -139,24 +139,3 @@ def test_what_a_service_account_lacks_is_named(
     (tmp_path / "ca.crt").write_text("no certificate")
     with pytest.raises(SettingsError, match=r"ca\.crt: it holds no CA"):
         cluster_access.make_engine(in_kubernetes(tmp_path, **named).cluster)
-
-
-@pytest.mark.parametrize(
-    ("variables", "url"),
-    [
-        ({}, ""),
-        ({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, "https://10.96.0.1:443"),
-        (
-            {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT_HTTPS": "6443"},
-            "https://[fd00::1]:6443",
-        ),
-    ],
-)
-def test_a_pod_knows_its_api_server(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], url: str
-) -> None:
-    for name in ("HOST", "PORT", "PORT_HTTPS"):
-        monkeypatch.delenv(f"KUBERNETES_SERVICE_{name}", raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert cluster_access.default_api_server() == url

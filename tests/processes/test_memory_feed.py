@@ -23,7 +23,7 @@ from extproc.processes.learned_frames import (
 )
 from extproc.processes.memory_feed import Memory, MemoryFeed
 from extproc.security.known_keys import KnownKeys, digest_of
-from tests.core.scheduler.test_learned import work
+from tests.core.learning.test_learned import work
 from tests.fakes.envoy_stream import eventually
 from tests.fakes.small_fleet import SmallFleet
 

@@ -17,6 +17,7 @@ import pytest
 from extproc.app.placement import Placement
 from extproc.core.address import Address
 from extproc.core.exchange_record import Outcome
+from extproc.core.exchange_registry import ExchangeRegistry
 from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec
 from extproc.core.fleet.health import Health
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
@@ -25,8 +26,7 @@ from extproc.core.processes import ClusterMember, ClusterReport
 from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.core.rejection import Reason
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
-from extproc.core.scheduler.exchange_registry import ExchangeRegistry
-from extproc.core.scheduler.waits import WaitReason
+from extproc.core.views.waits import WaitReason
 from extproc.status.dashboard import dashboard
 from extproc.status.event_feed import EventFeed
 from extproc.status.history import History

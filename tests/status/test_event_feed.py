@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec, Intent
-from extproc.core.observation import Issue
-from extproc.status.event_feed import MAX_EVENTS, MAX_LISTED, EventFeed
+from extproc.core.observation import Issue, ModelReading, ScrapeStatus
+from extproc.records.fleet_events import MAX_EVENTS, FleetEvents
+from extproc.status.event_feed import MAX_LISTED, EventFeed
 from tests.fakes.small_fleet import SmallFleet
 
 SLOW = Issue(code="slow-slots", message="/slots is slow", remedy="wait")
@@ -19,9 +21,18 @@ class Harness:
         self.fleet = SmallFleet(1, 1)
         self.dispatcher = self.fleet.dispatcher
         self.bypassed = 0
-        self.feed = EventFeed(self.dispatcher, lambda: self.bypassed)
+        self.off: list[str] = []
+        self.kept: set[Address] = set()
+        self.events = FleetEvents()
+        self.feed = EventFeed(
+            self.dispatcher,
+            lambda: self.bypassed,
+            self.events,
+            rule_problems=lambda: self.off,
+            kept=lambda: self.kept,
+        )
         self.first, self.second = self.fleet.addresses
-        assert [each["kind"] for each in self.news()] == ["joined", "joined"]
+        assert [each["kind"] for each in self.news()] == ["joined", "ready"] * 2
 
     def news(self) -> list[dict[str, Any]]:
         """The events of one comparison, in order."""
@@ -98,7 +109,7 @@ def test_names_are_those_that_people_know() -> None:
     left, issue = sorted(harness.news(), key=lambda each: str(each["kind"]), reverse=True)
     assert (left["kind"], issue["endpoint_name"]) == ("left", "gpu-1")
     own = harness.feed.as_json(harness.fleet.now, harness.first)
-    assert [each["kind"] for each in own] == ["issue", "joined"]
+    assert [each["kind"] for each in own] == ["issue", "ready", "joined"]
 
 
 def test_memory_and_answers_are_bounded() -> None:
@@ -110,3 +121,51 @@ def test_memory_and_answers_are_bounded() -> None:
     events = harness.feed.as_json(harness.fleet.now)
     assert len(events) == MAX_LISTED
     assert [each["id"] for each in events] == sorted((each["id"] for each in events), reverse=True)
+
+
+def test_health_overflows_and_rules() -> None:
+    """Who cannot be reached, and who serves again; a context that was full; a rule that is off."""
+    harness = Harness()
+    harness.fleet.scrape(harness.first, status=ScrapeStatus.UNREACHABLE)
+    harness.fleet.scrape(harness.first, status=ScrapeStatus.UNREACHABLE)
+    harness.fleet.scrape(harness.first, status=ScrapeStatus.UNREACHABLE)
+    assert harness.said() == [("unreachable", str(harness.first))]
+    harness.fleet.scrape(harness.first, slots=1)
+    assert harness.said() == [("ready", str(harness.first))]
+    harness.fleet.endpoint(harness.first).overflows = 1
+    assert [kind for kind, _ in harness.said()] == ["overflow", "issue"]
+    harness.off = ["the rule x is off"]
+    (event,) = harness.news()
+    assert (event["kind"], event["text"]) == ("rule-off", "the rule x is off")
+    assert harness.said() == []
+
+
+def test_an_ejection_ends_as_a_recovery() -> None:
+    harness = Harness()
+    endpoint = harness.fleet.endpoint(harness.first)
+    endpoint.ejection_issue = Issue(code="ejected", message="it fails", remedy="restart it")
+    assert harness.said() == [("ejected", str(harness.first))]
+    endpoint.ejection_issue = None
+    assert harness.said() == [("recovered", str(harness.first))]
+
+
+def test_loads_of_a_server_of_several_models() -> None:
+    """Unless somebody else reports these; what it has at first is no news."""
+    harness = Harness()
+    here, there = harness.first, harness.second
+    for address, is_loaded in ((here, (True, False)), (there, (True, False))):
+        harness.fleet.scrape(address, slots=1, models=models(*is_loaded))
+    harness.news()
+    harness.kept = {there}
+    for address in (here, there):
+        harness.fleet.scrape(address, slots=1, models=models(False, True))
+    found = [(each["kind"], each["endpoint"]) for each in harness.news()]
+    assert found == [("model-loaded", str(here)), ("model-unloaded", str(here))]
+    assert [event.model for event in harness.events.after(harness.events.last - 2)] == ["b", "a"]
+
+
+def models(*are_loaded: bool) -> tuple[ModelReading, ...]:
+    return tuple(
+        ModelReading(name=name, is_loaded=is_loaded)
+        for name, is_loaded in zip("ab", are_loaded, strict=True)
+    )

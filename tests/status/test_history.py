@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from extproc.core.scheduler.exchange_registry import ExchangeRegistry
+from extproc.core.exchange_registry import ExchangeRegistry
 from extproc.status.history import HISTORY_S, INTERVAL_S, MAX_SAMPLES, History
 from tests.fakes.small_fleet import SmallFleet
 from tests.telemetry.records import record
@@ -33,7 +33,7 @@ def test_a_sample_has_the_slots_of_the_ledger_and_the_means_since_the_one_before
     held_s = INTERVAL_S / 10
     for waited_s in (0.0, held_s):
         fleet.now += waited_s + held_s
-        history.ended(
+        history.request_ended(
             record(
                 began_at=fleet.now - waited_s - held_s,
                 waited_s=waited_s,
@@ -66,7 +66,7 @@ def test_first_tokens_are_the_median_of_what_ended_since() -> None:
     """Those without a first token do not count, and a quiet interval has none."""
     history = new_history(SmallFleet(1))
     for value in (0.5, None, 9.0, 1.0):
-        history.ended(record(first_token_s=value))
+        history.request_ended(record(first_token_s=value))
     history.advance(0.0)
     history.advance(INTERVAL_S)
     assert history.as_json(INTERVAL_S)["first_token_s"] == [1.0, None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from extproc.settings.listen_section import ListenSettings
 from extproc.status.hosts import Hosts
 
 
@@ -29,3 +30,9 @@ from extproc.status.hosts import Hosts
 )
 def test_names_that_nobody_else_can_own(host: str, is_allowed: bool) -> None:
     assert Hosts(["coxswain", "Pages.internal"]).allows(host) is is_allowed
+
+
+def test_the_pages_are_requested_by_the_names_in_the_settings() -> None:
+    hosts = Hosts.of(ListenSettings(http="picker-1:9090", http_hosts=("pages",)))
+    assert hosts.allows("pages:1") and hosts.allows("picker-1:9090")
+    assert not hosts.allows("elsewhere")

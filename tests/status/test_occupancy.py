@@ -10,7 +10,7 @@ import pytest
 
 from extproc.core.address import Address
 from extproc.core.exchange_record import ExchangeRecord
-from extproc.core.scheduler.exchange_registry import ExchangeRegistry, KnownExchange
+from extproc.core.exchange_registry import ExchangeRegistry, KnownExchange
 from extproc.core.slots.lease import Lease
 from extproc.status.occupancy import Occupancy
 from tests.telemetry.records import record
@@ -103,7 +103,7 @@ def test_means_are_those_of_every_moment(seed: int) -> None:
             if one.ended_at <= now:
                 ended.add(one.id)
                 registry.leave(cast("KnownExchange", one))
-                occupancy.ended(one.record())
+                occupancy.request_ended(one.record())
             else:
                 one.at(now)
                 registry.enter(cast("KnownExchange", one))
@@ -121,5 +121,5 @@ def test_the_first_reading_is_the_moment() -> None:
     for one in (Request("a", 0.0, 1.0, 99.0), Request("b", 0.0, 50.0, 99.0)):
         one.at(9.0)
         registry.enter(cast("KnownExchange", one))
-    occupancy.ended(Request("c", 0.0, 1.0, 2.0).record())
+    occupancy.request_ended(Request("c", 0.0, 1.0, 2.0).record())
     assert occupancy.take(9.0) == (2.0, 1.0)

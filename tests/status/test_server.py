@@ -13,7 +13,7 @@ import httpx
 import pytest
 from aiohttp import web
 
-from extproc.core.scheduler.fleet_capacity import FleetHealth
+from extproc.core.views.fleet_capacity import FleetHealth
 from extproc.status import Hosts, StatusServer, StatusSources, server
 
 NO_SLOTS = FleetHealth(idle=0, processing=0)

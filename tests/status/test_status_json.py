@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from random import Random
 
 from extproc.core.address import Address
+from extproc.core.bounds import BoundKind, BoundLimits, BoundOptions
 from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec, Intent
 from extproc.core.fleet.health import Health
 from extproc.core.fleet.membership import ConnectedEnvoy
@@ -81,6 +83,7 @@ def test_picture_of_one_endpoint() -> None:
             "tiny": {"queued": 0, "by_reason": {}, "idle_slots": 0},
             "": {"queued": 1, "by_reason": {"no-idle-slot": 1}, "idle_slots": 0},
         },
+        "bounds": [],
         "idle_note": "",
     }
     assert tree["scale"]["tiny"] == {
@@ -177,3 +180,29 @@ def test_the_order_is_reported_where_it_is_not_that_of_arrival() -> None:
         for one in (Dispatcher(Random(1)), by_size)
     ]
     assert queues[1] == {**queues[0], "order": "shortest_expected", "max_overtaken_s": 20.0}
+
+
+def test_labels_and_bounds_are_shown_where_there_are_some() -> None:
+    dispatcher = dispatcher_with(busy_slots=0)
+    labelled = EndpointSpec(address=ADDRESS, labels=(("region", "eu"),))
+    dispatcher.set_members("test", [labelled], 1.0)
+    limits = {(BoundKind.MODEL, "tiny"): BoundLimits(running=1, is_last_come=True)}
+    options = replace(dispatcher.options, bounds=BoundOptions(limits=limits))
+    dispatcher.renew(options, 1.0)
+    dispatcher.submit(Request(id="a", timeout_s=9, model="tiny"), 1.5)
+    dispatcher.submit(Request(id="b", timeout_s=9, model="tiny"), 1.5)
+    tree = status_json(dispatcher, exchanges=2, envoys=[], outcomes={}, now=3.0)
+    assert tree["endpoints"][str(ADDRESS)]["labels"] == {"region": "eu"}
+    assert tree["queue"]["bounds"] == [
+        {
+            "kind": "model",
+            "name": "tiny",
+            "running": 1,
+            "max_running": 1,
+            "queued": 1,
+            "max_queued": None,
+            "queue_timeout_s": None,
+            "order": "lifo",
+        }
+    ]
+    assert tree["queue"]["by_model"]["tiny"]["by_reason"] == {"bound-reached": 1}

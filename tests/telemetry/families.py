@@ -8,6 +8,7 @@ USAGE_FAMILIES = (
     definitions.USAGE_REQUESTS,
     definitions.USAGE_TOKENS,
     definitions.USAGE_SLOT_SECONDS,
+    definitions.USAGE_COST,
 )
 """Only there where usage is counted."""
 PROCESS_FAMILIES = (definitions.PROCESSES, definitions.TAKEOVERS, definitions.FRONT_CALLS)

@@ -9,10 +9,10 @@ from extproc.core.exchange_record import Outcome
 from extproc.core.fleet.endpoint import EndpointSpec, Intent
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
 from extproc.core.rejection import Reason
+from extproc.settings.logging_section import StatsdSettings
 from extproc.telemetry.hub import Telemetry, TelemetryOptions
 from extproc.telemetry.metrics import TelemetrySources
 from extproc.telemetry.spans import UNKNOWN_SERVER, Server
-from extproc.telemetry.statsd import StatsdOptions
 from tests.fakes.small_fleet import SmallFleet
 from tests.telemetry.records import record
 
@@ -115,7 +115,7 @@ async def test_gauges_for_statsd_add_up_the_fleet() -> None:
         fleet.pick()
     fleet.queue()
     options = TelemetryOptions(
-        version="1", statsd=StatsdOptions(host="127.0.0.1", port=9, interval_s=3600)
+        version="1", statsd=StatsdSettings(addr="127.0.0.1:9", interval_s=3600)
     )
     sources = TelemetrySources(running=lambda: 0, queue_depths=dict)
     gauges = Telemetry(fleet.dispatcher, sources, options, clock=lambda: fleet.now)._gauges()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+from extproc.core.bounds import BoundKind, BoundLimits, BoundOptions, Bounds
 from extproc.telemetry import definitions
-from extproc.telemetry.reading import read_processes, read_usage
+from extproc.telemetry.reading import read_bounds, read_processes, read_usage
 from extproc.usage.counts import UsageCounts, UsageKey
 from tests.fakes.processes import some_cluster, some_processes
 from tests.telemetry.families import CLUSTER_FAMILIES, PROCESS_FAMILIES, USAGE_FAMILIES
@@ -49,6 +50,7 @@ def test_each_count_is_a_sample() -> None:
         cached_tokens=10,
         generated_tokens=40,
         slot_s=1.5,
+        cost=0.25,
     )
     key = UsageKey("web", "chat", "tiny")
     found = read_usage({key: counts})
@@ -65,4 +67,29 @@ def test_each_count_is_a_sample() -> None:
             (*key, "generated"): 40,
         },
         definitions.USAGE_SLOT_SECONDS: {tuple(key): 1.5},
+        definitions.USAGE_COST: {("web", "chat", "tiny", "1"): 0.25},
+    }
+
+
+def test_a_bound_has_counts_and_the_limits_that_are_set() -> None:
+    """A request under several counts in each."""
+    limits = {
+        (BoundKind.MODEL, "tiny"): BoundLimits(running=2),
+        (BoundKind.PATH, "/completion"): BoundLimits(running=1, queued=0),
+    }
+    bounds = Bounds(BoundOptions(limits=limits))
+    for bound in bounds:
+        bound.request_began()
+    assert read_bounds(bounds) == {
+        definitions.BOUND_REQUESTS: {
+            ("model", "tiny", "running"): 1,
+            ("model", "tiny", "queued"): 0,
+            ("path", "/completion", "running"): 1,
+            ("path", "/completion", "queued"): 0,
+        },
+        definitions.BOUND_LIMIT: {
+            ("model", "tiny", "running"): 2,
+            ("path", "/completion", "running"): 1,
+            ("path", "/completion", "queued"): 0,
+        },
     }

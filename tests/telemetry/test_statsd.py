@@ -7,7 +7,8 @@ import socket
 
 import pytest
 
-from extproc.telemetry.statsd import Statsd, StatsdOptions, datagram
+from extproc.settings.logging_section import StatsdSettings
+from extproc.telemetry.statsd import Statsd, datagram
 
 GAUGES = {"slots_idle": 3, "slots_processing": 5, "requests_buffered": 2}
 
@@ -41,7 +42,7 @@ async def test_reports_arrive_each_interval() -> None:
     port = transport.get_extra_info("sockname")[1]
     numbers = iter(range(1000))
     statsd = Statsd(
-        StatsdOptions(host="127.0.0.1", port=port, prefix="p", interval_s=0.01),
+        StatsdSettings(addr=f"127.0.0.1:{port}", prefix="p", interval_s=0.01),
         lambda: {"slots_idle": next(numbers), "slots_processing": 0, "requests_buffered": 0},
     )
     statsd.start()
@@ -63,7 +64,7 @@ async def test_nobody_listening_is_no_trouble(
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", unknown)
-    options = StatsdOptions(host="nowhere.invalid", port=8125, interval_s=0.001)
+    options = StatsdSettings(addr="nowhere.invalid:8125", interval_s=0.001)
     statsd = Statsd(options, lambda: GAUGES)
     statsd.start()
     async with asyncio.timeout(20):

@@ -17,14 +17,21 @@ USAGE = {
     "completion_tokens": 34,
     "prompt_tokens_details": {"cached_tokens": 7},
 }
-TIMINGS = {"cache_n": 10, "prompt_n": 2, "predicted_n": 34, "predicted_ms": 1.5}
+TIMINGS = {"cache_n": 10, "prompt_n": 2, "predicted_n": 34, "predicted_ms": 1.5625}
 
 
 @pytest.mark.parametrize(
     ("body", "usage"),
     [
-        ({"choices": [], "usage": USAGE, "timings": TIMINGS}, TokenUsage(12, 34, 7)),
-        ({"choices": [], "timings": TIMINGS}, TokenUsage(12, 34, 10)),
+        (
+            {"choices": [], "usage": USAGE, "timings": TIMINGS},
+            TokenUsage(12, 34, 7, None, 0.0015625),
+        ),
+        ({"choices": [], "timings": TIMINGS}, TokenUsage(12, 34, 10, None, 0.0015625)),
+        (  # llama-server writes times with all their digits
+            {"timings": {"prompt_ms": 61.482999999999997, "predicted_ms": 1250}},
+            TokenUsage(prompt_s=0.061482999999999997, generated_s=1.25),
+        ),
         ({"usage": {"input_tokens": 12, "output_tokens": 34}}, TokenUsage(12, 34)),
         ({"usage": {"output_tokens": 34}}, TokenUsage(None, 34)),
         (  # Anthropic's API counts the cached ones apart
@@ -40,6 +47,11 @@ TIMINGS = {"cache_n": 10, "prompt_n": 2, "predicted_n": 34, "predicted_ms": 1.5}
             TokenUsage(5, None),
         ),
         ({"usage": {"prompt_tokens": 5, "total_tokens": 5}}, TokenUsage(5, None)),
+        (  # Ollama's
+            {"response": "a", "done": True, "prompt_eval_count": 12, "eval_count": 34},
+            TokenUsage(12, 34),
+        ),
+        ({"embeddings": [[0.1] * 100], "prompt_eval_count": 3}, TokenUsage(3, None)),
         ({"usage": None}, NO_USAGE),
         ({"content": json.dumps({"usage": USAGE})}, NO_USAGE),
         ({"usage": {"prompt_tokens": 10**30}}, NO_USAGE),

@@ -35,3 +35,6 @@ def test_the_number_of_keys_is_bounded() -> None:
     sums = tally.since_start()
     assert len(sums) == MAX_KEYS + 1
     assert sums[TOO_MANY].requests == 10
+    saved = tally.take()
+    folded = [key.client for _, key in saved if key.model == TOO_MANY.model]
+    assert sorted(map(int, folded)) == list(range(MAX_KEYS, MAX_KEYS + 10)), "budgets need them"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,10 +19,11 @@ from extproc.core.observation import (
 )
 from extproc.core.rejection import Reason
 from extproc.usage import meter as module
+from extproc.usage.answer_tail import AnswerTail
 from extproc.usage.counts import Tally, UsageCounts, UsageKey
 from extproc.usage.ended_tasks import SETTLE_S, UNSHOWN_S
 from extproc.usage.meter import WAIT_S, UsageMeter
-from extproc.usage.server_books import Leases
+from extproc.usage.server_account import Leases
 from tests.telemetry.records import ADDRESS, record
 
 KEY = UsageKey("web", "chat", "tiny")
@@ -38,6 +40,7 @@ class Metered:
         self.now = 12.0
         self.tally = Tally()
         self.heard: list[UsageCounts] = []
+        self.overflows: list[tuple[str, ExchangeRecord | None]] = []
         self.meter = UsageMeter(
             self.tally,
             lambda: self.now,
@@ -45,6 +48,7 @@ class Metered:
             lambda _: "tiny",
             lambda _, counts: self.heard.append(counts),
             leases,
+            lambda exchange_id, record: self.overflows.append((exchange_id, record)),
         )
 
     def ended(self, **changes: Any) -> ExchangeRecord:
@@ -311,3 +315,25 @@ def test_what_the_counters_do_not_say_stays_uncounted() -> None:
     metered.meter.advance(is_last=True)
     assert metered.counts() == UsageCounts(requests=1, uncounted=1, slot_s=1.5)
     assert len(metered.meter) == 0
+
+
+OVERFLOW = (Path(__file__).parents[1] / "data/llamacpp/overflow_stream_chat.txt").read_bytes()
+
+
+@pytest.mark.parametrize("is_read_elsewhere", [False, True])
+@pytest.mark.parametrize("is_first", [False, True])
+def test_an_overflow_at_the_end_of_a_stream_is_heard_of(
+    is_first: bool, is_read_elsewhere: bool
+) -> None:
+    """Before or behind the end of its exchange, by the picker or by a front."""
+    metered = Metered()
+    tail = AnswerTail(was_overflow=True)
+    found = None if is_first else metered.ended()
+    if is_read_elsewhere:
+        metered.meter.add_read("e1", tail, is_whole=True)
+    else:
+        metered.respond(OVERFLOW[:-20], OVERFLOW[-20:])
+    assert metered.overflows == [("e1", found)]
+    metered.respond(TAIL, id_="e2")
+    metered.respond(OVERFLOW[: OVERFLOW.rindex(b"data")], id_="e3")
+    assert len(metered.overflows) == 1

@@ -39,8 +39,8 @@ class Server:
     """What it counts, and the books on it."""
 
     def __init__(self) -> None:
-        self.books = Reconciliation()
-        self.books.was_read(is_shown=True)
+        self.reconciliation = Reconciliation()
+        self.reconciliation.was_read(is_shown=True)
         self.counted = Tokens(1000, 100, 500)
         self.read()
 
@@ -50,14 +50,14 @@ class Server:
         return done
 
     def serve(self, *tokens: int, id_: str = "whole") -> None:
-        self.books.book(id_, self.work(*tokens))
+        self.reconciliation.book(id_, self.work(*tokens))
 
     def read(self, *pending: str, now: float = 1.0, rounding: int = 0) -> None:
-        self.books.read(self.counted, Tokens(*3 * (rounding,)), pending, now)
+        self.reconciliation.read(self.counted, Tokens(*3 * (rounding,)), pending, now)
 
     def hold(self, work: Work | None, id_: str = "left", since: float = 0.0) -> Held:
         held = Held(id_, work, since)
-        self.books.hold(held)
+        self.reconciliation.hold(held)
         return held
 
 
@@ -70,13 +70,13 @@ def test_the_difference_is_the_request_that_was_left(server: Server) -> None:
     server.serve(50, 0, 20)
     server.work(30, 0, 47)
     held = server.hold(estimate(40))
-    assert server.books.settle(1.0) == []
+    assert server.reconciliation.settle(1.0) == []
     server.serve(7, 8, 9)
     server.read()
-    assert server.books.settle(1.0) == [held]
+    assert server.reconciliation.settle(1.0) == [held]
     assert held.tokens == Tokens(30, 0, 47)
     assert held.is_compared
-    assert server.books.is_idle
+    assert server.reconciliation.is_idle
 
 
 def test_several_share_it_in_proportion(server: Server) -> None:
@@ -93,7 +93,7 @@ def test_several_share_it_in_proportion(server: Server) -> None:
     )
     few, many = server.hold(estimate(9)), server.hold(estimate(89))
     server.read()
-    assert server.books.settle(1.0) == [certain, few, many]
+    assert server.reconciliation.settle(1.0) == [certain, few, many]
     assert [one.tokens.generated for one in (certain, few, many)] == [5, 10, 95]
 
 
@@ -125,17 +125,17 @@ def test_a_reading_waits_for_requests_that_ended_before_it(server: Server, is_ea
     assert late == Tokens(30, 0, 44)
     held = Held("left", estimate(40), 0.0)
     if is_early:
-        server.books.hold(held)
+        server.reconciliation.hold(held)
         server.read("whole")
     else:
         server.read("whole", "left")
-        server.books.book("after", server.work(5, 5, 5))
-    assert not server.books.wants_reading(100.0, is_pressing=True)
-    assert server.books.settle(1.0) == []
+        server.reconciliation.book("after", server.work(5, 5, 5))
+    assert not server.reconciliation.wants_reading(100.0, is_pressing=True)
+    assert server.reconciliation.settle(1.0) == []
     if not is_early:
-        server.books.hold(held)
-    server.books.book("whole", whole)
-    assert server.books.settle(1.0) == [held]
+        server.reconciliation.hold(held)
+    server.reconciliation.book("whole", whole)
+    assert server.reconciliation.settle(1.0) == [held]
     assert held.tokens == Tokens(30, 0, 44)
     server.work(30, 0, 41)  # and the next one is right as well
     held = server.hold(estimate(40))
@@ -178,10 +178,10 @@ def test_a_new_beginning_compares_with_what_comes_after(server: Server) -> None:
     server.work(30, 0, 41)
     before = server.hold(estimate(40))
     server.read("nobody")
-    server.books.start_over()
+    server.reconciliation.start_over()
     server.counted = Tokens(3, 0, 5)
     server.read()
-    assert server.books.settle(1.0) == [before]
+    assert server.reconciliation.settle(1.0) == [before]
     assert (before.tokens.generated, before.is_compared) == (40, False)
     server.work(30, 0, 41)
     held = server.hold(estimate(40))
@@ -192,8 +192,8 @@ def test_a_new_beginning_compares_with_what_comes_after(server: Server) -> None:
 def test_without_a_reading_requests_count_as_estimated(server: Server) -> None:
     server.work(30, 0, 41)
     held = server.hold(estimate(40), since=5.0)
-    assert server.books.settle(5.0 + HOLD_S) == []
-    assert server.books.settle(5.1 + HOLD_S) == [held]
+    assert server.reconciliation.settle(5.0 + HOLD_S) == []
+    assert server.reconciliation.settle(5.1 + HOLD_S) == [held]
     assert held.tokens.generated == 40
     server.read()
     server.work(30, 0, 41)
@@ -205,26 +205,26 @@ def test_without_a_reading_requests_count_as_estimated(server: Server) -> None:
 def test_a_reading_that_waits_for_too_long_is_given_up(server: Server) -> None:
     held = server.hold(estimate(40), since=LATE_S)
     server.read("never")
-    server.books.settle(1.0 + LATE_S)
-    assert not server.books.wants_reading(1.0 + LATE_S, is_pressing=True)
-    server.books.settle(1.1 + LATE_S)
-    assert server.books.wants_reading(1.1 + LATE_S, is_pressing=True)
+    server.reconciliation.settle(1.0 + LATE_S)
+    assert not server.reconciliation.wants_reading(1.0 + LATE_S, is_pressing=True)
+    server.reconciliation.settle(1.1 + LATE_S)
+    assert server.reconciliation.wants_reading(1.1 + LATE_S, is_pressing=True)
     server.read()
-    assert server.books.settle(1.1 + LATE_S) == [held]
+    assert server.reconciliation.settle(1.1 + LATE_S) == [held]
 
 
 def test_at_the_end_all_are_counted(server: Server) -> None:
     one = server.hold(estimate(40))
     server.read("never")
     other = server.hold(None)
-    assert server.books.settle(1.0, is_last=True) == [one, other]
-    assert server.books.is_idle
+    assert server.reconciliation.settle(1.0, is_last=True) == [one, other]
+    assert server.reconciliation.is_idle
 
 
 def test_held_requests_are_bounded(server: Server) -> None:
     for _ in range(MAX_HELD + 3):
         server.hold(estimate(40))
-    assert len(server.books.settle(0.0)) == 3
+    assert len(server.reconciliation.settle(0.0)) == 3
 
 
 def test_the_sums_stay_within_the_rounding_of_the_counters(server: Server) -> None:
@@ -236,8 +236,8 @@ def test_the_sums_stay_within_the_rounding_of_the_counters(server: Server) -> No
         server.work(30, 0, 40 + random.randrange(9))
         server.hold(estimate(40), id_=str(number))
         shown = Tokens(*(round(count, -2) for count in server.counted))
-        server.books.read(shown, Tokens(50, 50, 50), (), 1.0)
-        booked = server.books._booked
+        server.reconciliation.read(shown, Tokens(50, 50, 50), (), 1.0)
+        booked = server.reconciliation._booked
         off = server.counted.plus(start, -1).plus(booked, -1)
         assert all(abs(each) <= 101 for each in off)
     assert sum(booked) > 500 * 100
@@ -262,39 +262,39 @@ def test_random_runs_are_exact() -> None:
                     server.hold(work, id_=f"l{number}")
                 case 2 if open_:
                     id_, tokens = open_.popitem()
-                    server.books.book(id_, tokens)
+                    server.reconciliation.book(id_, tokens)
                 case _:
                     server.read(*open_)
         for id_, tokens in open_.items():
-            server.books.book(id_, tokens)
+            server.reconciliation.book(id_, tokens)
         server.read()  # perhaps the one that had waited was compared only now
-        assert all(one.is_compared for one in server.books.settle(1.0))
-        assert server.counted == start.plus(server.books._booked)
+        assert all(one.is_compared for one in server.reconciliation.settle(1.0))
+        assert server.counted == start.plus(server.reconciliation._booked)
 
 
 def test_counters_are_read_as_often_as_it_helps(server: Server) -> None:
-    books = server.books
-    assert not books.wants_reading(100.0, is_pressing=False)  # nothing has changed
+    reconciliation = server.reconciliation
+    assert not reconciliation.wants_reading(100.0, is_pressing=False)  # nothing has changed
     server.serve(1, 1, 1)
-    assert books.wants_reading(100.0, is_pressing=False)
-    assert not books.wants_reading(99.9 + BASE_S, is_pressing=False)
-    assert books.wants_reading(100.0 + BASE_S, is_pressing=False)
+    assert reconciliation.wants_reading(100.0, is_pressing=False)
+    assert not reconciliation.wants_reading(99.9 + BASE_S, is_pressing=False)
+    assert reconciliation.wants_reading(100.0 + BASE_S, is_pressing=False)
     now = 200.0
     server.hold(estimate(40))
-    assert books.wants_reading(now, is_pressing=False)
-    assert not books.wants_reading(now + PRESSING_S / 2, is_pressing=False)
-    assert books.wants_reading(now + 2 * PRESSING_S, is_pressing=False)
+    assert reconciliation.wants_reading(now, is_pressing=False)
+    assert not reconciliation.wants_reading(now + PRESSING_S / 2, is_pressing=False)
+    assert reconciliation.wants_reading(now + 2 * PRESSING_S, is_pressing=False)
 
 
 def test_a_server_without_counters_is_rarely_asked() -> None:
-    books = Reconciliation()
-    assert not books.is_active
-    assert books.wants_reading(0.0, is_pressing=True)
-    assert not books.wants_reading(UNREAD_S - 1, is_pressing=True)
-    assert books.wants_reading(UNREAD_S, is_pressing=True)
-    books.was_read(is_shown=True)
+    reconciliation = Reconciliation()
+    assert not reconciliation.is_active
+    assert reconciliation.wants_reading(0.0, is_pressing=True)
+    assert not reconciliation.wants_reading(UNREAD_S - 1, is_pressing=True)
+    assert reconciliation.wants_reading(UNREAD_S, is_pressing=True)
+    reconciliation.was_read(is_shown=True)
     found = []
     for _ in range(UNREAD + 1):
-        found.append(books.is_active)
-        books.was_read(is_shown=False)
+        found.append(reconciliation.is_active)
+        reconciliation.was_read(is_shown=False)
     assert found == [True] * UNREAD + [False]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,8 @@ def test_counts_are_added_and_outlive_the_process(tmp_path: Path) -> None:
 def test_rows_are_grouped_and_bounded(tmp_path: Path) -> None:
     store = UsageStore(tmp_path / "usage.db")
     store.add({(3600, A): counts(5), (7200, B): counts(7)})
-    assert [row.key for row in store.read(0, ["objective"], 10)] == [UsageKey("", "chat", "")]
-    assert [row.key for row in store.read(7200, ["client"], 10)] == [UsageKey("b", "", "")]
+    assert [row.key for row in store.read(0, ["objective"], 10)] == [UsageKey("", "chat", "", "")]
+    assert [row.key for row in store.read(7200, ["client"], 10)] == [UsageKey("b", "", "", "")]
     assert [row.counts.requests for row in store.read(0, [], 10)] == [2]
     assert len(store.read(0, KEYS, 1)) == 1
     store.close()
@@ -109,3 +110,37 @@ def test_counts_that_cannot_be_saved_change_nothing(tmp_path: Path, value: int |
     store.add({(3600, A): counts(5)})
     assert len(store.read(0, KEYS, 10)) == 1
     store.close()
+
+
+def test_a_file_of_the_first_version_is_read_on(tmp_path: Path) -> None:
+    """Its rows are of tier 1 and cost nothing; a picker of that version that has it open goes on
+    writing."""
+    path = tmp_path / "usage.db"
+    with closing(sqlite3.connect(path)) as file:
+        file.execute(
+            "CREATE TABLE usage (hour INTEGER NOT NULL, client TEXT NOT NULL, objective TEXT NOT "
+            "NULL, model TEXT NOT NULL, requests INTEGER NOT NULL, rejected INTEGER NOT NULL, "
+            "uncounted INTEGER NOT NULL, prompt_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT "
+            "NULL, generated_tokens INTEGER NOT NULL, slot_s REAL NOT NULL, "
+            "PRIMARY KEY (hour, client, objective, model)) WITHOUT ROWID"
+        )
+        row = "INSERT INTO usage (hour, client, objective, model, requests, rejected, uncounted, "
+        row += "prompt_tokens, cached_tokens, generated_tokens, slot_s) VALUES "
+        row += "(3600, 'a', 'chat', 'tiny', 3, 0, 0, 5, 0, 6, 1.5) ON CONFLICT DO UPDATE SET "
+        row += "requests = requests + excluded.requests"
+        file.execute(row)
+        file.execute("PRAGMA user_version = 1")
+        file.commit()
+        store = UsageStore(path)
+        file.execute(row)
+        file.commit()
+    store.add({(3600, A._replace(tier="2")): UsageCounts(requests=1, cost=0.5)})
+    rows = store.read(0, KEYS, 10)
+    assert [(row.key.tier, row.counts.requests, row.counts.cost) for row in rows] == [
+        ("1", 6, 0.0),
+        ("2", 1, 0.5),
+    ]
+    store.close()
+    again = UsageStore(path)
+    assert len(again.read(0, KEYS, 10)) == 2
+    again.close()

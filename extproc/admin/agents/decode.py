@@ -96,6 +96,7 @@ def read_observation(
     _check_count(observation.models, "models")
     _check_count(observation.busy, "busy")
     _check_count(observation.ended, "ended")
+    _check_count(observation.apis, "apis")
     _check_count(observation.adapters.adapters, "adapters")
     try:
         return Observation(
@@ -120,6 +121,9 @@ def read_observation(
             if observation.HasField("adapters")
             else None,
             awaits_adapters=observation.awaits_adapters,
+            runner=_text(observation.runner),
+            is_full=observation.is_full,
+            apis=frozenset(map(_text, observation.apis)) if observation.runner else None,
         )
     except ObservationError as error:
         raise invalid(f"observation: {error}") from None

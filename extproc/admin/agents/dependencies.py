@@ -1,4 +1,4 @@
-"""The dependencies and options of the agents' service."""
+"""The dependencies of the agents' service."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,14 +7,6 @@ from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.observation import Observation
 from extproc.core.scheduler.dispatcher import Dispatcher
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentsOptions:
-    """Seconds without a message after which an endpoint is down, and after which it is removed."""
-
-    ttl_s: float = 3.0
-    forget_s: float = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

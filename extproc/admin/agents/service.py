@@ -15,7 +15,7 @@ from typing import Final
 import grpc
 
 from extproc.admin.agents.decode import read_hello, read_observation
-from extproc.admin.agents.dependencies import AgentsDependencies, AgentsOptions
+from extproc.admin.agents.dependencies import AgentsDependencies
 from extproc.admin.agents.liveness import AgentLiveness
 from extproc.admin.agents.registry import AgentRegistry
 from extproc.admin.agents.stream import AgentStream
@@ -24,6 +24,7 @@ from extproc.admin.call_errors import CallError, Context, already, forbidden, in
 from extproc.admin.handlers import handlers_of
 from extproc.core.address import Address
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
+from extproc.settings import AgentsSettings
 
 DESCRIPTOR: Final = pb.DESCRIPTOR.services_by_name["Agents"]
 SERVICE: Final[str] = DESCRIPTOR.full_name
@@ -38,22 +39,22 @@ class AgentsService:
     """`coxswain.v1.Agents`. One instance belongs to one event loop; end it with `close`."""
 
     def __init__(
-        self, dependencies: AgentsDependencies, options: AgentsOptions | None = None
+        self, dependencies: AgentsDependencies, settings: AgentsSettings | None = None
     ) -> None:
-        options = options or AgentsOptions()
+        settings = settings or AgentsSettings()
         self._dependencies = dependencies
         self._dispatcher = dependencies.dispatcher
-        self.registry = AgentRegistry(options.ttl_s, options.forget_s)
+        self.registry = AgentRegistry(settings.ttl_s, settings.forget_s)
         self._numbers = itertools.count(1)
         self._streams: dict[int, AgentStream] = {}
         self._liveness = AgentLiveness(dependencies, self.registry, self._streams, self._publish)
         self._gathering: asyncio.TimerHandle | None = None
         self._is_closed = False
 
-    def renew(self, options: AgentsOptions) -> None:
-        """Use other options from now on."""
-        self.registry.ttl_s = options.ttl_s
-        self.registry.forget_s = options.forget_s
+    def renew(self, settings: AgentsSettings) -> None:
+        """Use other settings from now on."""
+        self.registry.ttl_s = settings.ttl_s
+        self.registry.forget_s = settings.forget_s
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Add the service to this server."""
@@ -191,14 +192,14 @@ class AgentsService:
         if agent is not None and agent.is_leaving and not stream.is_drained:
             fleet = self._dispatcher.fleet
             has_others = bool(fleet.sources_of(address))
-            if has_others or not self._dispatcher.has_leases(address):
+            if has_others or not self._dispatcher.view.has_leases(address):
                 stream.is_drained = True
                 stream.send()
 
     def _scrape_priority(self, address: Address) -> pb.PickerMessage.ScrapePriority:
-        if self._dispatcher.needs_frequent_scrapes(address):
+        if self._dispatcher.view.needs_frequent_scrapes(address):
             return pb.PickerMessage.SCRAPE_PRIORITY_HIGH
-        if self._dispatcher.has_leases(address):
+        if self._dispatcher.view.has_leases(address):
             return pb.PickerMessage.SCRAPE_PRIORITY_STEADY
         return pb.PickerMessage.SCRAPE_PRIORITY_IDLE
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from extproc.admin import arguments
 from extproc.admin.auth.peer import peer_host
-from extproc.admin.call_errors import Context, already, courteous, forbidden, invalid, not_now
+from extproc.admin.call_errors import Context, already, forbidden, invalid, maps_errors, not_now
 from extproc.admin.dependencies import (
     ADDED,
     AdminCalls,
@@ -37,7 +37,7 @@ class EndpointCalls(AdminCalls):
         self._adding = asyncio.Lock()
         """One after the other: each is checked against all before it, also while keys are read."""
 
-    @courteous
+    @maps_errors
     async def ListEndpoints(  # noqa: N802  # gRPC names it
         self, request: pb.ListEndpointsRequest, _: Context
     ) -> pb.ListEndpointsResponse:
@@ -59,7 +59,7 @@ class EndpointCalls(AdminCalls):
             total=total,
         )
 
-    @courteous
+    @maps_errors
     async def AddEndpoint(  # noqa: N802
         self, request: pb.AddEndpointRequest, context: Context
     ) -> pb.AddEndpointResponse:
@@ -86,6 +86,7 @@ class EndpointCalls(AdminCalls):
             api_key_file=arguments.at_most(request.api_key_file, "api_key_file", MAX_PATH_CHARS),
             inject_key=request.inject_key,
             may_sleep=request.may_sleep if request.HasField("may_sleep") else None,
+            kind=arguments.at_most(request.kind, "kind", arguments.MAX_NAME_CHARS),
         )
         async with self._adding:
             await self._add(arrival)
@@ -109,7 +110,7 @@ class EndpointCalls(AdminCalls):
         except NewEndpointError as error:
             raise invalid(str(error)) from None
 
-    @courteous
+    @maps_errors
     async def RemoveEndpoint(  # noqa: N802
         self, request: pb.RemoveEndpointRequest, _: Context
     ) -> pb.RemoveEndpointResponse:
@@ -123,18 +124,18 @@ class EndpointCalls(AdminCalls):
             raise not_now(
                 f"{address} is also in {', '.join(others)}: remove it there, or drain or disable it"
             )
-        running = len(self._dispatcher.slots_at(address).leases)
+        running = len(self._dispatcher.view.slots_at(address).leases)
         self._dependencies.added.remove(address)
         log.info("an operator removed %s", address)
         return pb.RemoveEndpointResponse(running=running, remaining_sources=others)
 
-    @courteous
+    @maps_errors
     async def Activate(  # noqa: N802
         self, request: pb.ActivateRequest, _: Context
     ) -> pb.ActivateResponse:
         return pb.ActivateResponse(endpoint=self._intend(request.address, Intent.ACTIVE))
 
-    @courteous
+    @maps_errors
     async def Disable(  # noqa: N802
         self, request: pb.DisableRequest, _: Context
     ) -> pb.DisableResponse:

@@ -3,9 +3,9 @@
 from dataclasses import asdict
 from typing import Final
 
-from extproc.admin.call_errors import Context, courteous, invalid
+from extproc.admin.call_errors import Context, invalid, maps_errors
 from extproc.admin.dependencies import AdminCalls
-from extproc.core.scheduler.explain import DryRunRequest, Explanation
+from extproc.core.views.explain import DryRunRequest, Explanation
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 MAX_PATH_CHARS: Final = 8192
@@ -16,7 +16,7 @@ MAX_BODY_BYTES: Final = 1024 * 1024
 class ExplainCalls(AdminCalls):
     """Explain; nothing of the request is kept or logged."""
 
-    @courteous
+    @maps_errors
     async def Explain(  # noqa: N802  # gRPC names it
         self, request: pb.ExplainRequest, _: Context
     ) -> pb.ExplainResponse:

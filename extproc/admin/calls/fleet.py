@@ -5,10 +5,10 @@ import logging
 import time
 from typing import Final
 
-from extproc.admin.call_errors import Context, courteous
+from extproc.admin.call_errors import Context, maps_errors
 from extproc.admin.dependencies import AdminCalls
 from extproc.core.observation import MAX_ENTRIES
-from extproc.core.scheduler.fleet_capacity import FleetCapacity, fleet_capacity
+from extproc.core.views.fleet_capacity import FleetCapacity, fleet_capacity
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 INTERVAL_S: Final = 0.02
@@ -23,7 +23,7 @@ log = logging.getLogger("coxswain.admin")
 class FleetCalls(AdminCalls):
     """Streams the capacity of the fleet."""
 
-    @courteous
+    @maps_errors
     async def WatchFleet(  # noqa: N802  # gRPC names it
         self, _: pb.WatchFleetRequest, context: Context
     ) -> None:
@@ -32,7 +32,7 @@ class FleetCalls(AdminCalls):
         sent_at = 0.0
         while True:
             began_s = time.thread_time()  # time during which the machine stalls does not count
-            capacity = fleet_capacity(dispatcher)
+            capacity = fleet_capacity(dispatcher.view)
             now = self._dependencies.clock()
             if capacity != sent or now - sent_at >= SIGN_OF_LIFE_S:
                 sent, sent_at = capacity, now

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from dataclasses import asdict
 
 from extproc.admin import arguments
-from extproc.admin.call_errors import Context, courteous, invalid, not_found, not_now, quoted
+from extproc.admin.call_errors import Context, invalid, maps_errors, not_found, not_now, quoted
 from extproc.admin.dependencies import AdminCalls
 from extproc.admin.keepers.rollout import Plan, Rollout
 from extproc.admin.keepers.service import NoKeeperError
@@ -27,13 +27,13 @@ log = logging.getLogger("coxswain.admin")
 class ModelCalls(AdminCalls):
     """Models by machine, and the logs of their servers."""
 
-    @courteous
+    @maps_errors
     async def ListModels(  # noqa: N802  # gRPC names it
         self, _request: pb.ListModelsRequest, _: Context
     ) -> pb.ListModelsResponse:
         now = self._dependencies.clock()
         response = pb.ListModelsResponse()
-        demands = self._dispatcher.demands(now)
+        demands = self._dispatcher.view.demands(now)
         for _name, machine in sorted(self._machines().items()):
             response.machines.append(
                 pb.Machine(
@@ -66,7 +66,7 @@ class ModelCalls(AdminCalls):
         dispatcher = self._dispatcher
         slots = None
         if model.address in dispatcher.fleet:
-            slots = dispatcher.slots_at(model.address).pool(model.name)
+            slots = dispatcher.view.slots_at(model.address).pool(model.name)
         return pb.PlacedModel(
             machine=machine.name,
             name=model.name,
@@ -87,7 +87,7 @@ class ModelCalls(AdminCalls):
             last_change=placement.last_change(machine, model.name, now),
         )
 
-    @courteous
+    @maps_errors
     async def LoadModel(  # noqa: N802
         self, request: pb.LoadModelRequest, _: Context
     ) -> pb.LoadModelResponse:
@@ -99,7 +99,7 @@ class ModelCalls(AdminCalls):
         log.info("an operator loads %s on %s", model.name, machine.name)
         return pb.LoadModelResponse()
 
-    @courteous
+    @maps_errors
     async def UnloadModel(  # noqa: N802
         self, request: pb.UnloadModelRequest, _: Context
     ) -> pb.UnloadModelResponse:
@@ -111,7 +111,7 @@ class ModelCalls(AdminCalls):
         log.info("an operator unloads %s on %s", model.name, machine.name)
         return pb.UnloadModelResponse()
 
-    @courteous
+    @maps_errors
     async def UnpinModel(  # noqa: N802
         self, request: pb.UnpinModelRequest, _: Context
     ) -> pb.UnpinModelResponse:
@@ -120,7 +120,7 @@ class ModelCalls(AdminCalls):
         log.info("an operator unpins %s on %s", model.name, machine.name)
         return pb.UnpinModelResponse()
 
-    @courteous
+    @maps_errors
     async def ReplaceModel(  # noqa: N802
         self, request: pb.ReplaceModelRequest, context: Context
     ) -> None:
@@ -157,7 +157,7 @@ class ModelCalls(AdminCalls):
                 log.info("replacing %s: %s %s", model, step.machine, step.text)
                 await context.write(pb.ReplaceModelResponse(**asdict(step)))
 
-    @courteous
+    @maps_errors
     async def WatchLog(  # noqa: N802
         self, request: pb.WatchLogRequest, context: Context
     ) -> None:

@@ -8,10 +8,11 @@ from math import inf
 from typing import Final
 
 from extproc.admin import arguments
-from extproc.admin.call_errors import Context, at_limit, courteous, not_found, not_now, quoted
+from extproc.admin.call_errors import Context, at_limit, maps_errors, not_found, not_now, quoted
 from extproc.admin.dependencies import AdminCalls, AdminDependencies
 from extproc.admin.messages import STATE, request_message
-from extproc.core.scheduler.exchange_registry import ExchangeSnapshot, ExchangeState, KnownExchange
+from extproc.core.exchange_registry import ExchangeSnapshot, ExchangeState, KnownExchange
+from extproc.core.queue.ticket import Ticket
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 LIMIT: Final = 1000
@@ -39,7 +40,7 @@ class RequestCalls(AdminCalls):
         super().__init__(dependencies)
         self._watchers = 0
 
-    @courteous
+    @maps_errors
     async def ListRequests(  # noqa: N802  # gRPC names it
         self, request: pb.ListRequestsRequest, _: Context
     ) -> pb.ListRequestsResponse:
@@ -53,7 +54,10 @@ class RequestCalls(AdminCalls):
         matching = [
             snapshot
             for snapshot in snapshots
-            if STATE[snapshot.state] in wanted and (address is None or snapshot.endpoint == address)
+            if STATE[snapshot.state] in wanted
+            and (address is None or snapshot.endpoint == address)
+            and request.client in ("", snapshot.client)
+            and request.model in ("", snapshot.model)
         ]
         matching.sort(key=_order)
         response = pb.ListRequestsResponse(
@@ -70,7 +74,7 @@ class RequestCalls(AdminCalls):
         response.requests.extend(messages[:room])
         return response
 
-    @courteous
+    @maps_errors
     async def WatchQueue(  # noqa: N802
         self, request: pb.WatchQueueRequest, context: Context
     ) -> None:
@@ -91,7 +95,7 @@ class RequestCalls(AdminCalls):
         finally:
             self._watchers -= 1
 
-    @courteous
+    @maps_errors
     async def CancelRequest(  # noqa: N802
         self, request: pb.CancelRequestRequest, _: Context
     ) -> pb.CancelRequestResponse:
@@ -150,8 +154,8 @@ class RequestCalls(AdminCalls):
         )
         if snapshot.ticket is not None:
             now = self._dependencies.clock()
-            position = self._dispatcher.position_of(snapshot.ticket, now)
-            message.note = self._dispatcher.wait_note(snapshot.ticket.constraints.model, now)
+            position = self._dispatcher.view.position_of(snapshot.ticket, now)
+            message.note = self._wait_note(snapshot.ticket, now)
             message.state = pb.WatchQueueResponse.STATE_QUEUED
             message.queue_position = position.position
             message.queued = position.queued
@@ -164,6 +168,9 @@ class RequestCalls(AdminCalls):
         else:
             message.state = pb.WatchQueueResponse.STATE_GONE
         return message
+
+    def _wait_note(self, ticket: Ticket, now: float) -> str:
+        return self._dispatcher.view.queue_note(ticket.resolved, ticket.request, now)
 
     async def _requests(self, snapshots: Sequence[ExchangeSnapshot]) -> list[pb.Request]:
         """As messages. Other tasks run between some of them; a request that leaves the queue
@@ -178,15 +185,15 @@ class RequestCalls(AdminCalls):
                 messages += map(request_message, part)
                 continue
             now = self._dependencies.clock()
-            positions = self._dispatcher.positions_of(tickets, now)
+            positions = self._dispatcher.view.positions_of(tickets, now)
             found = {
                 ticket.id: position for ticket, position in zip(tickets, positions, strict=True)
             }
-            waits = self._dispatcher.waits()
+            waits = self._dispatcher.view.waits()
             for each in part:
                 if each.ticket is not None and each.ticket.id in found:
                     reason = waits.reason_of(each.ticket).value
-                    note = self._dispatcher.wait_note(each.ticket.constraints.model, now)
+                    note = self._wait_note(each.ticket, now)
                     messages.append(request_message(each, found[each.ticket.id], reason, note))
                 else:
                     messages.append(request_message(each))

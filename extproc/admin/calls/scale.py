@@ -1,10 +1,10 @@
 """The call about the number of servers that models need."""
 
 from extproc.admin import arguments
-from extproc.admin.call_errors import Context, courteous
+from extproc.admin.call_errors import Context, maps_errors
 from extproc.admin.dependencies import AdminCalls
 from extproc.core.scaling.wanted import MEANINGS
-from extproc.core.scheduler.scale_advisor import ModelScale
+from extproc.core.views.scale_advisor import ModelScale
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 MAX_OBJECTIVE_CHARS = 256
@@ -13,14 +13,14 @@ MAX_OBJECTIVE_CHARS = 256
 class ScaleCalls(AdminCalls):
     """What `coxswain scale` shows."""
 
-    @courteous
+    @maps_errors
     async def ListScale(  # noqa: N802  # gRPC names it
         self, request: pb.ListScaleRequest, _: Context
     ) -> pb.ListScaleResponse:
         if request.objective:
             arguments.checked(request.objective, "objective", MAX_OBJECTIVE_CHARS)
         dispatcher = self._dispatcher
-        found = dispatcher.scale(self._dependencies.clock(), request.objective or None)
+        found = dispatcher.view.scale(self._dependencies.clock(), request.objective or None)
         return pb.ListScaleResponse(models=[_message(found[model]) for model in sorted(found)])
 
 

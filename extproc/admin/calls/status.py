@@ -5,24 +5,25 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 
-from extproc.admin.call_errors import Context, courteous, not_now
+from extproc.admin.call_errors import Context, maps_errors, not_now
 from extproc.admin.dependencies import AdminCalls, ReloadError
+from extproc.core.bounds import Bound
 from extproc.core.processes import ClusterReport, Processes
-from extproc.core.scheduler.snapshot import take_queue_snapshot
+from extproc.core.views.snapshot import take_queue_snapshot
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 
 class StatusCalls(AdminCalls):
     """Settings and status."""
 
-    @courteous
+    @maps_errors
     async def GetSettings(  # noqa: N802  # gRPC names it
         self, _request: pb.GetSettingsRequest, _: Context
     ) -> pb.GetSettingsResponse:
         settings = self._dependencies.settings
         return pb.GetSettingsResponse(json=json.dumps(settings.describe()), file=settings.file)
 
-    @courteous
+    @maps_errors
     async def ReloadSettings(  # noqa: N802
         self, request: pb.ReloadSettingsRequest, _: Context
     ) -> pb.ReloadSettingsResponse:
@@ -34,7 +35,7 @@ class StatusCalls(AdminCalls):
             applied=reloaded.applied, needs_restart=reloaded.needs_restart
         )
 
-    @courteous
+    @maps_errors
     async def GetStatus(  # noqa: N802
         self, _request: pb.GetStatusRequest, _: Context
     ) -> pb.GetStatusResponse:
@@ -44,10 +45,11 @@ class StatusCalls(AdminCalls):
         healths: Counter[str] = Counter()
         for endpoint in dispatcher.fleet:
             healths[endpoint.health.value] += 1
-            slots.update(asdict(dispatcher.slot_counts(endpoint)))
+            if not endpoint.spec.is_far:
+                slots.update(asdict(dispatcher.view.slot_counts(endpoint)))
         now = dependencies.clock()
-        queue = take_queue_snapshot(dispatcher, now)
-        reason = dependencies.not_ready_reason()
+        queue = take_queue_snapshot(dispatcher.view, now)
+        reason = "; ".join(dependencies.obstacles())
         return pb.GetStatusResponse(
             version=dependencies.version,
             uptime_s=max(0.0, now - dependencies.started_at),
@@ -56,7 +58,7 @@ class StatusCalls(AdminCalls):
             problems=dependencies.problems(),
             slots=pb.Slots(**slots),
             endpoints_by_health=healths,
-            running=dispatcher.running_requests,
+            running=dispatcher.view.running_requests,
             exchanges=len(dependencies.registry),
             queued=queue.queued,
             queue_max_requests=queue.max_requests,
@@ -72,12 +74,26 @@ class StatusCalls(AdminCalls):
                 )
                 for model, one in sorted(queue.by_model.items())
             ],
+            bounds=map(_bound_message, dispatcher.view.bounds),
             idle_note=queue.idle_note,
             outcomes=dependencies.outcomes(),
             fleet_version=dispatcher.fleet.membership().version,
             envoys=[pb.GetStatusResponse.Envoy(**asdict(each)) for each in dependencies.envoys()],
             processes=_processes_message(dependencies.processes),
         )
+
+
+def _bound_message(bound: Bound) -> pb.GetStatusResponse.Bound:
+    return pb.GetStatusResponse.Bound(
+        kind=bound.kind.value,
+        name=bound.name,
+        running=bound.running,
+        max_running=bound.limits.running,
+        queued=bound.queued,
+        max_queued=bound.limits.queued,
+        queue_timeout_s=bound.limits.queue_timeout_s,
+        is_lifo=bound.limits.is_last_come,
+    )
 
 
 def _processes_message(

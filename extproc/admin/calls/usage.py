@@ -4,11 +4,11 @@ import time
 from typing import Final
 
 from extproc.admin.arguments import read_limit
-from extproc.admin.call_errors import Context, courteous, invalid, not_now
+from extproc.admin.call_errors import Context, invalid, maps_errors, not_now
 from extproc.admin.dependencies import AdminCalls
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.usage.counts import COUNTED, HOUR_S
-from extproc.usage.store import KEYS, UsageError, UsageRow
+from extproc.usage.store import UsageError, UsageRow
 
 LIMIT: Final = 1000
 MAX_LIMIT: Final = 10_000
@@ -17,7 +17,9 @@ GROUPS: Final = {
     pb.USAGE_GROUP_CLIENT: "client",
     pb.USAGE_GROUP_OBJECTIVE: "objective",
     pb.USAGE_GROUP_MODEL: "model",
+    pb.USAGE_GROUP_TIER: "tier",
 }
+DEFAULT: Final = ("client", "objective", "model")
 OFF: Final = (
     "usage is not counted: set usage.path to a file, print Envoy's configuration again "
     "(`coxswain config envoy`), and restart both"
@@ -27,7 +29,7 @@ OFF: Final = (
 class UsageCalls(AdminCalls):
     """What clients used."""
 
-    @courteous
+    @maps_errors
     async def ListUsage(  # noqa: N802  # gRPC names it
         self, request: pb.ListUsageRequest, _: Context
     ) -> pb.ListUsageResponse:
@@ -36,12 +38,12 @@ class UsageCalls(AdminCalls):
         if not 0.0 <= since_s < float("inf"):
             raise invalid("since_s must be a number of seconds, 0 or more")
         if by - GROUPS.keys() - {pb.USAGE_GROUP_TOTAL}:
-            raise invalid("by must name client, objective, model or total")
+            raise invalid("by must name client, objective, model, tier or total")
         read_usage = self._dependencies.read_usage
         if read_usage is None:
             raise not_now(OFF)
         since = max(0.0, (time.time() - since_s) // HOUR_S * HOUR_S) if since_s else 0.0
-        fields = [GROUPS[group] for group in GROUPS if group in by] if by else KEYS
+        fields = [GROUPS[group] for group in GROUPS if group in by] if by else DEFAULT
         try:
             rows = await read_usage(since, fields, MAX_LIMIT)
         except UsageError as error:

@@ -6,7 +6,7 @@ import logging
 from typing import Final
 
 from extproc.admin import arguments
-from extproc.admin.call_errors import Context, courteous, not_now
+from extproc.admin.call_errors import Context, maps_errors, not_now
 from extproc.admin.dependencies import AdminCalls, AdminDependencies
 from extproc.admin.endpoint_broadcaster import EndpointBroadcaster
 from extproc.core.fleet.endpoint import Endpoint, Intent
@@ -26,7 +26,7 @@ class WatchCalls(AdminCalls):
         super().__init__(dependencies)
         self._broadcaster = EndpointBroadcaster(dependencies.dispatcher, dependencies.clock)
 
-    @courteous
+    @maps_errors
     async def WatchEndpoints(  # noqa: N802  # gRPC names it
         self, _: pb.WatchEndpointsRequest, context: Context
     ) -> None:
@@ -44,7 +44,7 @@ class WatchCalls(AdminCalls):
                 await context.write(message)
                 await watcher.changed.wait()
 
-    @courteous
+    @maps_errors
     async def Drain(  # noqa: N802
         self, request: pb.DrainRequest, context: Context
     ) -> None:
@@ -102,4 +102,4 @@ class WatchCalls(AdminCalls):
         """Leases of it; none once it is dropped from the fleet."""
         if self._dispatcher.fleet.get(endpoint.address) is not endpoint:
             return 0
-        return len(self._dispatcher.slots_at(endpoint.address).leases)
+        return len(self._dispatcher.view.slots_at(endpoint.address).leases)

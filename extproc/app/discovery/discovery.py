@@ -12,13 +12,19 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from extproc.app.discovery.entries import (
     entries_of,
+    groups_of,
     kept_as_it_was,
     names_of,
     read_endpoints,
     secret_files,
+    service_account_of,
 )
+from extproc.app.discovery.pool_objects import PoolObjects
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.kubernetes.api_server import ApiServer
+from extproc.runners.kind import RunnerKind
+from extproc.runners.target import EndpointTarget
 from extproc.security.reading import Reads
 from extproc.security.trust import Trust
 from extproc.settings import Access, DiscoverySettings, Settings, SettingsError
@@ -27,8 +33,9 @@ from scraper.discovery.dns import SOURCE as DNS
 from scraper.discovery.dns import DnsEndpoints
 from scraper.discovery.dns_cache import Pace
 from scraper.discovery.file import EndpointsFile
+from scraper.discovery.kubernetes import ROLE, TIMEOUT_S, KubernetesEndpoints, PodGroup
+from scraper.discovery.kubernetes import SOURCE as KUBERNETES
 from scraper.discovery.static import StaticEndpoints
-from scraper.target import EndpointTarget
 
 if TYPE_CHECKING:
     from scraper.discovery.resolver import Resolver
@@ -50,7 +57,8 @@ class Discovery:
     source has reported, or `discovery.grace_s` after `start`. After a restart Envoy must not get a
     part of the fleet, because it drops the rest. Agents are waited for if `agents.expected` says
     so, or if there is no other source. `is_reported` says whether an agent reports an address,
-    which the picker then does not scrape itself.
+    which the picker then does not scrape itself. `on_objects` is called when other objectives and
+    splits were written for the pools: see `below`.
     """
 
     def __init__(
@@ -59,11 +67,13 @@ class Discovery:
         set_members: Callable[[str, list[EndpointSpec]], None],
         on_known: Callable[[], None],
         is_reported: Callable[[Address], bool] = lambda _: False,
+        on_objects: Callable[[], None] = lambda: None,
     ) -> None:
         """Raises `SettingsError` where an API key is not where the settings say."""
         self._set_members = set_members
         self._on_known = on_known
         self._is_reported = is_reported
+        self._on_objects = on_objects
         self._plan = _Plan(settings)
         self._path_prefix = settings.scraper.path_prefix
         self._named: dict[str, dict[Address, DiscoveredEndpoint]] = {}
@@ -76,6 +86,8 @@ class Discovery:
         self._file: EndpointsFile | None = None
         self._secrets_of_file: set[Path] = set()
         self._dns: DnsEndpoints | None = None
+        self._pods: KubernetesEndpoints | None = None
+        self._objects: PoolObjects | None = None
         self._grace: asyncio.TimerHandle | None = None
         self._is_known = False
         self._reads = Reads()
@@ -87,12 +99,13 @@ class Discovery:
         self._listed.set(self._plan.entries)
         self._start_file()
         self._start_dns()
+        self._start_kubernetes()
 
     async def aclose(self) -> None:
         """Stop every source; the fleet does not change."""
         if self._grace is not None:
             self._grace.cancel()
-        for source in (self._file, self._listed, self._filed, self._dns):
+        for source in (self._file, self._listed, self._filed, self._dns, self._pods, self._objects):
             if source is not None:
                 await source.aclose()
 
@@ -106,7 +119,9 @@ class Discovery:
         """The problems of the sources, as text; empty without problems."""
         file = self._file.problem if self._file is not None else ""
         dns = self._dns.problems if self._dns is not None else ()
-        return (*self._plan.problems, *([file] if file else ()), *dns)
+        pods = self._pods.problems if self._pods is not None else ()
+        objects = self._objects.problems if self._objects is not None else ()
+        return (*self._plan.problems, *([file] if file else ()), *dns, *pods, *objects)
 
     async def renew(self, settings: Settings) -> tuple[str, ...]:
         """Follow other settings, or the same with other keys and certificates in their files.
@@ -145,11 +160,21 @@ class Discovery:
             self._dns.set(self._plan.names)
         else:
             self._start_dns()
+        if self._pods is not None:
+            self._pods.set(self._plan.groups)
+            if self._objects is not None:
+                self._objects.set(self._plan.pools)
+        else:
+            self._start_kubernetes()
         return before.changed_keys(plan)
 
     async def rehearse(self, settings: Settings) -> tuple[str, ...]:
         """What `renew` would return, or raise; changes nothing."""
         return self._plan.changed_keys(await self._reads(_Plan, settings))
+
+    def below(self, settings: Settings) -> Settings:
+        """These settings with what was written for the pools and they do not have."""
+        return settings if self._objects is None else self._objects.below(settings)
 
     def publish(
         self, source: str, discovered: Sequence[DiscoveredEndpoint], is_complete: bool
@@ -203,8 +228,13 @@ class Discovery:
         safe = [one for one in targets if one.is_tls] or targets
         with_key = next((one for one in safe if one.api_key is not None), safe[0])
         may_sleep = next((one.may_sleep for one in targets if one.may_sleep is not None), None)
+        kinds = (one.kind for one in targets if one.kind is not RunnerKind.AUTO)
         return replace(
-            with_key, slots=spec.slots, may_sleep=may_sleep, path_prefix=self._path_prefix
+            with_key,
+            slots=spec.slots,
+            may_sleep=may_sleep,
+            kind=next(kinds, RunnerKind.AUTO),
+            path_prefix=self._path_prefix,
         )
 
     def trusts(self) -> dict[str, Trust]:
@@ -247,6 +277,17 @@ class Discovery:
             self._dns = DnsEndpoints(self.publish, *_lookups(self._plan.discovery))
             self._dns.set(self._plan.names)
 
+    def _start_kubernetes(self) -> None:
+        if self._plan.groups and self._plan.account is not None:
+            account = self._plan.account
+            api = ApiServer(account.url, account.folder, TIMEOUT_S, ROLE)
+            self._pods = KubernetesEndpoints(self.publish, api)
+            self._pods.set(self._plan.groups)
+            if self._plan.discovery.kubernetes_objectives:
+                api = ApiServer(account.url, account.folder, TIMEOUT_S, ROLE)
+                self._objects = PoolObjects(api, self._on_objects)
+                self._objects.set(self._plan.pools)
+
 
 def _lookups(discovery: DiscoverySettings) -> tuple[Resolver, Pace]:
     from scraper.discovery.resolver import Resolver  # noqa: PLC0415  # takes long to load, and few need it
@@ -287,7 +328,14 @@ class _Plan:
         self.discovery: DiscoverySettings = settings.discovery
         self.entries = entries_of(settings.endpoints)
         self.names = names_of(self.discovery.dns)
-        self.secrets = secret_files((*settings.endpoints, *self.discovery.dns))
+        self.groups = groups_of(self.discovery)
+        self.account = service_account_of(self.discovery) if self.groups else None
+        found: tuple[Access, ...] = (
+            *settings.endpoints,
+            *self.discovery.dns,
+            *self.discovery.kubernetes,
+        )
+        self.secrets = secret_files(found)
         self.problems: tuple[str, ...] = ()
         """The servers whose key or CA could not be reloaded, and why."""
 
@@ -296,6 +344,7 @@ class _Plan:
         differences = {
             "endpoints": self.entries != later.entries,
             "discovery.dns": self.names != later.names,
+            "discovery.kubernetes": self.groups != later.groups,
         }
         return tuple(key for key, is_new in differences.items() if is_new)
 
@@ -305,8 +354,21 @@ class _Plan:
         plan = copy(self)
         plan.entries, of_entries = _again(entries_of, self._endpoints, self.entries)
         plan.names, of_names = _again(names_of, self.discovery.dns, self.names)
-        plan.problems = (*of_entries, *of_names)
+        plan.groups, of_groups = self._groups_again()
+        plan.problems = (*of_entries, *of_names, *of_groups)
         return plan
+
+    def _groups_again(self) -> tuple[list[PodGroup], list[str]]:
+        return _again(
+            lambda some: groups_of(self.discovery.model_copy(update={"kubernetes": tuple(some)})),
+            self.discovery.kubernetes,
+            self.groups,
+        )
+
+    @property
+    def pools(self) -> list[tuple[str, str]]:
+        """The InferencePools that are followed, by namespace and name."""
+        return [(group.namespace, group.pool) for group in self.groups if group.pool]
 
     @property
     def sources(self) -> set[str]:
@@ -315,4 +377,5 @@ class _Plan:
             *({SETTINGS} if self.entries else ()),
             *({FILE} if self.discovery.file is not None else ()),
             *({DNS} if self.names else ()),
+            *({KUBERNETES} if self.groups else ()),
         }

@@ -7,13 +7,24 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import TypeAlias
 
 from extproc.app.security.ca_bundles import path_of, read_ca_bundles, trust_of
+from extproc.core.constraints import FIRST_TIER
 from extproc.core.fleet.endpoint import ContextSharing
+from extproc.core.price import FREE, Price
+from extproc.kubernetes.service_account import (
+    ServiceAccount,
+    ServiceAccountError,
+    find_service_account,
+)
+from extproc.runners.kind import RunnerKind
 from extproc.settings import (
     Access,
+    DiscoverySettings,
     DnsSettings,
     EndpointSettings,
+    KubernetesSettings,
     Problem,
     SettingsError,
     parse_endpoints,
@@ -21,6 +32,9 @@ from extproc.settings import (
 )
 from scraper.discovery.discovered_endpoint import EndpointEntry, EndpointEntryError
 from scraper.discovery.dns import DnsName
+from scraper.discovery.kubernetes import PodGroup
+
+Servers: TypeAlias = EndpointSettings | DnsSettings | KubernetesSettings
 
 log = logging.getLogger("coxswain.discovery")
 
@@ -37,6 +51,38 @@ def names_of(names: Iterable[DnsSettings]) -> list[DnsName]:
         DnsName(entry=entry, is_service=name.type == "srv")
         for name, entry in zip(names, _entries(names), strict=True)
     ]
+
+
+def groups_of(discovery: DiscoverySettings) -> list[PodGroup]:
+    """The pods as discovery follows them; raises `SettingsError` for what cannot be read."""
+    if not discovery.kubernetes:
+        return []
+    account = service_account_of(discovery)
+    return [
+        PodGroup(
+            entry=entry,
+            namespace=group.namespace or account.namespace,
+            pool=group.pool or "",
+            selector=group.selector or "",
+            service=group.service or "",
+            ports=group.ports,
+        )
+        for group, entry in zip(discovery.kubernetes, _entries(discovery.kubernetes), strict=True)
+    ]
+
+
+def service_account_of(discovery: DiscoverySettings) -> ServiceAccount:
+    """How the API server is reached; raises `SettingsError` where the settings do not say it."""
+    namespace = discovery.kubernetes_namespace
+    if all(group.namespace for group in discovery.kubernetes):
+        namespace = namespace or discovery.kubernetes[0].namespace
+    try:
+        return find_service_account(
+            discovery.kubernetes_api, namespace, discovery.kubernetes_folder
+        )
+    except ServiceAccountError as error:
+        problem = Problem(where="", key=f"discovery.{error.key}", message=str(error))
+        raise SettingsError([problem]) from None
 
 
 def read_endpoints(
@@ -67,24 +113,27 @@ def kept_as_it_was(server: object, reason: str) -> str:
     return problem
 
 
-def _entries(accesses: Sequence[EndpointSettings] | Sequence[DnsSettings]) -> list[EndpointEntry]:
+def _entries(accesses: Sequence[Servers]) -> list[EndpointEntry]:
     keys = read_api_keys(accesses)
     ca_bundles = read_ca_bundles(accesses)
     return [_entry(access, ca_bundles, keys.get(access.address)) for access in accesses]
 
 
-def _entry(
-    access: EndpointSettings | DnsSettings, ca_bundles: Mapping[str, bytes], api_key: str | None
-) -> EndpointEntry:
+def _entry(access: Servers, ca_bundles: Mapping[str, bytes], api_key: str | None) -> EndpointEntry:
     ca_file = None if access.ca_file is None else path_of(access.ca_file)
     content = b"" if ca_file is None else ca_bundles[ca_file]
     try:
         return EndpointEntry(
             host=access.host,
-            port=access.port or 0,
+            port=0 if isinstance(access, KubernetesSettings) else access.port or 0,
             name=(access.name or "") if isinstance(access, EndpointSettings) else "",
             slots=access.slots,
+            kind=RunnerKind(access.kind),
             context=ContextSharing(access.context),
+            labels=tuple(sorted(access.labels.items())),
+            tier=access.tier if isinstance(access, EndpointSettings) else FIRST_TIER,
+            far_models=_far_models(access),
+            price=_price(access),
             may_sleep=access.may_sleep,
             api_key=api_key,
             is_injected=access.inject_key,
@@ -96,3 +145,12 @@ def _entry(
         )
     except EndpointEntryError as error:
         raise SettingsError([Problem(where="", key="API key", message=str(error))]) from None
+
+
+def _far_models(access: Servers) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(access.models.items())) if isinstance(access, EndpointSettings) else ()
+
+
+def _price(access: Servers) -> Price:
+    price = access.price if isinstance(access, EndpointSettings) else None
+    return FREE if price is None else Price(**price.model_dump())

@@ -1,4 +1,4 @@
-"""Where the fleet comes from, and what follows it.
+"""Where the fleet comes from, and what follows it. The settings name a file, DNS and Kubernetes.
 
 settings, file, DNS   Discovery       ─┐             ┌─ ScrapeTargets   the scraper
 operators             AddedEndpoints  ─┼─▶ the core ─┤
@@ -20,12 +20,12 @@ from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.observation import Observation
 from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.runners.target import EndpointTarget
 from extproc.security.trust import Trust
 from extproc.settings import Settings
 from extproc.xds.clusters import WriteCluster
 from scraper.discovery.discovered_endpoint import DiscoveredEndpoint
 from scraper.loop import Scraper
-from scraper.target import EndpointTarget
 
 
 class FleetSources:
@@ -65,9 +65,17 @@ class FleetSources:
                 others_naming=self._others_naming,
                 is_scraped_by_picker=lambda address: self.target(address) is not None,
             ),
-            options.agents_options(settings.present),
+            settings.present.agents,
         )
-        self._members = Discovery(settings.present, self._set_members, on_known, self._is_reported)
+        self.on_objects: Callable[[], None] = _nothing
+        """Called when other objectives and splits were written for the pools: see `below`."""
+        self._members = Discovery(
+            settings.present,
+            self._set_members,
+            on_known,
+            self._is_reported,
+            self._objects_written,
+        )
         self._targets = ScrapeTargets(dispatcher.fleet, self._members, scraper, served_cluster)
         self.added = AddedEndpoints(self._members.publish, lambda: settings.present.admin)
         self._secret_reloader = SecretReloader(
@@ -92,7 +100,7 @@ class FleetSources:
         change."""
         news = await self._members.renew(settings)
         await self.added.refresh()
-        self.agents.renew(options.agents_options(settings))
+        self.agents.renew(settings.agents)
         return news
 
     async def rehearse(self, settings: Settings) -> Sequence[str]:
@@ -108,6 +116,13 @@ class FleetSources:
     def problems(self) -> tuple[str, ...]:
         """The problems of the sources, as text; empty without problems."""
         return (*self._members.problems, *self.added.problems)
+
+    def _objects_written(self) -> None:
+        self.on_objects()
+
+    def below(self, settings: Settings) -> Settings:
+        """These settings with the objectives and splits of the pools' own objects."""
+        return self._members.below(settings)
 
     # Scrapes
 

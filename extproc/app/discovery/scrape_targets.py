@@ -6,8 +6,8 @@ import logging
 from extproc.app.discovery.discovery import Discovery
 from extproc.app.discovery.served_cluster import ServedCluster
 from extproc.core.fleet.membership import Fleet
+from extproc.runners.target import EndpointTarget
 from scraper.loop import Scraper
-from scraper.target import EndpointTarget
 
 log = logging.getLogger("coxswain.discovery")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from extproc.core.fleet.membership import Member
-from extproc.header_names import KEYS
+from extproc.header_names import KEYS, REUSE
 from extproc.security.trust import Trust
 from extproc.settings import Settings
 from extproc.xds.clusters import WriteCluster
@@ -51,19 +51,22 @@ class ServedCluster:
 
     def _publish_all(self) -> None:
         has_keys = self._has_keys
-        written: dict[tuple[bool, tuple[Trust, ...]], bytes] = {}
+        written: dict[tuple[bool, bool, tuple[Trust, ...]], bytes] = {}
 
         def write(abilities: frozenset[str], trusts: tuple[Trust, ...]) -> bytes:
             # Envoy's full types take a second to load and many megabytes: only if one asks.
-            from extproc.app.envoy import served_cluster  # noqa: PLC0415
+            from extproc.envoy_config.clusters import served_llama  # noqa: PLC0415
 
-            kind = has_keys and KEYS in abilities, trusts
+            injects_keys, reuses = has_keys and KEYS in abilities, REUSE in abilities
+            kind = injects_keys, reuses, trusts
             with ONE_AT_A_TIME:
                 known = written.get(kind)
                 if known is None:
                     if len(written) >= MAX_WRITTEN:
                         written.clear()
-                    known = written[kind] = served_cluster(self._settings, trusts, kind[0])
+                    known = written[kind] = served_llama(
+                        self._settings, trusts, injects_keys=injects_keys, reuses=reuses
+                    )
             return known
 
         self._publish(self._held, write)

@@ -86,15 +86,21 @@ class Actions:
         }
         return [web.post(f"/actions/{name}", self._handler(call)) for name, call in calls.items()]
 
+    def rejected(self, request: web.Request) -> web.Response | None:
+        """The answer to a request without the operators' token; None if it has that."""
+        if self.token is None:
+            return _error(HTTPStatus.FORBIDDEN, OFF)
+        scheme, _, shown = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not self.token.matches(shown.strip()):
+            return _error(HTTPStatus.UNAUTHORIZED, WRONG)
+        return None
+
     def _handler(
         self, act: Callable[[str, Any], Awaitable[object]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(request: web.Request) -> web.Response:
-            if self.token is None:
-                return _error(HTTPStatus.FORBIDDEN, OFF)
-            scheme, _, shown = request.headers.get("authorization", "").partition(" ")
-            if scheme.lower() != "bearer" or not self.token.matches(shown.strip()):
-                return _error(HTTPStatus.UNAUTHORIZED, WRONG)
+            if (rejected := self.rejected(request)) is not None:
+                return rejected
             target = await _target(request)
             if target is None:
                 return _error(HTTPStatus.BAD_REQUEST, 'send JSON: {"target": "..."}')

@@ -6,13 +6,14 @@ It is kept here and not in the page, so that a page that is opened now shows it,
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from extproc.core.address import Address
 from extproc.core.exchange_record import ExchangeRecord
+from extproc.core.exchange_registry import ExchangeRegistry
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.scheduler.exchange_registry import ExchangeRegistry
+from extproc.records.fleet_events import FleetEvents
 from extproc.status.event_feed import EventFeed
 from extproc.status.history import History
 from extproc.status.requests_json import requests_json, takes_slot
@@ -37,14 +38,18 @@ class Activity:
         *,
         generated_tokens: Callable[[], int | None],
         bypassed: Callable[[], int],
+        events: FleetEvents | None = None,
+        rule_problems: Callable[[], Collection[str]] = tuple,
+        kept: Callable[[], Collection[Address]] = tuple,
     ) -> None:
-        """`clock` is the core's; the others are numbers since the start."""
+        """`clock` is the core's; `generated_tokens` and `bypassed` are numbers since the start, and
+        the rest is for `EventFeed`."""
         self._dispatcher = dispatcher
         self._registry = registry
         self._clock = clock
         self._ended: deque[ExchangeRecord] = deque(maxlen=MAX_ENDED)
         self._history = History(dispatcher, registry, generated_tokens)
-        self._feed = EventFeed(dispatcher, bypassed)
+        self._feed = EventFeed(dispatcher, bypassed, events, rule_problems=rule_problems, kept=kept)
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -57,11 +62,11 @@ class Activity:
             self._timer.cancel()
             self._timer = None
 
-    def ended(self, record: ExchangeRecord) -> None:
+    def request_ended(self, record: ExchangeRecord) -> None:
         """An exchange ended."""
         if takes_slot(record):
             self._ended.appendleft(record)
-            self._history.ended(record)
+            self._history.request_ended(record)
 
     def _run(self) -> None:
         self.start()

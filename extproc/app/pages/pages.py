@@ -6,9 +6,10 @@ from typing import Any
 from extproc.admin import AdminDependencies
 from extproc.app.pages.actions import Actions
 from extproc.app.pages.activity import Activity
+from extproc.app.pages.keys import KeysPage
 from extproc.app.ports import ListenError
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.scheduler.fleet_capacity import fleet_health
+from extproc.core.views.fleet_capacity import fleet_health
 from extproc.settings.values import split_host_port
 from extproc.status import (
     Countdown,
@@ -16,14 +17,14 @@ from extproc.status import (
     QueuePosition,
     StatusServer,
     StatusSources,
-    why_not_ready,
 )
+from extproc.status.playground import Playground
 from extproc.status.status_json import status_json
 from extproc.stream.pending_streams import PendingStreams
 
 
 class Pages:
-    """The service sets `is_serving`: false before it serves and once it stops."""
+    """Belongs to one event loop."""
 
     def __init__(
         self,
@@ -31,6 +32,8 @@ class Pages:
         pending_streams: PendingStreams,
         activity: Activity,
         actions: Actions,
+        keys: KeysPage,
+        playground: Playground,
         *,
         metrics: Callable[[], Awaitable[bytes]],
         bypassed: Callable[[], int],
@@ -52,18 +55,17 @@ class Pages:
         )
         self._server = StatusServer(
             StatusSources(
-                health=lambda: fleet_health(picker.dispatcher),
+                health=lambda: fleet_health(picker.dispatcher.view),
                 status=self._status,
                 activity=activity.as_json,
-                obstacles=self.obstacles,
+                obstacles=picker.obstacles,
                 problems=picker.problems,
                 metrics=metrics,
             ),
-            [*countdown.routes(), *actions.routes()],
+            [*countdown.routes(), *actions.routes(), *keys.routes(), *playground.routes()],
             hosts,
             links,
         )
-        self.is_serving = False
 
     async def start(self, address: str) -> int:
         """Listen, and return the port; raises `ListenError`."""
@@ -84,7 +86,7 @@ class Pages:
             **({} if picker.processes is None else {"processes": picker.processes().as_json()}),
             "version": picker.version,
             "uptime_s": round(now - picker.started_at, 1),
-            "not_ready": list(self.obstacles()),
+            "not_ready": list(picker.obstacles()),
             "problems": list(picker.problems()),
             "takes_actions": self._actions.is_allowed,
             **status_json(
@@ -97,12 +99,6 @@ class Pages:
             ),
             **({"machines": machines} if machines else {}),
         }
-
-    def obstacles(self) -> tuple[str, ...]:
-        """Why the picker is not ready, as text; empty if it is."""
-        if not self.is_serving:
-            return ("the picker is starting or stopping",)
-        return why_not_ready(self._picker.dispatcher)
 
 
 def queue_position(
@@ -117,14 +113,14 @@ def queue_position(
     ticket = pending_streams.find(request_id, client)
     if ticket is None:
         return None
-    position = dispatcher.position_of(ticket, now)
-    load = dispatcher.load_of(ticket.resolved.constraints.model)
+    position = dispatcher.view.position_of(ticket, now)
+    load = dispatcher.view.load_of(ticket.resolved.constraints.model)
     return QueuePosition(
         position=position.position,
         queued=position.queued,
         waited_s=now - ticket.entered_at,
         expected_s=position.expected_s,
-        order=dispatcher.queue_order.by_size_label,
+        order=dispatcher.view.order_of(ticket).label,
         load="" if load is None else load.subject,
-        note="" if load is None else load.note(now),
+        note=dispatcher.view.queue_note(ticket.resolved, ticket.request, now),
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -32,27 +33,38 @@ class ClientKeys:
     it can be used.
     """
 
-    def __init__(self, settings: Settings, interval_s: float = INTERVAL_S) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        interval_s: float = INTERVAL_S,
+        unix_clock: Callable[[], float] = time.time,
+    ) -> None:
         file = settings.clients.keys_file
         self._file = None if file is None else Path(file).expanduser()
         self.known = None if file is None else KnownKeys()
         self._interval_s = interval_s
+        self._unix_clock = unix_clock
         self._task: asyncio.Task[None] | None = None
         self._problems: tuple[str, ...] = ()
         self._reads = Reads()
         self.on_renewed: Callable[[], None] | None = None
         """Called after each change."""
 
-    def open(self, inherited: Mapping[str, str] | None = None) -> None:
+    def open(
+        self,
+        inherited: Mapping[str, str] | None = None,
+        inherited_ends: Mapping[str, float] | None = None,
+    ) -> None:
         """Read the file for the first time. Where it cannot be used, the keys are those that
-        another process knew, `inherited`; without these, raises `SettingsError`. Blocks on the
-        disk."""
+        another process knew, `inherited`, which expire at `inherited_ends`; without these, raises
+        `SettingsError`. Blocks on the disk."""
         try:
             self._load()
         except SettingsError as error:
             if inherited is None or self.known is None:
                 raise
-            self.known.replace(inherited)
+            self.known.replace(inherited, inherited_ends)
+            self.known.expire(self._unix_clock())
             self._note(*map(str, error.problems))
 
     def names(self) -> Mapping[str, str] | None:
@@ -60,17 +72,24 @@ class ClientKeys:
         Another object after each change."""
         return None if self.known is None else self.known.names()
 
+    def ends(self) -> Mapping[str, float]:
+        """The Unix times at which keys expire, by digest, of those that do."""
+        return {} if self.known is None else self.known.ends()
+
     def _load(self) -> None:
         if self._file is None or self.known is None:
             return
         text = read_keys_file(self._file)
-        names = {entry.digest: entry.name for entry in parse_client_keys(text, self._file)}
+        entries = parse_client_keys(text, self._file)
+        names = {entry.digest: entry.name for entry in entries}
+        ends = {entry.digest: entry.ends_at for entry in entries if entry.ends_at is not None}
         if not names and self.known.names() and not says_none(text):
             message = f"it holds no key any more; if that is meant, write the line `{NONE}`"
             raise SettingsError([Problem(where=str(self._file), key=KEY, message=message)])
         if not names:
             log.warning("%s contains no key: every client is rejected", self._file)
-        self.known.replace(names)
+        self.known.replace(names, ends)
+        self.known.expire(self._unix_clock())
 
     def who_asks(self, authorization: str, api_key: str) -> str | None:
         """The name of the client with these headers, empty where keys are not checked; None if it
@@ -102,11 +121,20 @@ class ClientKeys:
                     is_due = changes.has_settled(signature)
                 if is_due or self._problems:  # also what does not change the file may help
                     await self._renew()
+                self._expire()
             except BlockedReadError as error:
                 self._note(str(Problem(where=str(file), key=KEY, message=str(error))))
             except Exception:  # a bug; the next change may work
                 log.exception("reading the clients' keys failed")
             await asyncio.sleep(self._interval_s)
+
+    def _expire(self) -> None:
+        assert self.known is not None
+        expired = self.known.expire(self._unix_clock())
+        if expired:
+            log.warning("keys have expired of the clients %s", ", ".join(sorted(set(expired))))
+            if self.on_renewed is not None:
+                self.on_renewed()
 
     async def _renew(self) -> None:
         try:

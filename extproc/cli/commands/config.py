@@ -116,8 +116,12 @@ def _followed(settings: Settings) -> list[str]:
     """Where more endpoints come from, without asking there; an absent file is waited for."""
     from extproc.app.preflight import awaits_file
 
-    sources = [name.name for name in settings.discovery.dns]
-    if (file := settings.discovery.file) is None:
+    discovery = settings.discovery
+    sources = [
+        *(name.name for name in discovery.dns),
+        *(one.address for one in discovery.kubernetes),
+    ]
+    if (file := discovery.file) is None:
         return sources
     return [f"{file} (does not exist yet)" if awaits_file(settings) else file, *sources]
 
@@ -234,11 +238,9 @@ def envoy(
     """
     import yaml
 
-    from extproc.app.envoy import envoy_options
     from extproc.envoy_config.documents import bootstrap
-    from extproc.envoy_config.options import Mode, OptionsError
+    from extproc.envoy_config.options import Mode, OptionsError, envoy_options
     from extproc.envoy_config.snippet import snippet as snippet_of
-    from extproc.security.path_rule import PathRuleError
 
     if served_cluster and not snippet:
         raise typer.BadParameter(
@@ -257,7 +259,7 @@ def envoy(
         if mode is not None:
             options = replace(options, mode=Mode(mode.value))
         text = snippet_of(options, serves_cluster=served_cluster) if snippet else bootstrap(options)
-    except (OptionsError, PathRuleError) as error:
+    except OptionsError as error:
         raise typer.BadParameter(str(error)) from None
     if output is DocumentFormat.JSON:
         print_json(yaml.safe_load(text))

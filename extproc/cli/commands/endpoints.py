@@ -45,8 +45,8 @@ async def endpoints(
     """Show all endpoints: state, slots, models and issues.
 
     IDLE slots are available now, so a server that gets no requests has none. LEASED slots serve
-    requests that came through this picker, FOREIGN slots other requests. AGE is the time since the
-    last scrape.
+    requests that came through this picker, FOREIGN slots other requests: `?` if the server does not
+    show them. AGE is the time since the last scrape. KIND is shown if not all are llama-servers.
 
     \b
     Examples:
@@ -141,6 +141,15 @@ async def add(
             "it.",
         ),
     ] = None,
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            help="The kind of the server: auto, llama-server, ollama, vllm, sglang, "
+            "lm-studio or openai (any other).",
+        ),
+    ] = "",
     server_ca: Annotated[
         str,
         typer.Option(
@@ -159,7 +168,7 @@ async def add(
     ] = "",
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Add a llama-server to the fleet, until the picker restarts.
+    """Add a server to the fleet, until the picker restarts.
 
     It gets requests when a scrape has shown it ready and every Envoy knows it. To keep it after a
     restart, add it to the settings or to a discovery file.
@@ -182,6 +191,7 @@ async def add(
         api_key_file=api_key_file,
         inject_key=inject_key,
         may_sleep=may_sleep,
+        kind=kind,
     )
     answer = await picker.ask(picker.admin.AddEndpoint, request)
     print_answer(output, answer, f"{called(answer.endpoint)} is in the fleet")

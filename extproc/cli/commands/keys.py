@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from extproc.cli.admin_client import ExitCode
+from extproc.cli.durations import METAVAR, duration, positive_duration
 from extproc.cli.options import ConfigOption, settings_from
 from extproc.cli.output import Format, OutputOption, print_json, print_list
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from extproc.settings.client_keys import ClientKeyEntry
 
-ABOUT = """Add, list and revoke the API keys of clients.
+ABOUT = """Add, rotate, list and revoke the API keys of clients.
 
 The keys are in the file that the setting clients.keys_file names, as SHA-256 digests. A picker with
 this setting uses a change within two seconds; nothing needs a restart.
@@ -28,6 +29,7 @@ this setting uses a change within two seconds; nothing needs a restart.
 Examples:
   coxswain keys add web --file /etc/coxswain/keys
   coxswain keys list
+  coxswain keys rotate web --overlap 24h
   coxswain keys revoke web
 """
 
@@ -44,16 +46,27 @@ FileOption = Annotated[
         help="The file with the keys; by default clients.keys_file of the settings.",
     ),
 ]
+ExpiresOption = Annotated[
+    str,
+    typer.Option(
+        "--expires",
+        metavar="TIME",
+        help="When the key stops opening: a time with its zone, a date, of which it is the end by "
+        "UTC, or a duration from now.",
+    ),
+]
+StdinOption = Annotated[
+    bool,
+    typer.Option("--stdin", help="Read a key that you have from stdin instead of making one."),
+]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of the client.")]
 
 
 @group.command()
 def add(
     name: NameArgument,
-    stdin: Annotated[
-        bool,
-        typer.Option("--stdin", help="Read a key that you have from stdin instead of making one."),
-    ] = False,
+    stdin: StdinOption = False,
+    expires: ExpiresOption = "",
     file: FileOption = None,
     config: ConfigOption = None,
     output: OutputOption = Format.TABLE,
@@ -67,6 +80,7 @@ def add(
     Examples:
       coxswain keys add web
       coxswain keys add web --stdin < key-of-web
+      coxswain keys add web --expires 2026-12-31
       KEY=$(coxswain keys add batch --file /etc/coxswain/keys)
     """
     from extproc.settings.client_keys_file import add_key, new_key
@@ -74,11 +88,56 @@ def add(
     place = _file(file, config)
     key = sys.stdin.readline(MAX_INPUT_CHARS).strip() if stdin else new_key()
     with _reported():
-        entry = add_key(place, name, key, datetime.now(UTC).date().isoformat())
+        entry = add_key(place, name, key, _today(), _time(expires))
     if output is Format.JSON:
         print_json({**_plain(entry), **({} if stdin else {"key": key})})
         return
-    typer.echo(f"added key {entry.id} of {name} to {place}", err=True)
+    typer.echo(f"added key {entry.id} of {name} to {place}{_until(entry)}", err=True)
+    if not stdin:
+        typer.echo("keep the key: it is not shown again", err=True)
+        typer.echo(key)
+
+
+@group.command()
+def rotate(
+    name: NameArgument,
+    overlap: Annotated[
+        float,
+        typer.Option(
+            "--overlap",
+            metavar=METAVAR,
+            parser=duration,
+            help="How long the keys that the client has now open beside the new one.",
+        ),
+    ] = 86_400.0,
+    stdin: StdinOption = False,
+    expires: ExpiresOption = "",
+    file: FileOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Add a new key of a client and print it; its other keys expire after the overlap.
+
+    By default they open for 24 hours more. A key that expires sooner stays as it is.
+
+    \b
+    Examples:
+      coxswain keys rotate web
+      coxswain keys rotate web --overlap 7d --expires 2027-06-30
+    """
+    from extproc.settings.client_keys_file import new_key, rotate_key
+
+    place = _file(file, config)
+    key = sys.stdin.readline(MAX_INPUT_CHARS).strip() if stdin else new_key()
+    with _reported():
+        entry, ending = rotate_key(place, name, key, _today(), _in(overlap), _time(expires))
+    if output is Format.JSON:
+        shown = {} if stdin else {"key": key}
+        print_json({**_plain(entry), **shown, "ending": [_plain(each) for each in ending]})
+        return
+    typer.echo(f"added key {entry.id} of {name} to {place}{_until(entry)}", err=True)
+    for each in ending:
+        typer.echo(f"key {each.id} of {name} expires at {each.expires}", err=True)
     if not stdin:
         typer.echo("keep the key: it is not shown again", err=True)
         typer.echo(key)
@@ -88,7 +147,7 @@ def add(
 def list_(
     file: FileOption = None, config: ConfigOption = None, output: OutputOption = Format.TABLE
 ) -> None:
-    """List the keys of clients: name, id and date, never the key.
+    """List the keys of clients: name, id, dates and when they expire, never the key.
 
     \b
     Examples:
@@ -144,6 +203,36 @@ def revoke(
         typer.echo(f"revoked key {entry.id} of {name}")
 
 
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()
+
+
+def _in(seconds: float) -> str:
+    """The time after these seconds, as the file says it."""
+    try:
+        end = datetime.now(UTC) + timedelta(seconds=seconds)
+    except OverflowError:
+        raise typer.BadParameter("this is too far away") from None
+    return f"{end:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _time(text: str) -> str:
+    """A date or a time as it is, a duration as the time when it is over."""
+    from extproc.settings.client_keys import TIME_FORM, unix_time_of
+
+    if not text or unix_time_of(text) is not None:
+        return text
+    try:
+        return _in(positive_duration(text))
+    except typer.BadParameter:
+        hint = f"write {TIME_FORM}, or a duration such as 90d"
+        raise typer.BadParameter(hint, param_hint="--expires") from None
+
+
+def _until(entry: ClientKeyEntry) -> str:
+    return f"; it expires at {entry.expires}" if entry.expires else ""
+
+
 def _file(file: Path | None, config: Path | None) -> Path:
     if file is not None:
         return file.expanduser()
@@ -174,21 +263,30 @@ def _plain(entry: ClientKeyEntry) -> dict[str, Any]:
         "name": entry.name,
         "id": entry.id,
         "added": entry.added or None,
+        "expires": entry.expires or None,
         "is_hashed": entry.key is None,
     }
+
+
+def _end_of(entry: ClientKeyEntry) -> str:
+    if entry.ends_at is None:
+        return "-"
+    is_over = entry.ends_at <= datetime.now(UTC).timestamp()
+    return f"expired {entry.expires}" if is_over else entry.expires
 
 
 def _print_table(entries: tuple[ClientKeyEntry, ...]) -> None:
     from extproc.cli.output import print_table
 
     print_table(
-        ("NAME", "ID", "ADDED", "IN THE FILE"),
+        ("NAME", "ID", "ADDED", "EXPIRES", "IN THE FILE"),
         (),
         (
             (
                 entry.name,
                 entry.id,
                 entry.added or "-",
+                _end_of(entry),
                 "digest" if entry.key is None else "the key itself",
             )
             for entry in entries

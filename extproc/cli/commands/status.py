@@ -47,12 +47,23 @@ async def status(picker: AdminClient, output: OutputOption = Format.TABLE) -> No
         "Queued": queued,
         "Envoys": str(len(answer.envoys)),
     }
+    if answer.bounds:
+        rows["Bounds"] = "; ".join(map(_bound, answer.bounds))
     if answer.HasField("processes"):
         rows |= _processes(answer.processes)
     for name, text in rows.items():
         typer.echo(f"{name:<10} {printable(text)}")
     for note in (*filter(None, [answer.idle_note]), *answer.problems):
         typer.echo(f"! {printable(note)}")
+
+
+def _bound(bound: pb.GetStatusResponse.Bound) -> str:
+    running, queued = f"{bound.running}", f"{bound.queued}"
+    if bound.HasField("max_running"):
+        running += f" of {bound.max_running}"
+    if bound.HasField("max_queued"):
+        queued += f" of {bound.max_queued}"
+    return f"{bound.kind} {bound.name}: {running} running, {queued} queued"
 
 
 def _processes(processes: pb.GetStatusResponse.Processes) -> dict[str, str]:

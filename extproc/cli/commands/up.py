@@ -170,7 +170,8 @@ def _fleet_options(
     """The fleet to start here; None when the settings name servers, or where to learn of some."""
     from extproc.demo.fleet import FleetOptions
 
-    if settings.endpoints or settings.discovery.file is not None or settings.discovery.dns:
+    found = settings.discovery
+    if settings.endpoints or found.file is not None or found.dns or found.kubernetes:
         if simulator or service_time_s is not None:
             raise typer.BadParameter(
                 "your own servers cannot be simulated; remove one of the two options"

@@ -26,6 +26,7 @@ class Group(Enum):
     CLIENT = "client"
     OBJECTIVE = "objective"
     MODEL = "model"
+    TIER = "tier"
     TOTAL = "total"
 
 
@@ -38,8 +39,8 @@ async def usage(
             "--by",
             "-b",
             metavar="GROUP",
-            help="Group by `client`, `objective` or `model`; repeat it for several. By default by "
-            "all three; `total` is one sum.",
+            help="Group by `client`, `objective`, `model` or `tier`; repeat it for several. By "
+            "default by the first three; `total` is one sum.",
         ),
     ] = None,
     since: Annotated[

@@ -23,6 +23,9 @@ YIELDING: Final = ("STATE", "MODEL")
 """Columns that give way where the screen is narrow, the wider one first. Numbers never do."""
 EJECTED: Final = "ejected"
 """The issue of an endpoint that gets only trial requests."""
+PLAIN: Final = ("", "llama-server")
+"""Where there is nothing else, the kinds are not shown."""
+UNKNOWN: Final = "?"
 GUESS: Final = "guess"
 """The source of what nothing says."""
 SETTLES: Final = "set context: shared or per_slot at the endpoint, or run an agent on its machine"
@@ -50,7 +53,9 @@ def endpoint_table(endpoints: Sequence[pb.Endpoint], width: int = WIDE) -> Table
         "FOREIGN": str(total.foreign),
         "TOTAL": str(total.total),
     }
-    for title in ("ENDPOINT", "STATE", *NUMBERS[:4], "MODEL", "AGE", "ISSUES"):
+    kinds = ("KIND",) if any(one.runner not in PLAIN for one in endpoints) else ()
+    tiers = ("TIER",) if any(one.tier > 1 for one in endpoints) else ()
+    for title in ("ENDPOINT", *kinds, *tiers, "STATE", *NUMBERS[:4], "MODEL", "AGE", "ISSUES"):
         table.add_column(
             title,
             footer=footers.get(title, "") if many else "",
@@ -64,16 +69,24 @@ def endpoint_table(endpoints: Sequence[pb.Endpoint], width: int = WIDE) -> Table
         slots = endpoint.slots
         table.add_row(
             _one_line(name),
+            *(_one_line(endpoint.runner) for _ in kinds),
+            *(str(endpoint.tier or 1) for _ in tiers),
             state(endpoint),
             Text(str(slots.idle), style="green" if slots.idle else ""),
             str(slots.leased),
-            str(slots.foreign),
+            str(slots.foreign) if is_foreign_known(endpoint) else UNKNOWN,
             str(slots.total),
             _one_line(models(endpoint)),
             seconds(endpoint.observed_age_s) if endpoint.HasField("observed_age_s") else "never",
             Text(str(len(endpoint.issues) or ""), style="yellow"),
         )
     return table
+
+
+def is_foreign_known(endpoint: pb.Endpoint) -> bool:
+    """Whether its slots in use by others are counted; those of a server that was never scraped, or
+    of a picker of an earlier version, are shown as they are."""
+    return endpoint.is_foreign_known or not endpoint.runner
 
 
 def called(endpoint: pb.Endpoint) -> str:

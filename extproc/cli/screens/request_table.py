@@ -56,11 +56,12 @@ def table_of(answer: pb.ListRequestsResponse) -> Group:
     has_criticalities = any(
         request.criticality not in ("", "standard") for request in answer.requests
     )
+    has_clients = any(request.client for request in answer.requests)
     has_reasons = any(request.wait_reason for request in answer.requests)
     has_request_ids = console().width >= ROOMY
     table = Table(box=None, pad_edge=False, header_style="bold")
     titles = ["REQUEST"] * has_request_ids + ["EXCHANGE", "STATE", "POSITION", "ENDPOINT"]
-    titles += ["WHY"] * has_reasons
+    titles += ["WHY"] * has_reasons + ["CLIENT"] * has_clients
     titles += ["MODEL"] * has_models + ["CRITICALITY"] * has_criticalities
     for title in (*titles, "AGE", "WAITED", "EXPECTED"):
         table.add_column(title, justify="right" if title in RIGHT else "left", overflow="fold")
@@ -74,6 +75,7 @@ def table_of(answer: pb.ListRequestsResponse) -> Group:
             Text(printable(request.endpoint_name or request.endpoint)),
         ]
         cells += [Text(printable(request.note or request.wait_reason))] * has_reasons
+        cells += [Text(printable(request.client))] * has_clients
         cells += [Text(printable(request.model))] * has_models + [
             Text(request.criticality)
         ] * has_criticalities

@@ -27,11 +27,12 @@ class Widths:
     name: int
     state: int
     bar: int
+    client: int
 
 
-NARROW: Final = Widths(name=21, state=18, bar=12)
+NARROW: Final = Widths(name=21, state=18, bar=12, client=10)
 """A terminal of 80 columns: an address, `degraded draining`, and a dozen slots."""
-WIDE: Final = Widths(name=44, state=35, bar=24)
+WIDE: Final = Widths(name=44, state=35, bar=24, client=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +105,10 @@ def request_lines(requests: Sequence[pb.Request], frame: Frame) -> Table | Text:
     """One for each request."""
     has_models = any(request.model for request in requests)
     has_criticalities = any(request.criticality not in ("", "standard") for request in requests)
+    has_clients = any(request.client for request in requests)
     table = _table(
         *("EXCHANGE", "STATE", "ENDPOINT"),
+        *["CLIENT"] * has_clients,
         *["MODEL"] * has_models,
         *["CRITICALITY"] * has_criticalities,
         "AGE",
@@ -119,6 +122,7 @@ def request_lines(requests: Sequence[pb.Request], frame: Frame) -> Table | Text:
             _one_line(request.exchange_id),
             Text(f"{name}{position}", style=STYLES.get(name, "")),
             _one_line(request.endpoint_name or request.endpoint, frame.widths.name),
+            *[_one_line(request.client, frame.widths.client)] * has_clients,
             *[_one_line(request.model)] * has_models,
             *[_one_line(request.criticality, 11)] * has_criticalities,
             seconds(request.age_s),

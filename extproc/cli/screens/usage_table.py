@@ -10,7 +10,7 @@ from rich.table import Table
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.security.foreign_text import printable
 
-KEYS: Final = ("client", "objective", "model")
+KEYS: Final = ("client", "objective", "model", "tier")
 COUNTS: Final = {
     "requests": "REQUESTS",
     "rejected": "REJECTED",
@@ -19,6 +19,7 @@ COUNTS: Final = {
     "cached_tokens": "CACHED",
     "generated_tokens": "GENERATED",
     "slot_s": "SLOT SECONDS",
+    "cost": "COST",
 }
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 """A spreadsheet would compute a cell that begins so."""

@@ -71,6 +71,18 @@ def _parser() -> argparse.ArgumentParser:
         action="store_false",
         help="answer requests for embeddings and ranks with 501",
     )
+    add(
+        "--kept-prompts",
+        type=int,
+        default=otherwise.kept_prompts,
+        help="prompts whose caches are kept outside the slots, as with llama-server's --cache-ram",
+    )
+    add(
+        "--log-deferred",
+        dest="logs_deferred",
+        action="store_true",
+        help="print a line for each request that finds no free slot, as llama-server's log does",
+    )
     add("--seed", type=int)
     return parser
 

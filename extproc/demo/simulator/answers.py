@@ -46,7 +46,7 @@ class Answer(ABC):
     def whole(self, tasks: list[Task]) -> Json:
         """The answer as one object."""
 
-    def began(self, index: int, task: Task) -> bytes:
+    def task_began(self, index: int, task: Task) -> bytes:
         """The first token of a choice is there."""
         return b""
 
@@ -55,7 +55,7 @@ class Answer(ABC):
         """One token of a choice."""
 
     @abstractmethod
-    def ended(self, index: int, task: Task) -> bytes:
+    def task_ended(self, index: int, task: Task) -> bytes:
         """A choice is complete."""
 
     def closed(self, tasks: list[Task]) -> bytes:
@@ -85,7 +85,7 @@ class TextCompletion(Answer):
     def part(self, index: int, text: str) -> bytes:
         return self._event([_text(index, text, None)])
 
-    def ended(self, index: int, task: Task) -> bytes:
+    def task_ended(self, index: int, task: Task) -> bytes:
         counts = {"usage": responses.usage([task]), "timings": responses.timings(task)}
         return self._event([_text(index, "", "length")], counts)
 
@@ -123,13 +123,13 @@ class ChatCompletion(TextCompletion):
     def prompt(body: Json) -> bytes:
         return read_messages(body)
 
-    def began(self, index: int, task: Task) -> bytes:
+    def task_began(self, index: int, task: Task) -> bytes:
         return self._event([_delta(index, {"role": "assistant", "content": None}, None)])
 
     def part(self, index: int, text: str) -> bytes:
         return self._event([_delta(index, {"content": text}, None)])
 
-    def ended(self, index: int, task: Task) -> bytes:
+    def task_ended(self, index: int, task: Task) -> bytes:
         timings = {"timings": responses.timings(task)}
         return self._event([_delta(index, {}, "length")], timings)
 
@@ -157,7 +157,7 @@ class Message(Answer):
         content = [{"type": "text", "text": responses.text_of(tasks[0])}]
         return self._message(tasks[0], content, "max_tokens")
 
-    def began(self, index: int, task: Task) -> bytes:
+    def task_began(self, index: int, task: Task) -> bytes:
         return _named("message_start", message=self._message(task, [], None)) + _named(
             "content_block_start", index=0, content_block={"type": "text", "text": ""}
         )
@@ -166,7 +166,7 @@ class Message(Answer):
         delta = {"type": "text_delta", "text": text}
         return _named("content_block_delta", index=0, delta=delta)
 
-    def ended(self, index: int, task: Task) -> bytes:
+    def task_ended(self, index: int, task: Task) -> bytes:
         delta = {"stop_reason": "max_tokens", "stop_sequence": None}
         return (
             _named("content_block_stop", index=0)
@@ -205,7 +205,7 @@ class Response(Answer):
     def whole(self, tasks: list[Task]) -> Json:
         return self._completed(tasks[0]) | {"completed_at": int(time.time())}
 
-    def began(self, index: int, task: Task) -> bytes:
+    def task_began(self, index: int, task: Task) -> bytes:
         response = {"id": self._response_id, "object": "response", "status": "in_progress"}
         return (
             _named("response.created", response=response)
@@ -217,7 +217,7 @@ class Response(Answer):
     def part(self, index: int, text: str) -> bytes:
         return self._item_event("response.output_text.delta", delta=text)
 
-    def ended(self, index: int, task: Task) -> bytes:
+    def task_ended(self, index: int, task: Task) -> bytes:
         text = responses.text_of(task)
         item = self._item([_output_text(text)], "completed")
         return (
@@ -282,7 +282,7 @@ class Transcription(Answer):
     def part(self, index: int, text: str) -> bytes:
         return event({"type": "transcript.text.delta", "delta": text})
 
-    def ended(self, index: int, task: Task) -> bytes:
+    def task_ended(self, index: int, task: Task) -> bytes:
         text, usage = responses.text_of(task), self._usage(task)
         return event({"type": "transcript.text.done", "text": text, "usage": usage})
 

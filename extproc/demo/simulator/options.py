@@ -25,8 +25,9 @@ class SimulatorOptions:
     `has_shared_context`, of all of them together, as in a llama-server without `--parallel`.
     `prompt_tokens_per_second` is the speed of the prefill, which is one uninterrupted step. With
     `has_early_headers`, streams send their headers before the prefill, as newer servers do,
-    otherwise with the first token. `load_s` is the duration of loading. Raises `ValueError` for
-    invalid values.
+    otherwise with the first token. `load_s` is the duration of loading. `kept_prompts` are the
+    prompts whose caches are kept outside the slots. `logs_deferred` prints a
+    line for each task that finds no free slot. Raises `ValueError` for invalid values.
     """
 
     slots: int = 2
@@ -43,6 +44,8 @@ class SimulatorOptions:
     api_key: str | None = None
     shows_slots: bool = True
     gives_embeddings: bool = True
+    kept_prompts: int = 0
+    logs_deferred: bool = False
     seed: int | None = None
 
     def __post_init__(self) -> None:

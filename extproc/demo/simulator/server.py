@@ -36,6 +36,10 @@ _PUBLIC = frozenset({"/health", "/v1/health"})
 
 _LENGTHS: Final = ("max_completion_tokens", "max_output_tokens", "max_tokens", "n_predict")
 
+ENDS_AFTER: Final = "simulated_answer_tokens"
+"""The key of a body by which an answer ends before `max_tokens`, as those of models do: no picker
+knows it."""
+
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 MAX_LINE_BYTES: Final = 64 * 1024
 BACKLOG: Final = 4096
@@ -54,6 +58,8 @@ class Simulator:
             self.options.slots,
             prompt_tokens_per_second=self.options.prompt_tokens_per_second,
             pool_tokens=self.options.context_tokens if self.options.has_shared_context else None,
+            kept_prompts=self.options.kept_prompts,
+            logs_deferred=self.options.logs_deferred,
         )
         self._source = random.Random(self.options.seed)
         self._runner: web.AppRunner | None = None
@@ -65,7 +71,7 @@ class Simulator:
         self._started_at = int(time.time())
         self._ready_at = asyncio.get_running_loop().time() + self.options.load_s
         app = web.Application(middlewares=[self._answer], client_max_size=MAX_BODY_BYTES)
-        app.on_response_prepare.append(_add_server_header)
+        app.on_response_prepare.append(_add_headers)
         app.add_routes(self._routes())
         self._runner = web.AppRunner(
             app,
@@ -257,10 +263,10 @@ class Simulator:
             for index, task in enumerate(tasks):
                 async for number in task.steps():
                     if number == 0:
-                        yield answer.began(index, task)
+                        yield answer.task_began(index, task)
                     yield answer.part(index, responses.word(task, number))
                 _check(task)
-                yield answer.ended(index, task)
+                yield answer.task_ended(index, task)
             yield answer.closed(tasks)
 
     async def _embedding(self, request: web.Request) -> web.Response:
@@ -324,8 +330,12 @@ class Simulator:
                 f"request ({len(prompt) + 1} tokens) exceeds the available context size "
                 f"({self.options.context_tokens} tokens)"
             )
-        wanted = read_whole(body, _LENGTHS, -1)
-        tokens = min(room, wanted if wanted >= 1 else self.options.answer_tokens)
+        limit = read_whole(body, _LENGTHS, -1)
+        tokens = limit if limit >= 1 else self.options.answer_tokens
+        ends_after = read_whole(body, (ENDS_AFTER,), 0)
+        if ends_after >= 1:
+            tokens = min(ends_after, limit) if limit >= 1 else ends_after
+        tokens = min(room, tokens)
         params: Json = {"stream": bool(body.get("stream"))}
         tasks: list[Task] = []
         for _ in range(count):
@@ -391,5 +401,7 @@ async def _stream(
     return response
 
 
-async def _add_server_header(_: web.Request, response: web.StreamResponse) -> None:
+async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
     response.headers["server"] = SERVER_NAME
+    if origin := request.headers.get("origin"):
+        response.headers["access-control-allow-origin"] = origin

@@ -6,6 +6,7 @@ As in llama.cpp:
   each token is one.
 - A free slot whose cache has the beginning of the prompt is preferred, and processes only the
   rest; otherwise the slot that has been idle for longest.
+- With `kept_prompts`, the caches that slots lose are kept outside, as `--cache-ram` does.
 - In a shared context the tokens in all slots together are limited. Idle slots are cleared when a
   task starts; their prompts are kept outside, as with `--cache-ram`. If the tokens in the busy
   slots exceed the context, all of these end with an error, and deferred tasks start
@@ -18,6 +19,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 MAX_CACHED_BYTES = 65_536
+DEFERRED = "no slot is available, defer task"
+"""What llama-server logs of a task that waits in it."""
 MIN_SIMILARITY = 0.1
 """The share of a prompt that must be cached for its slot to be chosen: llama-server's default of
 `--slot-prompt-similarity`."""
@@ -116,12 +119,23 @@ class Slots:
     """A fixed number of slots and the queued tasks. Belongs to one event loop."""
 
     def __init__(
-        self, count: int, *, prompt_tokens_per_second: float, pool_tokens: int | None = None
+        self,
+        count: int,
+        *,
+        prompt_tokens_per_second: float,
+        pool_tokens: int | None = None,
+        kept_prompts: int = 0,
+        logs_deferred: bool = False,
     ) -> None:
-        """`pool_tokens` is the context that all slots share, None if each has its own."""
+        """`pool_tokens` is the context that all slots share, None if each has its own;
+        `kept_prompts` are kept outside the slots."""
         self.all = tuple(Slot(id=number) for number in range(count))
         self._pool_tokens = pool_tokens
         self._pace = prompt_tokens_per_second
+        self._most_kept = kept_prompts
+        self._kept: dict[bytes, None] = {}
+        """The caches that slots no longer hold, the newest last."""
+        self._logs_deferred = logs_deferred
         self._deferred: dict[Task, None] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count()
@@ -139,6 +153,8 @@ class Slots:
             self._start(task)
         else:
             self._deferred[task] = None
+            if self._logs_deferred:
+                print(f"{DEFERRED}, id_task = {task.id}", flush=True)  # its log
 
     def cancel(self, task: Task) -> None:
         """The client left: remove the task from the queue at once, from a slot after its step."""
@@ -156,7 +172,7 @@ class Slots:
 
     def _start(self, task: Task) -> None:
         slot = self._choose(task.prompt)
-        known = _common_beginning(slot.cached, task.prompt)
+        known = self._load_cache(slot, task.prompt)
         # The last token is always computed again: the first token follows from it.
         task.cached_tokens = min(known + 1, task.prompt_tokens - 1) if slot.cached else 0
         task.slot_id = slot.id
@@ -168,6 +184,23 @@ class Slots:
         runner = asyncio.create_task(self._run(slot, task))
         self._running.add(runner)
         runner.add_done_callback(self._running.discard)
+
+    def _load_cache(self, slot: Slot, prompt: bytes) -> int:
+        """Let the slot have the kept cache that begins most like the prompt, if its own begins less
+        like it; returns the number of equal bytes."""
+        known = _common_beginning(slot.cached, prompt)
+        if not self._most_kept:
+            return known
+        if slot.cached and known < len(slot.cached):
+            self._kept.pop(slot.cached, None)
+            self._kept[slot.cached] = None
+        best = max(self._kept, key=lambda one: _common_beginning(one, prompt), default=b"")
+        common = _common_beginning(best, prompt)
+        if common > known:
+            slot.cached, known = best, common
+        while len(self._kept) > self._most_kept:
+            del self._kept[next(iter(self._kept))]
+        return known
 
     def _choose(self, prompt: bytes) -> Slot:
         """The idle slot with the longest common beginning, or if none is similar, the one that has

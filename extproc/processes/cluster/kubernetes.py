@@ -15,11 +15,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from extproc.processes.cluster.api_server import ApiServer, ConflictError, Object
+from extproc.kubernetes.api_server import ApiServer, ApiServerError, ConflictError, Object
 from extproc.processes.cluster.engine import Beat, EngineError, View, apply_changes, member_of
 from extproc.processes.cluster.shared_record import Observer, SharedRecord
 
 LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
+ROLE: Final = "deploy/kubernetes/cluster-role.yaml"
 CONFIG_MAPS: Final = "/api/v1/namespaces/{}/configmaps"
 PREFIX: Final = "coxswain.dev/"
 MEMBERS, LEADER, RENEWALS = PREFIX + "members", PREFIX + "leader", PREFIX + "renewals"
@@ -45,7 +46,7 @@ class KubernetesEngine:
         self._name = name
         self._timeout_s = lease_s / 4
         self._lease_s = lease_s
-        self._api = ApiServer(url, folder, self._timeout_s)
+        self._api = ApiServer(url, folder, self._timeout_s, ROLE)
         self._leases = LEASES.format(namespace)
         self._lease = f"{self._leases}/{name}"
         self._maps = CONFIG_MAPS.format(namespace)
@@ -228,6 +229,8 @@ class KubernetesEngine:
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await work
+        except ApiServerError as error:
+            raise EngineError(str(error)) from None
         except TimeoutError:
             raise EngineError(f"no answer within {self._timeout_s:g} s") from None
 

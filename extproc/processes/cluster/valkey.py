@@ -196,6 +196,8 @@ class ValkeyEngine:
     ) -> Any:
         if ahead_s is None:
             seconds, microseconds = await self._client.time()
+            if time.monotonic() >= until:
+                raise TimeoutError  # the client library may swallow that it was cancelled
             ahead_s = seconds + microseconds / 1e6 - time.monotonic()
         until_ms = int((until + ahead_s) * 1000)
         return await self._beat(keys=self._keys, args=[*arguments, until_ms])

@@ -39,7 +39,7 @@ TAKEN: Final = 11
 PING: Final = 12
 PONG: Final = 13
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Of the messages: a front and a core of different versions do not talk."""
 
 Frame: TypeAlias = tuple[Any, ...]

@@ -6,7 +6,7 @@ is accepted nothing else is read. Then both go on with another protocol on the s
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 from google.protobuf.message import DecodeError
 
@@ -17,6 +17,8 @@ MAX_BYTES: Final = 64 * 1024
 HANDSHAKE_S: Final = 5.0
 """How long a connection may take to say who it is."""
 NOT_OURS: Final = "it does not speak our protocol"
+
+WordsT = TypeVar("WordsT", pb.Greeting, pb.Welcome)
 
 
 class HandshakeError(Exception):
@@ -43,17 +45,10 @@ class HandshakeServer(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None
         try:
-            self._words.feed(data)
-            message = self._words.take()
+            message = _first(self._words, data)
             if message is None:
                 return
-            protocol = self._accept(pb.Greeting.FromString(message))
-        except TooLongError:
-            self._reject(NOT_OURS)
-            return
-        except DecodeError:
-            self._reject("no greeting")
-            return
+            protocol = self._accept(_parsed(pb.Greeting, message))
         except HandshakeError as error:
             self._reject(str(error))
             return
@@ -99,13 +94,12 @@ class HandshakeClient(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None
         try:
-            self._words.feed(data)
-            message = self._words.take()
+            message = _first(self._words, data)
             if message is None:
                 return
-            welcome = pb.Welcome.FromString(message)
-        except (TooLongError, DecodeError):
-            self._fail(NOT_OURS)
+            welcome = _parsed(pb.Welcome, message)
+        except HandshakeError as error:
+            self._fail(str(error))
             return
         if welcome.rejection:
             self._fail(welcome.rejection)
@@ -131,6 +125,22 @@ class HandshakeClient(asyncio.Protocol):
 def _retrieve(done: asyncio.Future[None]) -> None:
     if not done.cancelled():
         done.exception()
+
+
+def _first(words: MessageReader, data: bytes) -> bytes | None:
+    """The first message once all of it is there; raises `HandshakeError` for one too long."""
+    words.feed(data)
+    try:
+        return words.take()
+    except TooLongError:
+        raise HandshakeError(NOT_OURS) from None
+
+
+def _parsed(kind: type[WordsT], message: bytes) -> WordsT:
+    try:
+        return kind.FromString(message)
+    except DecodeError:
+        raise HandshakeError(NOT_OURS) from None
 
 
 def _framed(message: pb.Greeting | pb.Welcome) -> bytes:

@@ -31,7 +31,8 @@ class HeldResponses:
     def close(self, response: Response, *, is_whole: bool) -> None:
         """No more of it comes."""
         tail = response.tail
-        read = (response.exchange_id, is_whole, tail.events, *tail.usage())
+        is_overflow = tail.is_overflow()
+        read = (response.exchange_id, is_whole, tail.events, is_overflow, *tail.usage())
         self._kept[response.exchange_id] = read
         if len(self._kept) > MAX_KEPT:
             self._kept.popitem(last=False)

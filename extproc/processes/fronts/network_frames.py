@@ -135,8 +135,18 @@ def _read_replies(said: pb.Replies, now: float) -> Frame:
 
 
 def _write_read(
-    _: float, exchange_id: str, is_whole: bool, events: int, *counts: int | None
+    _: float,
+    exchange_id: str,
+    is_whole: bool,
+    events: int,
+    is_overflow: bool,
+    input_tokens: int | None,
+    output_tokens: int | None,
+    cached_tokens: int | None,
+    prompt_s: float | None,
+    generated_s: float | None,
 ) -> pb.Frame:
+    counts = (input_tokens, output_tokens, cached_tokens)
     prompt, generated, cached = (
         None if each is None else min(max(each, 0), MAX_COUNT) for each in counts
     )
@@ -144,19 +154,24 @@ def _write_read(
         exchange_id=exchange_id,
         is_whole=is_whole,
         events=events,
+        is_overflow=is_overflow,
         input_tokens=prompt,
         output_tokens=generated,
         cached_tokens=cached,
+        prompt_s=prompt_s,
+        generated_s=generated_s,
     )
     return pb.Frame(read=read)
 
 
 def _read_read(read: pb.Read, _: float) -> Frame:
     return (
-        *(frames.READ, read.exchange_id, read.is_whole, read.events),
+        *(frames.READ, read.exchange_id, read.is_whole, read.events, read.is_overflow),
         read.input_tokens if read.HasField("input_tokens") else None,
         read.output_tokens if read.HasField("output_tokens") else None,
         read.cached_tokens if read.HasField("cached_tokens") else None,
+        read.prompt_s if read.HasField("prompt_s") else None,
+        read.generated_s if read.HasField("generated_s") else None,
     )
 
 

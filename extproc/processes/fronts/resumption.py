@@ -3,17 +3,19 @@
 import logging
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
-from extproc.core.held_state import HeldState
+from extproc.core.address import Address
+from extproc.core.held_state import LEASED, OVER, PASSING, QUEUED, HeldState
 from extproc.core.request import HOLD_MARGIN_S
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.scheduler.takeover import Arrival, Place
-from extproc.processes.fronts.held_state import held_state, lease_of, place_of
+from extproc.core.scheduler.takeover import Arrival, HeldLease, Place
 from extproc.processes.fronts.returning_requests import ReturningRequests
 from extproc.stream.envoy.codec import PROCESS
+from extproc.stream.exchange import Exchange
 from extproc.stream.running_stream import RunningStream
 from extproc.stream.servicer import ExternalProcessor
+from extproc.stream.stage import REPLIED, Stage
 from extproc.transport import Call, CallHandler
 from extproc.transport.long_wait import waits_long
 
@@ -72,7 +74,7 @@ class Resumption:
         elif found is not None:
             # Its Envoy has our configuration for fronts: the patience of the longest wait, however
             # short this one is.
-            patience_s = self._processor.options.queue_timeout_s + HOLD_MARGIN_S
+            patience_s = self._processor.options.queue.timeout_s + HOLD_MARGIN_S
             stream.exchange.arrival = Arrival(found, given_up_at=found + patience_s)
 
     def front_silent(self, front: str) -> None:
@@ -110,3 +112,35 @@ class Resumption:
 def _stream(handler: CallHandler) -> RunningStream:
     assert isinstance(handler, RunningStream)
     return handler
+
+
+# Between an exchange and what a front knows of it
+
+
+def held_state(exchange: Exchange) -> HeldState | None:
+    """Its state now; None while it is undecided, or as the front knows it."""
+    stage, ticket = exchange.stage, exchange.ticket
+    if ticket is not None:
+        return (QUEUED, ticket.id, ticket.entered_at)
+    if stage is Stage.LEASED:
+        held = exchange.held_lease()
+        return None if held is None else (LEASED, *_plain(held))
+    if stage is Stage.PASSING:
+        return (PASSING,)
+    # A front ends the call of an exchange that is over: not before its reply is there.
+    return (OVER,) if stage in REPLIED and not exchange.has_replies else None
+
+
+def place_of(state: HeldState) -> Place:
+    """The place in a `QUEUED` state."""
+    return Place(*state[1:])
+
+
+def lease_of(state: HeldState) -> HeldLease:
+    """The lease in a `LEASED` state."""
+    _, address, *plain, fallbacks = state
+    return HeldLease._make((Address.parse(address), *plain, tuple(map(Address.parse, fallbacks))))
+
+
+def _plain(held: HeldLease) -> tuple[Any, ...]:
+    return (str(held.address), *held[1:-1], tuple(map(str, held.fallbacks)))

@@ -24,8 +24,8 @@ from extproc.core.observation import (
     SlotReading,
 )
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
+from extproc.runners.llama_server.parse import parse_adapters, parse_models, parse_slots
 from scraper.agent.messages import observation_message
-from scraper.llama.parse import parse_adapters, parse_models, parse_slots
 from tests.fakes.authority import Authority
 
 HERE = Address("10.0.0.1", 8080)
@@ -68,6 +68,9 @@ FULL = Observation(
     shared_tokens=8192,
     adapters=(AdapterReading(id=1, name="sql"),),
     awaits_adapters=True,
+    runner="ollama",
+    apis=frozenset({"ollama", "rerank"}),
+    is_full=True,
 )
 BARE = Observation(address=HERE, began_at=1.0, answered_at=1.0, status=ScrapeStatus.UNREACHABLE)
 

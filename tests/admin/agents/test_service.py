@@ -10,24 +10,25 @@ from typing import Any
 import grpc
 import pytest
 
-from extproc.admin.agents import AgentsOptions, liveness, service
+from extproc.admin.agents import liveness, service
 from extproc.admin.auth.guard import Guard
 from extproc.core.address import Address
+from extproc.core.decision import Picked
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.health import Health
 from extproc.core.observation import ScrapeStatus
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Picked
 from extproc.core.slots.lease import LeaseEnd
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 from extproc.security.address_policy import PRIVATE, AddressPolicy
 from extproc.security.tokens import Token
+from extproc.settings import AgentsSettings
 from tests.fakes.agents import FakeAgentsPort, HandAgent, HandClock, agents_port
 from tests.fakes.log import logged
 
 HERE = "10.0.0.1:8080"
-QUICK = AgentsOptions(ttl_s=0.3)
-PATIENT = AgentsOptions(ttl_s=3600, forget_s=7200)
+QUICK = AgentsSettings(ttl_s=0.3)
+PATIENT = AgentsSettings(ttl_s=3600, forget_s=7200)
 
 
 async def ready(port: FakeAgentsPort, agent: HandAgent, address: str = HERE) -> None:
@@ -308,7 +309,7 @@ async def test_a_forgotten_agent_leaves_the_fleet() -> None:
     async with agents_port() as port:
         agent = HandAgent(port.channel)
         await ready(port, agent)
-        port.service.renew(AgentsOptions(ttl_s=0.1, forget_s=0.3))
+        port.service.renew(AgentsSettings(ttl_s=0.1, forget_s=0.3))
         await port.until(lambda: not port.knows(HERE))
         code, text = await asyncio.wait_for(agent.ended(), 10)
         assert code is grpc.StatusCode.UNAVAILABLE and "no message for too long" in text

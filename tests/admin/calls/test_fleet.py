@@ -6,7 +6,7 @@ import asyncio
 
 from extproc.admin.calls.fleet import fleet_message
 from extproc.core.observation import MAX_ENTRIES
-from extproc.core.scheduler.fleet_capacity import FleetCapacity, ModelCapacity
+from extproc.core.views.fleet_capacity import FleetCapacity, ModelCapacity
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from tests.fakes.patience import PATIENCE_S
 from tests.fakes.picker import FakePicker

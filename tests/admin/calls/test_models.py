@@ -60,7 +60,7 @@ async def test_the_lists_and_explain_name_the_load() -> None:
         assert await wanted(keeper) == ["qwen"]
         await keeper.status("qwen", kept.KeeperStatus.STATE_LOADING)
         words = "waits for qwen to be loaded at gpu-1, about "
-        await until(lambda: picker.dispatcher.wait_note("chat", 0.0).startswith(words))
+        await until(lambda: picker.dispatcher.view.wait_note("chat", 0.0).startswith(words))
         listed = await picker.admin.ListRequests(pb.ListRequestsRequest())
         assert [one.note[: len(words)] for one in listed.requests] == [words]
         async for seen in picker.admin.WatchQueue(pb.WatchQueueRequest(id="r1")):

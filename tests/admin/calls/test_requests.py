@@ -11,10 +11,10 @@ import pytest
 
 from extproc.admin.calls.requests import RequestCalls
 from extproc.core.address import Address
+from extproc.core.exchange_registry import ExchangeSnapshot
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.observation import ModelReading
-from extproc.core.scheduler.exchange_registry import ExchangeSnapshot
 from extproc.pb import external_processor_pb2 as ext_proc
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from tests.fakes.picker import FakePicker, Stream, rest_of, running_picker, until

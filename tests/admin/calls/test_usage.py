@@ -14,7 +14,8 @@ from extproc.usage.store import UsageError, UsageRow
 from tests.fakes.picker import running_picker
 
 ROW = UsageRow(
-    UsageKey("web", "chat", "tiny"), UsageCounts(requests=3, prompt_tokens=7, slot_s=0.5)
+    UsageKey("web", "chat", "tiny", "2"),
+    UsageCounts(requests=3, prompt_tokens=7, slot_s=0.5, cost=0.25),
 )
 
 
@@ -37,13 +38,15 @@ async def test_rows_come_as_they_are_asked_for() -> None:
     async with running_picker(read_usage=reader.read) as picker:
         answer = await picker.admin.ListUsage(pb.ListUsageRequest())
         (usage,) = answer.usage
-        assert (usage.client, usage.objective, usage.model) == ROW.key
-        assert (usage.requests, usage.prompt_tokens, usage.slot_s) == (3, 7, 0.5)
+        assert (usage.client, usage.objective, usage.model, usage.tier) == ROW.key
+        assert (usage.requests, usage.prompt_tokens, usage.slot_s, usage.cost) == (3, 7, 0.5, 0.25)
         by = [pb.USAGE_GROUP_MODEL, pb.USAGE_GROUP_CLIENT]
         before = time.time()
         await picker.admin.ListUsage(pb.ListUsageRequest(since_s=60, by=by, limit=5))
         await picker.admin.ListUsage(pb.ListUsageRequest(by=[pb.USAGE_GROUP_TOTAL]))
-    first, second, third = reader.asked
+        await picker.admin.ListUsage(pb.ListUsageRequest(by=[pb.USAGE_GROUP_TIER]))
+    first, second, third, fourth = reader.asked
+    assert fourth[1] == ["tier"]
     assert first[:2] == (0.0, ["client", "objective", "model"])
     assert second[1] == ["client", "model"]
     assert before - 60 - HOUR_S <= second[0] <= before - 60 + 60

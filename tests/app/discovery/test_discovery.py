@@ -16,6 +16,7 @@ from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.membership import Fleet
 from extproc.settings import Settings, SettingsError, load_settings
 from scraper.discovery.discovered_endpoint import DiscoveredEndpoint
+from tests.fakes.api_server import FakeApiServer
 from tests.fakes.dns_server import FakeDnsServer
 from tests.fakes.picker import until
 
@@ -350,3 +351,58 @@ async def test_servers_of_a_name_are_reached_as_it_says(tmp_path: Path) -> None:
             assert target is not None and target.is_tls and target.host_name == "llama.test"
             assert endpoint.spec.tls_profile and endpoint.spec.server_name == "llama.test"
             assert endpoint.spec.authorization == "Bearer sesame"
+
+
+async def test_pods_of_kubernetes_are_a_source_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Waited for at the start, reloaded, and with keys that are renewed."""
+    ready = {"podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]}
+    key = tmp_path / "key"
+    key.write_text("sesame")
+    async with FakeApiServer(tmp_path) as api:
+        at: dict[str, Any] = {
+            "discovery__kubernetes_api": api.url,
+            "discovery__kubernetes_folder": str(api.folder),
+        }
+        group = {"selector": "app=llama", "ports": [8080]}
+        api.is_broken = True
+        async with running(settings(discovery__kubernetes=[group], **at)) as world:
+            api.put(
+                "pods", {"metadata": {"name": "a", "labels": {"app": "llama"}}, "status": ready}
+            )
+            assert not world.known.is_set()
+            api.is_broken = False
+            await world.are("10.0.0.1:8080")
+            await world.known.wait()
+            assert world.fleet.sources_of(Address("10.0.0.1", 8080)) == ["kubernetes"]
+            keyed = settings(discovery__kubernetes=[{**group, "api_key_file": str(key)}], **at)
+            assert await world.members.renew(keyed) == ("discovery.kubernetes",)
+            await world.have_key("sesame", "10.0.0.1:8080")
+            assert world.members.secrets == {key}
+            key.write_text("renewed")
+            assert await world.members.refresh() == ("discovery.kubernetes",)
+            await world.have_key("renewed", "10.0.0.1:8080")
+            key.unlink()
+            assert await world.members.refresh() == ()
+            assert "pool" not in world.members.problems[0]
+            assert "keeping its previous key" in world.members.problems[0]
+            await world.members.renew(settings(**at))
+            await world.are()
+
+
+def test_a_service_account_that_is_missing_is_an_error_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    group = {"service": "llama"}
+    with pytest.raises(SettingsError, match=r"discovery\.kubernetes_api: this is no pod"):
+        World(settings(discovery__kubernetes=[group]))
+    at: dict[str, Any] = {
+        "discovery__kubernetes_api": "https://k:6443",
+        "discovery__kubernetes_folder": str(tmp_path),
+    }
+    with pytest.raises(SettingsError, match=r"discovery\.kubernetes_namespace: .*namespace"):
+        World(settings(discovery__kubernetes=[group], **at))
+    World(settings(discovery__kubernetes=[{**group, "namespace": "serving"}], **at))
+    World(settings(discovery__kubernetes=[group], discovery__kubernetes_namespace="a", **at))

@@ -13,10 +13,10 @@ from extproc.app.discovery.served_cluster import ServedCluster
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.membership import Fleet, Membership
+from extproc.runners.target import EndpointTarget
 from extproc.settings import Settings
 from scraper.discovery.discovered_endpoint import DiscoveredEndpoint
 from scraper.loop import Scraper
-from scraper.target import EndpointTarget
 
 
 class CountingFleet(Fleet):

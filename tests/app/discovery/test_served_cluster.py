@@ -9,7 +9,7 @@ import pytest
 from extproc.app.discovery.served_cluster import ONE_AT_A_TIME, ServedCluster
 from extproc.core.address import Address
 from extproc.core.fleet.membership import Member
-from extproc.header_names import KEYS
+from extproc.header_names import KEYS, REUSE
 from extproc.security.trust import Trust
 from extproc.settings import load_settings
 
@@ -27,9 +27,9 @@ THEIRS = Trust(profile="tls-theirs", ca_pem="THEIR AUTHORITY", ip="10.0.0.6")
 class Published:
     """What was published, newest last."""
 
-    def __init__(self) -> None:
+    def __init__(self, **environ: str) -> None:
         self.versions: list[tuple[Mapping[str, Trust], WriteCluster]] = []
-        self.cluster = ServedCluster(load_settings(None, environ={}), self._publish)
+        self.cluster = ServedCluster(load_settings(None, environ=environ), self._publish)
 
     def _publish(self, trusts: Mapping[str, Trust], write: WriteCluster) -> None:
         self.versions.append((dict(trusts), write))
@@ -57,11 +57,11 @@ def test_envoys_that_ask_at_once_are_served_one_after_the_other(
 ) -> None:
     """They ask from threads, which find Envoy's types half prepared otherwise."""
 
-    def written(*_: object) -> bytes:
+    def written(*_: object, **__: object) -> bytes:
         assert ONE_AT_A_TIME.locked()
         return b"written"
 
-    monkeypatch.setattr("extproc.app.envoy.served_cluster", written)
+    monkeypatch.setattr("extproc.envoy_config.clusters.served_llama", written)
     assert Published().written() == b"written"
     assert not ONE_AT_A_TIME.locked()
 
@@ -104,6 +104,15 @@ def test_keys_are_sent_once_one_is_needed_and_where_the_listener_is_ready() -> N
     assert b"UPSTREAM_METADATA" not in published.written(frozenset())
     assert b"Bearer k" not in published.written(), "that goes with the address"
     assert published.follow() == 2, "one that comes and goes costs one change"
+
+
+def test_connections_are_used_again_where_the_routes_of_an_envoy_allow_it() -> None:
+    """Whatever the picker's own settings say: one of them may be older than the other."""
+    published = Published()
+    again, once = published.written(frozenset({REUSE})), published.written(frozenset())
+    assert again != once
+    published = Published(COXSWAIN_ENVOY__REUSE_CONNECTIONS="true")
+    assert (published.written(frozenset({REUSE})), published.written(frozenset())) == (again, once)
 
 
 def test_an_envoy_that_rejects_some_is_written_the_others() -> None:

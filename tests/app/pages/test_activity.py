@@ -50,7 +50,7 @@ class Screen:
                 explain=cast("Any", None),
                 envoys=list,
                 address_rejection=lambda _address, _peer: "",
-                not_ready_reason=lambda: "",
+                obstacles=tuple,
                 problems=lambda: (),
                 outcomes=dict,
                 version="1",
@@ -66,7 +66,7 @@ class Screen:
         """Let traffic pass; what ends is passed on."""
         await self.traffic.run(seconds)
         for each in self.traffic.records:
-            self.activity.ended(each)
+            self.activity.request_ended(each)
         self.traffic.records.clear()
         self.activity.advance()
 
@@ -103,11 +103,11 @@ async def test_ended_requests_say_how_and_why() -> None:
     """Newest first, with the reason of a rejection; what takes no slot is not listed."""
     screen = Screen()
     activity, now = screen.activity, screen.traffic.now
-    activity.ended(
+    activity.request_ended(
         record(outcome=Outcome.REJECTED, reason=Reason.SHED, began_at=now - 4, duration_s=1.0)
     )
-    activity.ended(record(outcome=Outcome.PASSED, began_at=now - 3, duration_s=0.5))
-    activity.ended(
+    activity.request_ended(record(outcome=Outcome.PASSED, began_at=now - 3, duration_s=0.5))
+    activity.request_ended(
         record(outcome=Outcome.BROKEN, reason=Reason.CANCELLED, began_at=now - 3, duration_s=2.0)
     )
     first, second = activity.as_json()["requests"]["ended"]
@@ -119,7 +119,9 @@ async def test_lists_are_bounded_and_show_no_clients_texts() -> None:
     """However many there were; no request id, path or header is in them."""
     screen = Screen()
     for index in range(MAX_ENDED + 10):
-        screen.activity.ended(record(exchange_id=f"x{index}", request_id="secret", path="/secret"))
+        screen.activity.request_ended(
+            record(exchange_id=f"x{index}", request_id="secret", path="/secret")
+        )
     tree = screen.activity.as_json()
     ended = tree["requests"]["ended"]
     assert len(ended) == MAX_LISTED and ended[0]["id"] == f"x{MAX_ENDED + 9}"
@@ -132,7 +134,7 @@ async def test_one_endpoint_has_its_own() -> None:
     await screen.run(120.0)
     address = next(iter(screen.traffic.dispatcher.fleet)).address
     tree = screen.activity.as_json(str(address))
-    estimate, samples = screen.traffic.dispatcher.latency_at(address, screen.traffic.now)
+    estimate, samples = screen.traffic.dispatcher.view.latency_at(address, screen.traffic.now)
     assert tree["learned"]["endpoint"] == str(address) and samples > 3
     assert tree["learned"]["slot_s"] == round(estimate.slot_s, 3)
     lists = tree["requests"]

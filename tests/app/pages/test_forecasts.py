@@ -80,7 +80,7 @@ class Screens:
             ),
             envoys=list,
             address_rejection=lambda _address, _peer: "",
-            not_ready_reason=lambda: "",
+            obstacles=tuple,
             problems=lambda: (),
             outcomes=dict,
             version="1",

@@ -9,9 +9,9 @@ import httpx
 
 from extproc.app.pages.pages import queue_position
 from extproc.app.service import Service
+from extproc.core.decision import Queued
 from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Queued
 from extproc.settings import Settings
 from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.running_stream import RunningStream

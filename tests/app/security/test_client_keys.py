@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from extproc.app.security.client_keys import ClientKeys
 from extproc.security import reading
 from extproc.settings import Settings, SettingsError
 from tests.fakes.picker import until
+
+MAY = datetime(2026, 5, 1, tzinfo=UTC).timestamp()
 
 
 def keys_of(file: Path) -> ClientKeys:
@@ -150,3 +154,34 @@ async def test_without_a_file_everybody_may_ask() -> None:
     await keys.aclose()
     assert keys.known is None and keys.names() is None and not keys.problems()
     assert keys.who_asks("", "") == ""
+
+
+async def test_a_key_that_expires_is_revoked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a change of the file, and also if another process had read it before a mistake."""
+    file = tmp_path / "keys"
+    file.write_text(
+        "web sk-1 expires=2026-05-01T00:00:00Z\nweb sk-2\nold sk-3 expires=2026-04-01\n"
+    )
+    now, settings = [MAY - 1.0], Settings.model_validate({"clients": {"keys_file": str(file)}})
+    subject = ClientKeys(settings, 0.01, lambda: now[0])
+    subject.open()
+    assert subject.who_asks("sk-1", "") == "web" and subject.who_asks("sk-3", "") is None
+    names, ends = subject.names(), subject.ends()
+    renewed = asyncio.Event()
+    subject.on_renewed = renewed.set
+    subject.start()
+    try:
+        await renewed.wait()
+        renewed.clear()
+        now[0] = MAY
+        await until(lambda: subject.who_asks("sk-1", "") is None)
+        await renewed.wait()
+    finally:
+        await subject.aclose()
+    assert subject.who_asks("sk-2", "") == "web" and "keys have expired" in caplog.text
+    file.write_text("nonsense\n")
+    successor = ClientKeys(settings, 0.01, lambda: now[0])
+    successor.open(names, ends)
+    assert successor.who_asks("sk-1", "") is None and successor.who_asks("sk-2", "") == "web"

@@ -49,7 +49,7 @@ async def test_explain_reports_all_of_it(run: Run) -> None:
         picker.add_ready(A, name="gpu-1")
         picker.add_ready(B)
         for _ in range(50):
-            picker.dispatcher.state.latency.endpoint(Address.parse(A)).ended(4.0)
+            picker.dispatcher.state.latency.endpoint(Address.parse(A)).lease_ended(4.0)
         await run("endpoints", "disable", B, picker=picker)
         told = await run("explain", "-d", body, picker=picker)
         assert told.exit_code == 0, told.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,7 @@ async def test_json(run: Run, tmp_path: Path) -> None:
     """Each command has it; only `add` shows the key, and not one that it was given."""
     at = ("--file", str(tmp_path / "keys"), "-o", "json")
     added = parsed(await run("keys", "add", "web", *at))
-    entry = {field: added[field] for field in ("name", "id", "added", "is_hashed")}
+    entry = {field: added[field] for field in ("name", "id", "added", "expires", "is_hashed")}
     assert entry["name"] == "web" and digest_of(added["key"]).startswith(entry["id"])
     assert parsed(await run("keys", "list", *at)) == {"keys": [entry], "total": 1}
     assert parsed(await run("keys", "revoke", "web", *at)) == {"keys": [entry], "total": 1}
@@ -92,9 +93,48 @@ def test_who_has_keys_in_the_file_learns_what_to_do(coxswain: Command, tmp_path:
     assert listed.code == 2 and ":1" in listed.err and "sk-" not in listed.err
 
 
-@pytest.mark.parametrize("command", ["add", "list", "revoke"])
+@pytest.mark.parametrize("command", ["add", "list", "revoke", "rotate"])
 def test_each_has_help_with_an_example(coxswain: Command, command: str) -> None:
     """In words."""
     helped = coxswain("keys", command, "--help")
     assert helped.code == 0 and f"coxswain keys {command}" in helped.out
     assert "<str>" not in helped.out
+
+
+def test_rotation_shows_the_new_key_once_and_when_the_old_ones_end(
+    coxswain: Command, tmp_path: Path
+) -> None:
+    """For a day, or as long as is asked for; a table says which have expired."""
+    file = tmp_path / "keys"
+    at = ("--file", str(file))
+    file.write_text(f"web {OWN} expires=2020-01-01\n")
+    first = coxswain("keys", "add", "web", "--expires", "2090-12-31", *at)
+    assert "expires at 2090-12-31" in first.err
+    rotated = coxswain("keys", "rotate", "web", "--overlap", "2h", "--expires", "90d", *at)
+    assert rotated.code == 0 and rotated.out.startswith("sk-")
+    assert f"key {digest_of(first.out.strip())[:12]} of web expires at" in rotated.err
+    listed = coxswain("keys", "list", *at)
+    assert "expired 2020-01-01" in listed.out and rotated.out.strip() not in listed.out
+    _, old, new = read_client_keys(file)
+    assert old.ends_at is not None and new.ends_at is not None
+    now = time.time()
+    assert now < old.ends_at <= now + 7200 and now + 7200 < new.ends_at <= now + 90 * 86_400
+    nobody = coxswain("keys", "rotate", "batch", *at)
+    assert nobody.code == 4 and "keys add" in nobody.err
+    for mistake in ("soon", "2026-12-31T10:00"):
+        wrong = coxswain("keys", "add", "web", "--expires", mistake, *at)
+        assert wrong.code == 2 and "2026-12-31T18:00:00Z" in wrong.err
+    far = coxswain("keys", "rotate", "web", "--overlap", "9999999d", *at)
+    assert far.code == 2 and "too far away" in far.err
+
+
+async def test_rotation_as_json(run: Run, tmp_path: Path) -> None:
+    """With the keys that end; a key that was given is not shown."""
+    at = ("--file", str(tmp_path / "keys"), "-o", "json")
+    before = parsed(await run("keys", "add", "web", *at))
+    rotated = await run("keys", "rotate", "web", "--stdin", *at, stdin=f"{OWN}\n")
+    found = parsed(rotated)
+    assert OWN not in rotated.output and found["expires"] is None
+    assert [each["id"] for each in found["ending"]] == [before["id"]]
+    assert found["ending"][0]["expires"].endswith("Z")
+    assert "key" in parsed(await run("keys", "rotate", "web", *at))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.cli.typed_command import Run, parsed
-from tests.fakes.picker import running_picker
+from tests.fakes.picker import running_picker, until
 
 A = "10.0.0.1:8080"
 
@@ -27,3 +27,30 @@ async def test_who_runs_who_waits_and_who_is_ended(run: Run) -> None:
         assert missing.exit_code == 4
         for call in calls:
             call.cancel()
+
+
+async def test_who_has_ended(run: Run) -> None:
+    """Listed by --since or --outcome, and shown with where the time went."""
+    async with running_picker() as picker:
+        picker.add_ready(A, name="gpu-1")
+        runs = await picker.ask("r0")
+        waits = await picker.ask("r1")
+        await run("requests", "cancel", "r1", picker=picker)
+        waits.cancel()
+        await until(lambda: picker.records.total == 1)
+        listed = (await run("requests", "--since", "10m", picker=picker)).stdout
+        assert "cancelled" in listed and "1 ended" in listed
+        nobody = ("requests", "--outcome", "served")
+        assert (await run(*nobody, picker=picker)).stdout.strip() == "0 ended"
+        (one,) = parsed(await run("requests", "--since", "1h", "-o", "json", picker=picker))[
+            "records"
+        ]
+        assert (one["request_id"], one["outcome"], one["reason"]) == ("r1", "rejected", "cancelled")
+        shown = (await run("requests", "show", "r1", picker=picker)).stdout
+        assert "was rejected: cancelled" in shown and "of its" in shown and "queue" in shown
+        shown = (await run("requests", "show", "r0", picker=picker)).stdout
+        assert "runs on gpu-1" in shown and "its server has not answered yet" in shown
+        answer = parsed(await run("requests", "show", "r0", "-o", "json", picker=picker))
+        assert answer["record"]["state"] == "running" and answer["others"] == 0
+        assert (await run("requests", "show", "nobody", picker=picker)).exit_code == 4
+        runs.cancel()

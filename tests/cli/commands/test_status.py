@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from extproc.core.bounds import BoundKind, BoundLimits, BoundOptions
 from extproc.core.processes import Processes
 from tests.cli.typed_command import Run, parsed
 from tests.fakes.picker import running_picker
@@ -54,3 +55,21 @@ async def test_one_process_shows_none(run: Run) -> None:
     async with running_picker() as picker:
         assert "Processes" not in (await run("status", picker=picker)).stdout
         assert parsed(await run("status", "-o", "json", picker=picker))["processes"] is None
+
+
+async def test_bounds_are_shown_with_what_is_under_them(run: Run) -> None:
+    """Without bounds there is no line."""
+    async with running_picker() as picker:
+        assert "Bounds" not in (await run("status", picker=picker)).stdout
+        limits = {
+            (BoundKind.MODEL, "tiny"): BoundLimits(running=2),
+            (BoundKind.PATH, "/completion"): BoundLimits(queued=5, queue_timeout_s=1.0),
+        }
+        options = dataclasses.replace(picker.dispatcher.options, bounds=BoundOptions(limits=limits))
+        picker.dispatcher.renew(options)
+        text = (await run("status", picker=picker)).stdout
+        assert "model tiny: 0 of 2 running, 0 queued" in text
+        assert "path /completion: 0 running, 0 of 5 queued" in text
+        found = parsed(await run("status", "-o", "json", picker=picker))["bounds"]
+        assert [one["max_running"] for one in found] == [2, None]
+        assert [one["queue_timeout_s"] for one in found] == [None, 1.0]

@@ -52,6 +52,19 @@ def test_columns_and_sums() -> None:
     assert len(drawn(table_of(both[:1]))) == 2, "one endpoint is its own sum"
 
 
+def test_kinds_and_tiers_are_shown_where_there_are_several() -> None:
+    """And use by others only where the server shows it."""
+    both = [
+        endpoint(runner="llama-server", is_foreign_known=True, tier=1),
+        endpoint(address="10.0.0.2:443", name="far", runner="openai", tier=2),
+    ]
+    header, first, second, _ = drawn(table_of(both))
+    assert words(header) == "ENDPOINT KIND TIER STATE IDLE LEASED FOREIGN TOTAL MODEL AGE ISSUES"
+    assert words(first) == "gpu-1 (10.0.0.1:8080) llama-server 1 ready 4 3 1 8 tiny 0.4s"
+    assert words(second) == "far (10.0.0.2:443) openai 2 ready 4 3 ? 8 tiny 0.4s"
+    assert "KIND" not in drawn(table_of(both[:1]))[0]
+
+
 @pytest.mark.parametrize("intent", [pb.INTENT_ACTIVE, pb.INTENT_DISABLED])
 def test_eighty_columns_keep_every_number(intent: pb.Intent) -> None:
     """Names give way and states fold; no column leaves the screen."""

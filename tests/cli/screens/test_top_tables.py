@@ -108,6 +108,7 @@ def test_issues_are_a_line_each_with_their_remedy() -> None:
         ({}, "EXCHANGE STATE ENDPOINT AGE WAITED EXPECTED"),
         ({"model": "big"}, "EXCHANGE STATE ENDPOINT MODEL AGE WAITED EXPECTED"),
         ({"criticality": "critical"}, "EXCHANGE STATE ENDPOINT CRITICALITY AGE WAITED EXPECTED"),
+        ({"client": "team-a"}, "EXCHANGE STATE ENDPOINT CLIENT AGE WAITED EXPECTED"),
     ],
 )
 def test_columns_of_requests_are_those_that_report_something(
@@ -115,6 +116,19 @@ def test_columns_of_requests_are_those_that_report_something(
 ) -> None:
     one = pb.Request(exchange_id="e1", state=pb.REQUEST_STATE_RUNNING, age_s=1.0, **changes)
     assert words(drawn(request_lines([one], frame(140)), 140)[0]) == header
+
+
+def test_a_long_name_of_a_client_leaves_room_on_a_narrow_screen() -> None:
+    one = pb.Request(
+        exchange_id="443f40b28dacae2e",
+        state=pb.REQUEST_STATE_RESPONDING,
+        endpoint_name="gpu-1",
+        client="a-team-with-a-long-name",
+        model="qwen2.5-7b-instruct",
+        age_s=1.0,
+    )
+    _, line = drawn(request_lines([one], frame(80)), 80)
+    assert "a-team-wi…" in line and "443f40b28dacae2e" in line and len(line) <= 80
 
 
 def test_requests_name_their_endpoint_or_their_place() -> None:

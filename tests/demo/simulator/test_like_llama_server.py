@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from extproc.core.request import DAMAGED, MEDIA, Kind, Request
 from extproc.demo.fleet import (
     EmbeddedServer,
     health_probe,
@@ -24,6 +25,9 @@ from extproc.demo.fleet import (
 from extproc.demo.llama_server import find_llama_server
 from extproc.demo.model import write_model
 from extproc.demo.process import Children
+from extproc.stream.envoy.codec import read_response_head
+from extproc.stream.server_errors import is_about_request
+from tests.fakes import envoy_messages
 
 REAL = pytest.param("llama-server", marks=pytest.mark.llama)
 PATIENCE_S = 60.0
@@ -33,8 +37,6 @@ CHAT = "/v1/chat/completions"
 RECORDED = Path(__file__).parents[2] / "data" / "llamacpp"
 ENDLESS: dict[str, Any] = {"n_predict": 30_000, "ignore_eos": True}
 """Seconds of work for the real server, minutes for the simulator: nobody waits for its end."""
-
-Server = tuple[EmbeddedServer, httpx.AsyncClient]
 
 
 @pytest.fixture(params=["simulator", REAL])
@@ -482,3 +484,45 @@ class TestSharedContextLikeLlamaServer:
         answer = await plain.post("/v1/chat/completions", json=body)
         assert answer.status_code == 200
         assert len(answer.json()["choices"]) == 4
+
+
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+
+
+@pytest.mark.llama
+@pytest.mark.parametrize(
+    ("flag", "path", "body", "request_"),
+    [
+        (
+            "--embeddings",
+            "/embedding",
+            {"content": "row " * 300},
+            Request(id="r", timeout_s=1.0, kind=Kind.EMBEDDING),
+        ),
+        (
+            "--no-webui",
+            CHAT,
+            {"messages": [{"role": "user", "content": [PICTURE]}]},
+            Request(id="r", timeout_s=1.0, traits=f"{CHAT} {MEDIA}"),
+        ),
+        ("--no-webui", "/v1/messages", {}, Request(id="r", timeout_s=1.0, path="/v1/messages")),
+        ("--no-webui", CHAT, "{", Request(id="r", timeout_s=1.0, traits=f"{CHAT} {DAMAGED}")),
+    ],
+)
+async def test_what_the_real_one_says_of_one_request_is_known(
+    flag: str, path: str, body: object, request_: Request, tmp_path: Path
+) -> None:
+    """Started plainly; the picker sees the status, the type and the length."""
+    content = body if isinstance(body, str) else json.dumps(body)
+    async with AsyncExitStack() as stack:
+        _, client = await run("llama-server", tmp_path, stack, flag, shared_tokens=SHARED_TOKENS)
+        answer = await client.post(
+            path, content=content, headers={"content-type": "application/json"}
+        )
+    message = envoy_messages.response_headers(
+        str(answer.status_code),
+        content_type=answer.headers["content-type"],
+        body_bytes=int(answer.headers["content-length"]),
+    )
+    assert answer.status_code == 500
+    assert is_about_request(read_response_head(message), request_), answer.text

@@ -18,7 +18,8 @@ from extproc.demo.simulator.__main__ import main
 from extproc.demo.simulator.options import SimulatorOptions
 from extproc.demo.simulator.server import Simulator
 from extproc.demo.simulator.slots import Task
-from extproc.security.api_paths import SLOT_PATHS
+from extproc.runners.llama_server.paths import LLAMA_SERVER
+from extproc.runners.openai.paths import OPENAI, RERANK
 
 
 @asynccontextmanager
@@ -73,6 +74,11 @@ ANYTHING: dict[str, object] = {
     "max_tokens": 2,
 }
 """A body in which each path finds what it needs."""
+
+
+SLOT_PATHS = {
+    path: kind for api in (OPENAI, RERANK, LLAMA_SERVER) for path, kind in api.slot_paths.items()
+}
 
 
 @pytest.mark.parametrize("path", SLOT_PATHS)
@@ -152,6 +158,27 @@ async def test_every_answer_says_that_it_is_simulated() -> None:
             assert answer.json()["system_fingerprint"] == "coxswain-simulator"
             assert answer.headers["server"] == "coxswain-simulator"
         assert (await client.get("/props")).json()["build_info"] == "coxswain-simulator"
+
+
+@pytest.mark.parametrize(
+    ("lengths", "tokens"),
+    [
+        ({"simulated_answer_tokens": 3}, 3),
+        ({"simulated_answer_tokens": 3, "max_tokens": 2}, 2),
+        ({"simulated_answer_tokens": 3, "max_tokens": 9}, 3),
+        ({"simulated_answer_tokens": 0, "max_tokens": 4}, 4),
+        ({"simulated_answer_tokens": 10**9}, 4096 - len("user: row\n") - 1),
+    ],
+)
+async def test_an_answer_can_end_before_what_its_client_allowed(
+    lengths: dict[str, int], tokens: int
+) -> None:
+    async with running(service_time_s=0.0) as (_, port):
+        body = {"messages": [{"role": "user", "content": "row"}], **lengths}
+        sent = post("/v1/chat/completions", body, "connection: close\r\n")
+        answer = await talk(port, sent)
+        found = json.loads(answer.partition(b"\r\n\r\n")[2])
+        assert found["usage"]["completion_tokens"] == tokens
 
 
 async def test_it_says_503_while_it_loads() -> None:
@@ -239,3 +266,18 @@ async def test_headers_of_streams_may_come_before_reading(path: str) -> None:
             assert answer.status_code == 200
             assert [slot.is_processing for slot in simulator.slots.all].count(True) == 1
             assert all(slot.last is None or not slot.last.decoded for slot in simulator.slots.all)
+
+
+async def test_pages_of_any_origin_may_read_responses() -> None:
+    """As those of a llama-server, also streams."""
+    chat = {"messages": [{"role": "user", "content": "row"}], "max_tokens": 2}
+    allowed = b"access-control-allow-origin: https://page.example\r\n"
+    async with running() as (_, port):
+        for is_stream in (False, True):
+            asked = post(
+                "/v1/chat/completions",
+                {**chat, "stream": is_stream},
+                "origin: https://page.example\r\nconnection: close\r\n",
+            )
+            head, _, _ = (await talk(port, asked)).partition(b"\r\n\r\n")
+            assert allowed in head.lower() + b"\r\n"

@@ -111,3 +111,45 @@ async def test_steps_report_every_token_once(slots: Slots) -> None:
     one = task(tokens=5)
     slots.submit(one)
     assert [number async for number in one.steps()] == [0, 1, 2, 3, 4]
+
+
+async def test_caches_that_slots_lost_are_kept_outside_up_to_a_number() -> None:
+    board = Slots(1, prompt_tokens_per_second=1e9, kept_prompts=2)
+    prompts = [letter * 1_000 for letter in (b"a", b"b", b"c")]
+
+    async def cached(prompt: bytes) -> int:
+        one = task(prompt)
+        board.submit(one)
+        await one.ended()
+        return one.cached_tokens
+
+    # The beginning of the text is one token, and the same in all.
+    assert [await cached(prompt) for prompt in prompts] == [0, 1, 1]
+    assert await cached(prompts[0] + b" and more") == 1_001
+    assert await cached(prompts[1]) == 1_000
+    assert len(board._kept) == 2
+    await board.close()
+
+
+async def test_a_slot_alone_keeps_its_last_prompt_only(slots: Slots) -> None:
+    for prompt in (b"a" * 1_000, b"b" * 1_000, b"c" * 1_000):
+        one = task(prompt)
+        slots.submit(one)
+        await one.ended()
+    again = task(b"a" * 1_000)
+    slots.submit(again)
+    await again.ended()
+    assert again.cached_tokens == 1
+
+
+async def test_deferred_tasks_are_logged_as_llama_server_does(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    board = Slots(1, prompt_tokens_per_second=1e9, logs_deferred=True)
+    for one in (endless(), endless(), task()):
+        board.submit(one)
+    assert capsys.readouterr().out.splitlines() == [
+        "no slot is available, defer task, id_task = 1",
+        "no slot is available, defer task, id_task = 2",
+    ]
+    await board.close()

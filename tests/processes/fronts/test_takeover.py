@@ -76,7 +76,8 @@ async def test_a_request_is_served_through_a_front() -> None:
     call.reset()
     await eventually(lambda: core.rig.records)
     assert (
-        core.leased() == [0] or core.dispatcher.slots_at(core.rig.fleet.addresses[0]).has_draining
+        core.leased() == [0]
+        or core.dispatcher.view.slots_at(core.rig.fleet.addresses[0]).has_draining
     )
 
 
@@ -301,7 +302,8 @@ async def test_the_counts_of_a_response_outlive_a_core() -> None:
         await front.follow(core)
         core.lead()
         await settle()
-        assert core.responses == ([("exchange-1", True, 0, 5, 7, None)] if is_first else [])
+        read = ("exchange-1", True, 0, False, 5, 7, None, None, None)
+        assert core.responses == ([read] if is_first else [])
         assert not len(front.calls.responses)
         core.die()
         await settle()
@@ -502,10 +504,10 @@ async def test_a_response_that_flows_through_a_lost_front_keeps_its_slot() -> No
     address = sent_to(call)
     assert address is not None
     call.say(envoy.response_headers(content_type="text/event-stream", served=str(address)))
-    await eventually(lambda: all(each.answered_at for each in core.dispatcher.leases()))
+    await eventually(lambda: all(each.answered_at for each in core.dispatcher.view.leases()))
     front.die()
     await eventually(lambda: core.rig.records)
-    [lease] = core.dispatcher.leases()
+    [lease] = core.dispatcher.view.leases()
     assert lease.state is LeaseState.DRAINING
     assert core.rig.records[0].outcome is Outcome.SERVED
     fleet = core.rig.fleet
@@ -532,7 +534,7 @@ async def test_a_response_whose_envoy_lost_its_front_keeps_its_slot(
         call.say(
             envoy.response_headers(content_type="text/event-stream", served=str(sent_to(call)))
         )
-    await eventually(lambda: all(each.answered_at for each in core.dispatcher.leases()))
+    await eventually(lambda: all(each.answered_at for each in core.dispatcher.view.leases()))
     if not has_core:
         core.die()
         await settle()
@@ -543,7 +545,7 @@ async def test_a_response_whose_envoy_lost_its_front_keeps_its_slot(
         await front.follow(core, is_remote=is_remote)
         core.lead()
     await eventually(lambda: len(core.rig.records) == 2)
-    leases = list(core.dispatcher.leases())
+    leases = list(core.dispatcher.view.leases())
     assert [lease.state for lease in leases] == [LeaseState.DRAINING] * 2
 
 
@@ -551,11 +553,11 @@ async def test_what_runs_at_a_front_that_stops_drains_too() -> None:
     """Its drain timeout is over: it leaves its core before it ends what is left."""
     front, core, call = await one_running("a")
     call.say(envoy.response_headers(content_type="text/event-stream", served=str(sent_to(call))))
-    await eventually(lambda: all(each.answered_at for each in core.dispatcher.leases()))
+    await eventually(lambda: all(each.answered_at for each in core.dispatcher.view.leases()))
     front.calls.stop()
     call.reset()
     await eventually(lambda: core.rig.records)
-    [lease] = core.dispatcher.leases()
+    [lease] = core.dispatcher.view.leases()
     assert lease.state is LeaseState.DRAINING
 
 
@@ -567,7 +569,7 @@ async def test_what_runs_at_a_lost_front_drains() -> None:
     await eventually(lambda: sent_to(call))
     front.die()
     await eventually(lambda: core.rig.records)
-    [lease] = core.dispatcher.leases()
+    [lease] = core.dispatcher.view.leases()
     assert lease.state is LeaseState.DRAINING
     core.rig.fleet.scrape(lease.address, busy=0)  # it may be on its way to the server
     assert core.leased() == [1]

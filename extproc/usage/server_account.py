@@ -41,7 +41,7 @@ class Leases(Protocol):
         at `until` or later do not matter."""
 
 
-class ServerBooks:
+class ServerAccount:
     """One server. A scrape costs O(tasks), a reading O(requests of the picker) besides."""
 
     def __init__(self, address: Address, leases: Leases | None) -> None:
@@ -49,7 +49,7 @@ class ServerBooks:
         self._address = address
         self._leases = leases
         self.tasks = EndedTasks()
-        self.books = Reconciliation()
+        self.reconciliation = Reconciliation()
         self._instance: str | None = None
         self._is_new = True
         """No scrape has shown its slots yet."""
@@ -67,9 +67,9 @@ class ServerBooks:
     @property
     def is_idle(self) -> bool:
         """Whether no request waits."""
-        return self.tasks.is_idle and self.books.is_idle
+        return self.tasks.is_idle and self.reconciliation.is_idle
 
-    def ended(self, record: ExchangeRecord, now: float) -> None:
+    def request_ended(self, record: ExchangeRecord, now: float) -> None:
         """An exchange that had a slot here ended."""
         self._ended_at = now
         self._is_left = self._is_left or record.outcome is not Outcome.SERVED
@@ -77,7 +77,7 @@ class ServerBooks:
     def settle(self, now: float, *, is_last: bool) -> list[tuple[Left, Work | None]]:
         """What was done for the requests that are decided by now, as `EndedTasks.settle`. Where the
         counters show their sum, it matters less whose of several tasks is whose."""
-        patience_s = UNSHOWN_S if self.books.is_active else PATIENCE_S
+        patience_s = UNSHOWN_S if self.reconciliation.is_active else PATIENCE_S
         return self.tasks.settle(now, is_last=is_last, patience_s=patience_s)
 
     def wants_scrape(self, now: float) -> bool:
@@ -85,7 +85,7 @@ class ServerBooks:
         a client that left: llama-server notices that the later, the more often it is asked."""
         if self._is_left:
             return False
-        if self.books.wants_reading(now, is_pressing=not self.tasks.is_idle):
+        if self.reconciliation.wants_reading(now, is_pressing=not self.tasks.is_idle):
             self._is_due = True
             return True
         return False
@@ -110,11 +110,11 @@ class ServerBooks:
         foreign_slots = leases.foreign_slots(self._address)
         if self._is_used_by_others(foreign_slots, now) or observation.instance != self._instance:
             self._instance = observation.instance
-            self.books.start_over()
+            self.reconciliation.start_over()
         counters = observation.counters
         if self._is_asked:
             self._is_asked = False
-            self.books.was_read(is_shown=counters is not None)
+            self.reconciliation.was_read(is_shown=counters is not None)
         if foreign_slots:
             return False
         if counters is not None:
@@ -125,7 +125,7 @@ class ServerBooks:
                     counters.cached.rounding,
                     counters.generated.rounding,
                 )
-                self.books.read(total, rounding, pending(self._address), now)
+                self.reconciliation.read(total, rounding, pending(self._address), now)
         self._is_left = self._is_left and leases.is_draining(self._address)
         if not self._is_due or self._is_left:
             return False

@@ -1,4 +1,4 @@
-"""Claims about extproc/usage/server_books.py."""
+"""Claims about extproc/usage/server_account.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from extproc.core.observation import (
 )
 from extproc.usage.ended_tasks import Left, Work
 from extproc.usage.reconciliation import BASE_S, Held, Tokens
-from extproc.usage.server_books import ServerBooks
+from extproc.usage.server_account import ServerAccount
 from tests.telemetry.records import ADDRESS, record
 
 
@@ -63,7 +63,7 @@ class Server:
 
     def __init__(self) -> None:
         self.ledger = Ledger()
-        self.books = ServerBooks(ADDRESS, self.ledger)
+        self.account = ServerAccount(ADDRESS, self.ledger)
         self.now = 100.0
         self.processed, self.cached, self.generated = 500, 20, 300
         self.rounding = 0
@@ -74,7 +74,7 @@ class Server:
         """One scrape, as a scraper makes it: returns whether another is wanted at once."""
         self.now += 0.1
         counters = None
-        if self.books.takes_counters() and shows_counters:
+        if self.account.takes_counters() and shows_counters:
             counters = TokenCounters(
                 began_at=self.now - 0.05,
                 processed=Counter(self.processed, self.rounding),
@@ -92,23 +92,23 @@ class Server:
             instance=instance,
             counters=counters,
         )
-        return self.books.observe(observation, lambda _: self.pending, self.now)
+        return self.account.observe(observation, lambda _: self.pending, self.now)
 
     def read(self, instance: str = "1") -> None:
         """Both scrapes of a reading, which is due."""
         self.now += 2 * BASE_S
-        assert self.books.wants_scrape(self.now)
+        assert self.account.wants_scrape(self.now)
         assert self.scrape(instance=instance)
         assert not self.scrape(instance=instance)
 
     def hold(self, generated: int) -> Held:
         work = Work(prompt_tokens=0, cached_tokens=0, generated_tokens=generated)
         held = Held("left", work, self.now)
-        self.books.books.hold(held)
+        self.account.reconciliation.hold(held)
         return held
 
     def ended(self, outcome: Outcome = Outcome.SERVED) -> None:
-        self.books.ended(record(outcome=outcome, opened_at=1.0), self.now)
+        self.account.request_ended(record(outcome=outcome, opened_at=1.0), self.now)
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def server() -> Server:
     """Whose counters have been read once."""
     server = Server()
     server.read()
-    assert server.books.books.is_active
+    assert server.account.reconciliation.is_active
     return server
 
 
@@ -159,7 +159,7 @@ def test_other_readings_are_not_comparable(
     vars(server.ledger).update(vars(ledger))
     server.generated += 13
     server.read()
-    assert server.books.books.settle(server.now) == []
+    assert server.account.reconciliation.settle(server.now) == []
     server.slots = []
     server.ledger.open = 0
     server.read()
@@ -173,12 +173,12 @@ def test_a_task_that_began_to_generate_during_the_reading_is_not_comparable(
     held = server.hold(10)
     server.generated += 13
     server.now += 2 * BASE_S
-    assert server.books.wants_scrape(server.now)
+    assert server.account.wants_scrape(server.now)
     server.slots, server.ledger.open = [busy(3, 30, 0, read=16)], 1
     assert server.scrape()
     server.slots = [busy(3, 30, 1)]
     server.scrape()
-    assert server.books.books.settle(server.now) == []
+    assert server.account.reconciliation.settle(server.now) == []
     server.processed += 30
     server.read()
     assert (held.tokens, held.is_compared) == (Tokens(0, 0, 13), True)
@@ -191,16 +191,16 @@ def test_a_reading_during_which_a_request_ended_is_not_comparable(
     """It may have ended after the counters were read."""
     held = server.hold(10)
     server.now += 2 * BASE_S
-    assert server.books.wants_scrape(server.now)
+    assert server.account.wants_scrape(server.now)
     assert server.scrape()
     server.now += 0.05
     server.ended(outcome)
     server.now -= 0.05
     server.scrape()
-    assert server.books.books.settle(server.now) == []
+    assert server.account.reconciliation.settle(server.now) == []
     server.scrape()
     server.read()
-    assert server.books.books.settle(server.now) == [held]
+    assert server.account.reconciliation.settle(server.now) == [held]
 
 
 def test_a_server_is_left_alone_while_it_may_work_for_a_client_that_left(server: Server) -> None:
@@ -210,9 +210,9 @@ def test_a_server_is_left_alone_while_it_may_work_for_a_client_that_left(server:
     server.ledger.draining = True
     server.slots = [busy(3, 30, 12)]
     server.now += 100
-    assert not server.books.wants_scrape(server.now)
+    assert not server.account.wants_scrape(server.now)
     assert not server.scrape()
-    assert not server.books.wants_scrape(server.now)
+    assert not server.account.wants_scrape(server.now)
     server.ledger.draining, server.slots = False, []
     server.scrape(EndedTask(task_id=3, held_tokens=60))
     server.generated += 13
@@ -223,7 +223,7 @@ def test_a_server_is_left_alone_while_it_may_work_for_a_client_that_left(server:
 def test_a_reading_that_is_due_waits_for_the_end_of_a_left_request(server: Server) -> None:
     server.hold(10)
     server.now += 2 * BASE_S
-    assert server.books.wants_scrape(server.now)
+    assert server.account.wants_scrape(server.now)
     server.ended(Outcome.BROKEN)
     server.ledger.draining = True
     assert not server.scrape()
@@ -259,7 +259,7 @@ def test_a_request_that_arrives_after_its_client_left_is_not_foreign(
 ) -> None:
     """Its lease is over, so the ledger cannot know; what lasts, or is more, is somebody else's."""
     held = server.hold(10)
-    server.books.tasks.left(Left(opened_at=server.now - 0.3, left_at=server.now))
+    server.account.tasks.left(Left(opened_at=server.now - 0.3, left_at=server.now))
     server.ledger.foreign = slots
     assert not server.scrape()
     server.now += lasts_s
@@ -277,9 +277,9 @@ def test_requests_that_are_not_counted_yet_are_waited_for(server: Server) -> Non
     server.generated += 13 + 20
     server.pending = {"whole"}
     server.read()
-    assert server.books.books.settle(server.now) == []
-    server.books.books.book("whole", Tokens(generated=20))
-    assert server.books.books.settle(server.now) == [held]
+    assert server.account.reconciliation.settle(server.now) == []
+    server.account.reconciliation.book("whole", Tokens(generated=20))
+    assert server.account.reconciliation.settle(server.now) == [held]
     assert held.tokens.generated == 13
 
 
@@ -293,12 +293,12 @@ def test_rounded_counters_decide_no_more_than_they_show(server: Server) -> None:
 
 def test_a_server_that_shows_no_counters_is_as_without_them(server: Server) -> None:
     for _ in range(3):
-        server.books.books.book("one", Tokens(1, 1, 1))
+        server.account.reconciliation.book("one", Tokens(1, 1, 1))
         server.now += 2 * BASE_S
-        assert server.books.wants_scrape(server.now)
+        assert server.account.wants_scrape(server.now)
         assert server.scrape(shows_counters=False)
         server.scrape(shows_counters=False)
-    assert not server.books.books.is_active
+    assert not server.account.reconciliation.is_active
 
 
 def test_the_first_scrape_begins_what_is_compared() -> None:
@@ -313,14 +313,14 @@ def test_the_first_scrape_begins_what_is_compared() -> None:
 
 def test_a_first_scrape_without_slots_is_not_the_first() -> None:
     server = Server()
-    assert server.books.takes_counters()
+    assert server.account.takes_counters()
     loading = Observation(
         address=ADDRESS, began_at=1.0, answered_at=1.1, status=ScrapeStatus.LOADING
     )
-    assert not server.books.observe(loading, lambda _: set(), server.now)
-    assert server.books.takes_counters()
+    assert not server.account.observe(loading, lambda _: set(), server.now)
+    assert server.account.takes_counters()
     server.scrape()
-    assert not server.books.takes_counters()
+    assert not server.account.takes_counters()
 
 
 def test_a_first_scrape_of_a_busy_server_begins_nothing() -> None:
@@ -337,8 +337,8 @@ def test_a_first_scrape_of_a_busy_server_begins_nothing() -> None:
 
 def test_without_a_ledger_nothing_is_read() -> None:
     server = Server()
-    server.books = ServerBooks(ADDRESS, None)
+    server.account = ServerAccount(ADDRESS, None)
     assert not server.scrape()
-    assert not server.books.takes_counters()
-    server.books.tasks.left(Left(opened_at=1.0, left_at=2.0))
-    assert not server.books.is_idle
+    assert not server.account.takes_counters()
+    server.account.tasks.left(Left(opened_at=1.0, left_at=2.0))
+    assert not server.account.is_idle

@@ -1,0 +1,138 @@
+"""Claims about extproc/admin/calls/records.py, over loopback gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import grpc
+import pytest
+
+from extproc.core.rejection import Reason
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.settings.logging_section import RecordsSettings
+from tests.fakes.picker import FakePicker, running_picker, until
+
+A = "10.0.0.1:8080"
+
+
+async def show(picker: FakePicker, id_: str) -> pb.ShowRequestResponse:
+    return await picker.admin.ShowRequest(pb.ShowRequestRequest(id=id_))
+
+
+async def code_of(picker: FakePicker, id_: str) -> grpc.StatusCode:
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await show(picker, id_)
+    return raised.value.code()
+
+
+async def test_a_request_is_shown_in_every_state(picker: FakePicker) -> None:
+    """Running, queued, and after its end; by either id."""
+    picker.add_ready(A, name="gpu-1")
+    first = await picker.ask("r1", headers={"x-gateway-model-name": "tiny"})
+    second = await picker.ask("r2")
+    running = await show(picker, "r1")
+    assert (running.record.state, running.record.endpoint_name) == ("running", "gpu-1")
+    assert [part.name for part in running.parts] == ["arrival", "queue", "server"]
+    assert running.others == 0 and "no other request ran on gpu-1" in running.beside
+    queued = await sampled(picker, "r2")
+    place = queued.record.place, queued.record.place_of
+    assert queued.record.state == "queued" and place == (1, 1)
+    assert list(queued.record.waits) == ["no-idle-slot"] and not queued.HasField("others")
+    await picker.admin.CancelRequest(pb.CancelRequestRequest(id="r2"))
+    second.cancel()
+    await until(lambda: picker.records.total == 1)
+    ended = await show(picker, "r2")
+    assert ended.record.exchange_id == queued.record.exchange_id
+    assert (ended.record.state, ended.record.reason) == ("ended", Reason.CANCELLED.value)
+    assert ended.record.queued_before == 0 and list(ended.record.waits) == ["no-idle-slot"]
+    by_exchange = await show(picker, ended.record.exchange_id)
+    assert by_exchange.record.request_id == "r2"
+    first.cancel()
+    await until(lambda: picker.records.total == 2)
+    broken = await show(picker, "r1")
+    assert broken.record.outcome == "broken" and broken.record.model == "tiny"
+
+
+async def sampled(picker: FakePicker, id_: str) -> pb.ShowRequestResponse:
+    """A queued request once it was seen why it waits."""
+    async with asyncio.timeout(60):
+        while not (shown := await show(picker, id_)).record.waits:  # noqa: ASYNC110 - a timer wait
+            await asyncio.sleep(0.01)
+    return shown
+
+
+async def test_an_id_that_several_had(picker: FakePicker) -> None:
+    """The current one comes first, and the others are named."""
+    picker.add_ready(A)
+    first = await picker.ask("same")
+    first.cancel()
+    await until(lambda: picker.records.total == 1)
+    picker.observe(A)
+    second = await picker.ask("same")
+    shown = await show(picker, "same")
+    assert shown.record.state in ("running", "queued") and len(shown.same_id) == 1
+    assert (await show(picker, shown.same_id[0])).record.state == "ended"
+    second.cancel()
+
+
+async def test_who_is_unknown(picker: FakePicker) -> None:
+    assert await code_of(picker, "nobody") is grpc.StatusCode.NOT_FOUND
+    assert await code_of(picker, " ") is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_ended_requests_are_listed_and_followed(picker: FakePicker) -> None:
+    """The rest after a response; of another process everything."""
+    picker.add_ready(A, name="gpu-1")
+    for name in ("r1", "r2"):
+        call = await picker.ask(name)
+        call.cancel()
+        await until(lambda: len(picker.registry) == 0)
+    listed = await picker.admin.ListRecords(pb.ListRecordsRequest(since_s=600.0))
+    assert [each.request_id for each in listed.records] == ["r1", "r2"]
+    assert listed.total == listed.last == 2
+    more = pb.ListRecordsRequest(after=listed.last, instance=listed.instance)
+    assert not (await picker.admin.ListRecords(more)).records
+    more.instance = "another"
+    assert len((await picker.admin.ListRecords(more)).records) == 2
+    none = pb.ListRecordsRequest(outcome="queue-timeout")
+    assert not (await picker.admin.ListRecords(none)).records
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await picker.admin.ListRecords(pb.ListRecordsRequest(since_s=-1.0))
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    """A folder in its place."""
+    settings = RecordsSettings(path=str(tmp_path))
+    async with running_picker(record_settings=settings) as picker:
+        for call in (
+            picker.admin.ShowRequest(pb.ShowRequestRequest(id="nobody")),
+            picker.admin.ListRecords(pb.ListRecordsRequest()),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as raised:
+                await call
+            assert raised.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+            assert "cannot be read" in (raised.value.details() or "")
+
+
+async def test_events_are_selected(picker: FakePicker) -> None:
+    picker.events.add("joined", "is in the fleet", address=A, name="gpu-1")
+    picker.events.add("model-loaded", "tiny is loaded", name="gpu-1", model="tiny")
+    picker.events.add("reloaded", "the settings were reloaded")
+
+    async def kinds(**selected: str | float) -> list[str]:
+        request = pb.ListEventsRequest(**selected)  # type: ignore[arg-type]  # each by its name
+        return [each.kind for each in (await picker.admin.ListEvents(request)).events]
+
+    assert await kinds() == ["joined", "model-loaded", "reloaded"]
+    assert await kinds(endpoint="gpu-1") == ["joined", "model-loaded"]
+    assert await kinds(endpoint=A) == ["joined"]
+    assert await kinds(model="tiny") == ["model-loaded"]
+    assert await kinds(kind="reloaded") == ["reloaded"]
+    assert await kinds(since_s=600.0) == ["joined", "model-loaded", "reloaded"]
+    assert await kinds(limit=1) == ["reloaded"]
+    answer = await picker.admin.ListEvents(pb.ListEventsRequest())
+    assert [each.number for each in answer.events] == [1, 2, 3] and answer.last == 3
+    more = pb.ListEventsRequest(after=2, instance=answer.instance)
+    assert [each.number for each in (await picker.admin.ListEvents(more)).events] == [3]

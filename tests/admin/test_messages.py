@@ -1,0 +1,46 @@
+"""Claims about extproc/admin/messages.py: what it says is what `/status` says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+
+from extproc.admin.messages import endpoint_message
+from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec, Intent
+from extproc.status.status_json import status_json
+from tests.fakes.steered_fleet import SteeredFleet
+
+ONLY_STATUS = {"unique_name", "is_ejected"}
+ONLY_MESSAGES = {"address", "sources", "leases"}
+
+
+def test_both_say_the_same_of_an_endpoint() -> None:
+    """There are two projections of one state (decision 0258): no field is in one alone unseen, and
+    what is in both agrees."""
+    fleet = SteeredFleet(context=ContextSharing.SHARED)
+    address = fleet.add(4, context_tokens=1024)
+    labelled = EndpointSpec(address=address, context=ContextSharing.SHARED, labels=(("a", "b"),))
+    fleet.dispatcher.set_members("test", [labelled], fleet.now)
+    fleet.dispatcher.set_intent(address, Intent.DISABLED, fleet.now)
+    now = fleet.now + 1.5
+    endpoint = fleet.dispatcher.fleet.get(address)
+    assert endpoint is not None
+    tree = status_json(fleet.dispatcher, exchanges=0, envoys=(), outcomes={}, now=now)
+    shown = tree["endpoints"][str(address)]
+    told: dict[str, Any] = MessageToDict(
+        endpoint_message(fleet.dispatcher, endpoint, now),
+        preserving_proto_field_name=True,
+        always_print_fields_with_no_presence=True,
+    )
+    assert shown.keys() - told.keys() == ONLY_STATUS
+    assert told.keys() - shown.keys() == ONLY_MESSAGES
+    told["health"] = told["health"].removeprefix("HEALTH_").lower()
+    told["intent"] = told["intent"].removeprefix("INTENT_").lower()
+    told["models"] = [model["name"] for model in told["models"]]
+    told["tokens"] = {
+        name: value if name == "source" else int(value) for name, value in told["tokens"].items()
+    }
+    assert {name: told[name] for name in told.keys() - ONLY_MESSAGES} == {
+        name: shown[name] for name in shown.keys() - ONLY_STATUS
+    }

@@ -19,9 +19,9 @@ from extproc.core.scheduler import dispatcher
 from extproc.demo.process import ChildError
 
 NAMES = (
-    *("agents", "exchanges", "bodies", "cluster", "envoy", "held", "live-swaps", "picks"),
-    *("real-sizes", "scoring", "scraping", "size-costs", "stalls", "telemetry", "waits"),
-    *("watching", *simulation.BENCHMARKS),
+    *("exchanges", "batches", "bodies", "cluster", "envoy", "held"),
+    *("picks", "scraping", "starts", "waits"),
+    *simulation.BENCHMARKS,
 )
 """In the order in which they run. Those that are no simulations are modules of this package."""
 
@@ -46,6 +46,13 @@ def main() -> int:
         metavar="FOLDER",
         help="public traces for simulated-shared-context, which says where they can be had",
     )
+    parser.add_argument(
+        "--part",
+        type=float,
+        default=1.0,
+        metavar="SHARE",
+        help="of each of these traces, from its beginning; default: 1, which takes hours",
+    )
     given = parser.parse_args()
     if "simulation" in given.only:
         given.only += simulation.BENCHMARKS
@@ -55,7 +62,7 @@ def main() -> int:
         parser.error(f"no benchmark is called {', '.join(sorted(unknown))}")
     if given.quick and given.write is not None:
         parser.error("a quick run is a first impression: it is not kept")
-    overflows.FOLDER = given.traces
+    overflows.FOLDER, overflows.PART = given.traces, given.part
     load.PACE = 0.25 if given.quick else 1.0
     console = Console(stderr=True)
     sections = []

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,17 @@ def cpu_seconds(pid: int) -> float:
     """Processor time that the process has used so far, user and system."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+def session_cpu_seconds(leader: int) -> float:
+    """The same of all processes that are in the session of this one now."""
+    sum_s = 0.0
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == leader:
+                sum_s += cpu_seconds(int(folder.name))
+    return sum_s
 
 
 async def cpu_share(pid: int, seconds: float) -> float:

@@ -12,13 +12,12 @@ import yaml
 from bench import stand_in
 from bench.envoy_tree import Tree, split_picker
 from extproc.demo.envoy_binary import find_envoy
-from extproc.demo.llama_server import find_llama_server
-from extproc.demo.model import ModelShape, write_model
 from extproc.demo.port import LOOPBACK, free_ports, listening_problem
 from extproc.demo.process import Child, Children
 from extproc.envoy_config import names
 from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, HostPort
+from extproc.settings.envoy_section import EnvoySettings
 
 READY_S = 30.0
 GO_PICKER = Path(__file__).parent / "go_noop"
@@ -57,28 +56,22 @@ class Rig(Children):
         if isinstance(ports, int):
             ports = free_ports(ports)
         configuration = stand_in.configuration(ports, slots, service_s, times_ms)
-        await self._start_envoy(f"stand-in-{ports[0]}", configuration, ports[-1])
+        await self.run_envoy(f"stand-in-{ports[0]}", configuration, ports[-1])
         return ports
 
-    async def start_llama_server(self, shape: ModelShape, *options: str) -> int:
-        """Start one with a thread and a model of that shape; returns its port. Raises
-        `RuntimeError` if there is none."""
-        binary = find_llama_server()
-        if binary is None:
-            raise RuntimeError("there is no llama-server: `make llama` builds one")
-        model = self.folder / "model.gguf"
-        write_model(model, shape)
-        [port] = free_ports(1)
-        place = ("--host", LOOPBACK, "--port", str(port), "-t", "1", "--no-webui")
-        await self._start_listening(f"llama-{port}", [binary, "-m", model, *place, *options], port)
-        return port
-
-    async def start_haproxy(self, binary: str, slots_by_port: Mapping[int, int]) -> int:
-        """Start HAProxy with the number of slots of each server as its limit, and one connection
-        for each request, as Envoy has; returns the port for clients."""
+    async def start_haproxy(
+        self,
+        binary: str,
+        slots_by_port: Mapping[int, int],
+        options: Sequence[str] = ("balance leastconn", "http-reuse never"),
+        server_options: str = "",
+    ) -> Started:
+        """Start HAProxy with the number of slots of each server as its limit, by default with one
+        connection for each request, as Envoy has; its port is that for clients."""
         [port] = free_ports(1)
         servers = [
-            f"  server s{number} {LOOPBACK}:{server} maxconn {slots}"
+            f"  server s{number} {LOOPBACK}:{server} maxconn {slots} weight {slots} "
+            f"{server_options}"
             for number, (server, slots) in enumerate(slots_by_port.items())
         ]
         config = self.folder / f"haproxy-{port}.cfg"
@@ -90,13 +83,12 @@ class Rig(Children):
             *(f"  timeout {name} 300s" for name in ("connect", "client", "server", "queue")),
             "listen all",
             f"  bind {LOOPBACK}:{port}",
-            "  balance leastconn",
-            "  http-reuse never",
+            *(f"  {option}" for option in options),
             *servers,
         ]
         config.write_text("\n".join(lines) + "\n")
-        await self._start_listening(f"haproxy-{port}", [binary, "-db", "-f", config], port)
-        return port
+        command = (binary, "-db", "-f", config)
+        return await self.start_listening(f"haproxy-{port}", command, port)
 
     async def start_picker(
         self,
@@ -109,7 +101,7 @@ class Rig(Children):
         """Start Coxswain as people run it; its port is that of gRPC."""
         config, port = self.configure_picker(endpoints, settings, admin, http)
         command = (sys.executable, "-m", "extproc.cli", "serve", "--config")
-        return await self._start_listening(f"picker-{port}", [*command, config], port, environment)
+        return await self.start_listening(f"picker-{port}", [*command, config], port, environment)
 
     def configure_picker(
         self,
@@ -140,7 +132,7 @@ class Rig(Children):
         command = [sys.executable, "-m", "bench.noop_picker", *ports, f"{LOOPBACK}:{endpoint}"]
         if holds:
             command.append("--hold")
-        child, _ = await self._start_listening(f"noop-{port}", command, port)
+        child, _ = await self.start_listening(f"noop-{port}", command, port)
         return child, port, discovery
 
     async def start_go_picker(self, endpoint: int) -> Started:
@@ -153,7 +145,7 @@ class Rig(Children):
         if await build.wait():
             raise RuntimeError("building bench/go_noop failed")
         places = (f"{LOOPBACK}:{port}", f"{LOOPBACK}:{endpoint}")
-        return await self._start_listening(f"go-noop-{port}", [binary, *places], port)
+        return await self.start_listening(f"go-noop-{port}", [binary, *places], port)
 
     async def start_envoy(
         self,
@@ -169,33 +161,37 @@ class Rig(Children):
         `processor_port`, ext_proc is served there and discovery by the picker."""
         port, admin = free_ports(2)
         options = EnvoyOptions(
-            listener=HostPort(LOOPBACK, port),
-            admin=HostPort(LOOPBACK, admin),
+            envoy=EnvoySettings(
+                listen=f"{LOOPBACK}:{port}",
+                admin=f"{LOOPBACK}:{admin}",
+                access_log=access_log,
+                message_timeout_s=message_timeout_s,
+            ),
             picker=HostPort(LOOPBACK, picker_port),
-            access_log=access_log,
             has_fronts=has_fronts,
-            message_timeout_s=message_timeout_s,
         )
         tree = yaml.safe_load(bootstrap(options))
         if processor_port is not None:
             split_picker(tree, names.PICKER_CLUSTER, processor_port)
         if edit is not None:
             edit(tree)
-        return await self._start_envoy(f"envoy-{port}", yaml.safe_dump(tree), port)
+        return await self.run_envoy(f"envoy-{port}", yaml.safe_dump(tree), port)
 
-    async def _start_envoy(self, name: str, configuration: str, port: int) -> Started:
+    async def run_envoy(self, name: str, configuration: str, port: int) -> Started:
+        """Start an Envoy with one worker and this configuration, which listens at that port."""
         config = self.folder / f"{name}.yaml"
         config.write_text(configuration)
         quiet = ("--concurrency", "1", "--use-dynamic-base-id", "--log-level", "warning")
-        return await self._start_listening(name, [find_envoy(), "-c", config, *quiet], port)
+        return await self.start_listening(name, [find_envoy(), "-c", config, *quiet], port)
 
-    async def _start_listening(
+    async def start_listening(
         self,
         name: str,
         command: Sequence[str | Path],
         port: int,
         environment: Mapping[str, str] | None = None,
     ) -> Started:
+        """Start a command, and wait until it listens at that port."""
         child = await self.start(name, command, environment=environment)
         await until_listening(child, port)
         return Started(child, port)

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from random import Random
 
 from extproc.core.address import Address
+from extproc.core.decision import Picked
+from extproc.core.events import Settled, StepFailed
 from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
-from extproc.core.scheduler.decision import Picked
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
-from extproc.core.scheduler.events import Settled, StepFailed
 
 
 class SilentFleet:
@@ -24,6 +24,7 @@ class SilentFleet:
         size: int,
         slots: Callable[[], int],
         models: tuple[ModelReading, ...] = (),
+        context: ContextSharing = ContextSharing.PER_SLOT,
     ) -> None:
         self.picked: list[Picked] = []
         self.dispatcher = Dispatcher(random, options)
@@ -31,8 +32,7 @@ class SilentFleet:
         self.addresses = [
             Address(f"10.{i >> 16 & 255}.{i >> 8 & 255}.{i & 255}", 8080) for i in range(size)
         ]
-        split = ContextSharing.PER_SLOT
-        specs = [EndpointSpec(address=one, context=split) for one in self.addresses]
+        specs = [EndpointSpec(address=one, context=context) for one in self.addresses]
         self.dispatcher.set_members("bench", specs, 0.0)
         for address in self.addresses:
             scrape = Observation(

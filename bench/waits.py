@@ -51,7 +51,7 @@ async def measure(say: Say) -> Section:
         haproxy = shutil.which("haproxy")
         other = None
         if haproxy is not None:
-            other = await rig.start_haproxy(haproxy, slots_by_port)
+            _, other = await rig.start_haproxy(haproxy, slots_by_port)
         pickers = {"ours": ours}
         if shutil.which("go") is not None:
             _, floor = await rig.start_go_picker(servers[-1])

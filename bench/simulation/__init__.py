@@ -8,7 +8,6 @@ from bench.result import Measure, Say, Section
 from bench.simulation.caches import cache_sizes, chats, hot_prefix
 from bench.simulation.overflows import shared_context
 from bench.simulation.sizes import sizes
-from bench.simulation.swaps import swaps
 from bench.simulation.waiting import failures, foresight, overload, tenants, uneven
 
 QUICK_SCALE = 0.5
@@ -23,7 +22,6 @@ SCENARIOS: dict[str, Callable[[float, int], Section]] = {
     "overload": overload,
     "tenants": tenants,
     "sizes": sizes,
-    "swaps": swaps,
     "shared-context": shared_context,
 }
 """The claims, each as a scenario: a fleet, a trace, who is compared, and what must hold."""

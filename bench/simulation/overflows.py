@@ -1,20 +1,15 @@
 """One server whose slots share a context: who is killed when it overflows, and what caution costs.
 
-The traces are public, and not part of this project; `python -m bench --traces FOLDER` reads
-    azure2023/AzureLLMInferenceTrace_{conv,code}.csv   github.com/Azure/AzurePublicDataset, data/;
-                                                       CC-BY 4.0, Splitwise, ISCA 2024
-    mooncake/conversation_trace.jsonl                  github.com/kvcache-ai/Mooncake,
-                                                       FAST25-release/traces/; FAST 2025
-Without them made-up requests of similar lengths stand in.
+`python -m bench --traces FOLDER` takes the lengths of public traces, which
+bench/public_traces.py names. Without them made-up requests of similar lengths stand in.
 """
 
-import csv
-import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
+from bench.public_traces import read_public_traces
 from bench.result import Row, Section, at_most, none_of
 from bench.simulation.balancers import CentralLine
 from bench.simulation.job import Job
@@ -22,6 +17,8 @@ from bench.simulation.run import MakeBalancer, pilot
 from bench.simulation.server import Clock, Hardware, Server
 
 FOLDER: Path | None = None
+PART = 1.0
+"""The share of each public trace that is played, from its beginning."""
 CONTEXTS_TOKENS = (8_192, 16_384, 32_768, 65_536)
 MADE_UP_CONTEXTS_TOKENS = (8_192,)
 SLOTS = 4
@@ -89,7 +86,11 @@ def shared_context(scale: float = 1.0, seed: int = 1) -> Section:
         "requests do not come again; the oracle is first come, first served and knows each "
         "answer's length; coxswain has learned nothing at first, and takes a prompt for "
         f"{ESTIMATES:g} of its tokens in the mean, with a variation of {VARIATION:g}"
-        + (". The lengths are made up, as no traces were given" if FOLDER is None else ""),
+        + (
+            ". The lengths are made up, as no traces were given"
+            if FOLDER is None
+            else f"; of each trace the first {PART:.0%}"
+        ),
         rows=tuple(rows),
     )
 
@@ -170,25 +171,12 @@ def _traces(scale: float, seed: int) -> dict[str, Lengths]:
     if FOLDER is None:
         random = Random(seed)
         return {"like conversations": _similar(random, int(6_000 * scale), 1020, 0.6, 129, 0.66)}
-    azure, mooncake = FOLDER / "azure2023", FOLDER / "mooncake"
-    read = {
-        "Azure, conversations": _azure(azure / "AzureLLMInferenceTrace_conv.csv"),
-        "Azure, code": _azure(azure / "AzureLLMInferenceTrace_code.csv"),
-        "Mooncake, conversations": _mooncake(mooncake / "conversation_trace.jsonl"),
+    return {
+        name: [
+            (row.prompt_tokens, row.answer_tokens) for row in rows[: int(scale * PART * len(rows))]
+        ]
+        for name, rows in read_public_traces(FOLDER).items()
     }
-    return {name: lengths[: int(scale * len(lengths))] for name, lengths in read.items()}
-
-
-def _azure(path: Path) -> Lengths:
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = csv.DictReader(file)
-        return [(int(row["ContextTokens"]), max(1, int(row["GeneratedTokens"]))) for row in rows]
-
-
-def _mooncake(path: Path) -> Lengths:
-    with path.open(encoding="utf-8") as file:
-        rows: Sequence[dict[str, int]] = [json.loads(line) for line in file]
-    return [(row["input_length"], max(1, row["output_length"])) for row in rows]
 
 
 def _similar(

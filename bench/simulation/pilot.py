@@ -8,20 +8,20 @@ from bench.simulation.balancers import Balancer
 from bench.simulation.job import Job
 from bench.simulation.server import Server
 from extproc.core.address import Address
-from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec
-from extproc.core.observation import Observation, ScrapeStatus, SlotReading
-from extproc.core.queue.ticket import Ticket
-from extproc.core.rejection import Rejected
-from extproc.core.request import Kind, Request
-from extproc.core.scheduler.decision import Picked, Queued, Settlement
-from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
-from extproc.core.scheduler.events import (
+from extproc.core.decision import Picked, Queued, Settlement
+from extproc.core.events import (
     MembershipChanged,
     ScrapeRequested,
     Settled,
     StepFailed,
     WakeRequested,
 )
+from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec
+from extproc.core.observation import Observation, ScrapeStatus, SlotReading
+from extproc.core.queue.ticket import Ticket
+from extproc.core.rejection import Rejected
+from extproc.core.request import Kind, Request
+from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.slots.lease import Lease, LeaseEnd
 
 FAST_SCRAPE_S = 0.2
@@ -165,8 +165,7 @@ class Pilot(Balancer):
         unreachable, served = self._walked.pop(job.id, ([], lease.address))
         for address in unreachable:
             self.dispatcher.connect_failed(address, now)
-        self.dispatcher.served_by(lease, served, now)
-        self.dispatcher.answered(lease, now)
+        self.dispatcher.responded(lease, now, served=served)
 
     def _ended(self, job: Job, now: float) -> None:
         first_at = self.dispatcher.release(self._leases.pop(job.id), LeaseEnd.SERVED, now)
@@ -181,7 +180,9 @@ class Pilot(Balancer):
 
     def _scrape(self, server: Server, now: float) -> None:
         self._observe(server, now)
-        is_high_priority = self.dispatcher.needs_frequent_scrapes(self._addresses[server.index])
+        is_high_priority = self.dispatcher.view.needs_frequent_scrapes(
+            self._addresses[server.index]
+        )
         next_at = now + (FAST_SCRAPE_S if is_high_priority else SCRAPE_S)
         if next_at <= self._scrapes_until:
             self._clock.at(next_at, lambda at: self._scrape(server, at))
@@ -234,7 +235,7 @@ class Noting(Pilot):
     """Records the predictions of the core."""
 
     def noted(self, job: Job, ticket: Ticket, now: float) -> None:
-        expected_s = self.dispatcher.position_of(ticket, now).expected_s
+        expected_s = self.dispatcher.view.position_of(ticket, now).expected_s
         if expected_s is not None:
             job.notes["wait_s"] = expected_s
 

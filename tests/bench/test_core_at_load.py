@@ -12,7 +12,7 @@ async def test_a_real_core_serves_what_is_ready_made_and_counts_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(core_at_load, "ROUNDS", 1)
-    monkeypatch.setattr(core_at_load, "ROUND_S", 0.2)
+    monkeypatch.setattr(core_at_load, "ROUND_S", 1.0)
     async with Rig() as rig:
         [server] = await rig.start_stand_ins(1, core_at_load.SLOTS)
         rows = await core_at_load.measure_core(rig, server, lambda _: None)

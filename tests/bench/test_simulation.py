@@ -25,7 +25,6 @@ SCALES = {
     "overload": 0.4,
     "tenants": 0.4,
     "sizes": 1.0 if IS_LONG_RUN else 0.2,
-    "swaps": 0.5,
     "shared-context": 1.0 if IS_LONG_RUN else 0.15,
 }
 

@@ -1,0 +1,192 @@
+"""The tables as Markdown, and the page that begins with what we lose. Pure."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bench.compare.account import Result
+from bench.compare.rivals import NOT_GIVEN
+
+HEADINGS: Final = (
+    *("first token mean", "p50", "p99", "waiting mean", "p50", "p99"),
+    *("failed", "cut", "cached", "to a full server", "killed", "CPU"),
+)
+ROUNDING: Final = 1.05
+"""A rival is better where its number is better by more than what two runs differ by anyway."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """One cell as it was played. `note` says how its time is scaled."""
+
+    title: str
+    note: str
+    rows: Sequence[Result]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A column in which rivals are compared: less is better if `is_less`."""
+
+    name: str
+    of: Callable[[Result], float]
+    unit: str = " ms"
+    is_less: bool = True
+    least: float = 0.0
+    """Differences below it are none."""
+
+
+COMPARED: Final = (
+    Measured(
+        name="mean time to first token", of=lambda one: 1000 * one.first_token.mean_s, least=2
+    ),
+    Measured(
+        name="p99 of time to first token", of=lambda one: 1000 * one.first_token.at(0.99), least=5
+    ),
+    Measured(name="mean waiting", of=lambda one: 1000 * one.waiting.mean_s, least=2),
+    Measured(name="p99 of waiting", of=lambda one: 1000 * one.waiting.at(0.99), least=5),
+    Measured(
+        name="failed, cut or killed", of=lambda one: one.failed + one.cut + one.killed, unit=""
+    ),
+    Measured(
+        name="cached tokens",
+        of=lambda one: 100 * one.cached_share,
+        unit=" %",
+        is_less=False,
+        least=1,
+    ),
+    Measured(name="sent to a full server", of=lambda one: one.to_full, unit=""),
+    Measured(
+        name="processor time of a request",
+        of=lambda one: 1e6 * one.cpu_s / max(1, one.requests),
+        unit=" us",
+    ),
+)
+
+
+def markdown(table: Table) -> list[str]:
+    """The lines of one table, with a row for each rival that nobody has given."""
+    return [
+        f"### {table.title}",
+        "",
+        f"{table.note}",
+        "",
+        f"| | {' | '.join(HEADINGS)} |",
+        f"|---|{'---:|' * len(HEADINGS)}",
+        *(_row(one) for one in table.rows),
+        *(
+            f"| {name} | not given |{' |' * (len(HEADINGS) - 1)}"
+            for name in NOT_GIVEN
+            if name not in {one.rival for one in table.rows}
+        ),
+        "",
+    ]
+
+
+def _row(one: Result) -> str:
+    if not one.requests:
+        return f"| {one.rival} | {one.why} |{' |' * (len(HEADINGS) - 1)}"
+    first, waiting = one.first_token, one.waiting
+    cells = [
+        *(_ms(value) for value in (first.mean_s, first.at(0.5), first.at(0.99))),
+        *(_ms(value) for value in (waiting.mean_s, waiting.at(0.5), waiting.at(0.99))),
+        *(str(one.failed), str(one.cut)),
+        _number(100 * one.cached_share, " %"),
+        *(str(one.to_full), str(one.killed)),
+        _number(1e6 * one.cpu_s / one.requests, " us"),
+    ]
+    name = f"**{one.rival}**" if one.is_ours else one.rival
+    return f"| {name} | {' | '.join(cells)} |"
+
+
+def _ms(seconds: float) -> str:
+    return _number(1000 * seconds, " ms")
+
+
+def _number(value: float, unit: str) -> str:
+    return "" if math.isnan(value) else f"{value:.0f}{unit}"
+
+
+def losses(table: Table) -> list[str]:
+    """Where a rival is better than the best row of Coxswain: one item of a list for each column."""
+    ours = [one for one in table.rows if one.is_ours and one.requests]
+    theirs = [one for one in table.rows if not one.is_ours and one.requests]
+    found = []
+    for column in COMPARED:
+        best, other = _best(ours, column), _best(theirs, column)
+        if best is None or other is None or not _is_better(other[0], best[0], column):
+            continue
+        value, rival = other
+        found.append(
+            f"- {column.name}: {rival.rival} {value:.0f}{column.unit}, "
+            f"Coxswain at best {best[0]:.0f}{column.unit} ({best[1].rival})"
+        )
+    return found
+
+
+def _best(results: Sequence[Result], column: Measured) -> tuple[float, Result] | None:
+    known = [(column.of(one), one) for one in results if not math.isnan(column.of(one))]
+    if not known:
+        return None
+    choose = min if column.is_less else max
+    return choose(known, key=lambda one: one[0])
+
+
+def _is_better(value: float, than: float, column: Measured) -> bool:
+    if abs(value - than) <= column.least:
+        return False
+    return value * ROUNDING < than if column.is_less else value > than * ROUNDING
+
+
+def page(
+    tables: Sequence[Table], *, machine: str, command: str, serial: Sequence[str], image: str
+) -> str:
+    """The whole page; `image` is the name of the picture beside it."""
+    lost = [(table.title, losses(table)) for table in tables]
+    lines = [
+        "# Comparison",
+        "",
+        f"Coxswain beside what people use instead: the last run of `{command}`, on {machine}",
+        "",
+        "## Where we lose",
+        "",
+        "Columns in which a rival is better than each row of Coxswain by more than 5 %.",
+        "",
+    ]
+    for title, items in lost:
+        lines += [f"{title}:", "", *(items or ["- nothing"]), ""]
+    lines += [UNEQUAL, "", "## Waits", "", f"![Waits by percentile]({image})", ""]
+    lines += ["## Tables", "", HOW_TO_READ, ""]
+    for table in tables:
+        lines += markdown(table)
+    return "\n".join([*lines, *serial]).rstrip() + "\n"
+
+
+UNEQUAL: Final = """\
+## What was unequal
+
+- Clients, proxies, picker and servers share the cores of one machine. Each hop is loopback.
+- Time is scaled, so a millisecond of a hop weighs as many times more than beside real models as
+  each table says. Coxswain's requests take the hop to the picker.
+- The slots of the servers were written by hand into the rivals, as weights or limits. Coxswain
+  found them out; that slots do not share a context was written into its settings, as a simulated
+  server has no arguments to read.
+- The hashes get a header with the name of the conversation, which clients have to send. Coxswain
+  reads the prompts instead.
+- All have one worker. The rivals keep connections to servers; Coxswain's Envoy opens one for each
+  request ([decision 0035](decisions/0035-a-connection-for-each-request.md)).
+- Coxswain's rows have two processes, Envoy and the picker; both count in the processor time.
+- The servers are simulated, unless the command has `--real`: they have llama-server's API, slots,
+  hidden queue and prompt caches, and no memory bandwidth to share.
+- Coxswain starts each run without having learned anything, and its scrapes are not scaled. With
+  shared contexts it runs one request at a time on each server until it has seen how fast answers
+  come, and some 30 of them: the first second of the run, from which its waits there come.
+- Requests that were not served are in no time of their row: read those together."""
+HOW_TO_READ: Final = """\
+A wait is the time that a request took beside its time in a slot, which its server reports: queues
+anywhere, hops and clients. *Cached* is the share of prompt tokens that servers had in a cache.
+*To a full server* are the requests that a server's log shows waiting inside it. *Killed* are those
+that ended with their server's full context. *CPU* is the processor time of proxy and picker for
+each request, with what they do anyway: health checks, and Coxswain's scrapes of the servers, which
+are much of it at such rates. A request counts from the moment at which it was due."""

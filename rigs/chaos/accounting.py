@@ -1,6 +1,6 @@
 """Judges what a run recorded: each request accounted for exactly once. Pure.
 
-Rules, each a function from the books to findings:
+Rules, each a function from the records to findings:
 
 - `lost`: every call ended with an answer, or its client left.
 - `unexplained`: an answer that is neither what was requested nor a rejection with a reason has a
@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from rigs.chaos.load import NO_ANSWER
-from rigs.chaos.records import Arrival, Books, Call, Ended, Line
+from rigs.chaos.records import Arrival, Call, Ended, Line, Records
 
 TOLERANCE_S = 0.05
 """Two events of two connections so close together may have been noted in the wrong order."""
@@ -63,19 +63,19 @@ class Verdict:
 
 
 class _Index:
-    """The books by request."""
+    """The records by request."""
 
-    def __init__(self, books: Books) -> None:
-        self.books = books
-        self.calls = {call.id: call for call in books.calls}
+    def __init__(self, records: Records) -> None:
+        self.records = records
+        self.calls = {call.id: call for call in records.calls}
         self.arrivals: defaultdict[str, list[Arrival]] = defaultdict(list)
-        for arrival in books.arrivals:
+        for arrival in records.arrivals:
             self.arrivals[arrival.id].append(arrival)
         self.lines: defaultdict[str, list[Line]] = defaultdict(list)
-        for line in books.lines:
+        for line in records.lines:
             self.lines[line.id].append(line)
         self.ended: defaultdict[str, list[Ended]] = defaultdict(list)
-        for one in books.ended:
+        for one in records.ended:
             self.ended[one.id].append(one)
 
     def is_first_try(self, arrival: Arrival) -> bool:
@@ -90,20 +90,20 @@ class _Index:
         return named
 
 
-def judge(books: Books) -> Verdict:
+def judge(records: Records) -> Verdict:
     """Apply every rule. O(requests * windows)."""
-    index = _Index(books)
+    index = _Index(records)
     verdict = Verdict()
     for rule in RULES:
         for finding, began_at, ended_at, servers in rule(index):
-            window = _excuse(books, finding.rule, began_at, ended_at, servers)
+            window = _excuse(records, finding.rule, began_at, ended_at, servers)
             if window:
                 verdict.excused[f"{finding.rule}: {window}"] += 1
             else:
                 verdict.findings.append(finding)
-    for call in books.calls:
+    for call in records.calls:
         verdict.counts[describe(call)] += 1
-    verdict.counts["arrivals"] = len(books.arrivals)
+    verdict.counts["arrivals"] = len(records.arrivals)
     return verdict
 
 
@@ -120,8 +120,10 @@ def describe(call: Call) -> str:
     return "broken"
 
 
-def _excuse(books: Books, rule: str, began_at: float, ended_at: float, servers: set[str]) -> str:
-    for window in books.windows:
+def _excuse(
+    records: Records, rule: str, began_at: float, ended_at: float, servers: set[str]
+) -> str:
+    for window in records.windows:
         for server in servers or {""}:
             if window.covers(rule, began_at, ended_at, server):
                 return window.what
@@ -138,14 +140,14 @@ def _suspect(rule: str, call: Call, text: str, servers: set[str]) -> Suspect:
 
 
 def _lost(index: _Index) -> Iterator[Suspect]:
-    for call in index.books.calls:
+    for call in index.records.calls:
         if call.error == NO_ANSWER:
             text = f"no answer in {call.ended_at - call.sent_at:.1f} s, status {call.status}"
             yield _suspect("lost", call, text, index.servers_of(call))
 
 
 def _unexplained(index: _Index) -> Iterator[Suspect]:
-    for call in index.books.calls:
+    for call in index.records.calls:
         if call.is_served or call.has_left or call.error == NO_ANSWER:
             continue
         if call.is_refused and call.reason in CHOICES:
@@ -167,7 +169,7 @@ def _unexplained(index: _Index) -> Iterator[Suspect]:
 
 
 def _twice(index: _Index) -> Iterator[Suspect]:
-    for call in index.books.calls:
+    for call in index.records.calls:
         begun = [one for one in index.arrivals[call.id] if one.status == 200]
         servers = {arrival.server for arrival in begun}
         if len(begun) > 1:
@@ -178,7 +180,7 @@ def _twice(index: _Index) -> Iterator[Suspect]:
 
 
 def _early(index: _Index) -> Iterator[Suspect]:
-    for call in index.books.calls:
+    for call in index.records.calls:
         waited_s = call.ended_at - call.sent_at
         if call.reason == WAITED_TOO_LONG and waited_s < call.patience_s - EARLY_S:
             text = f"rejected after {waited_s:.3f} of {call.patience_s:.3f} s"
@@ -186,7 +188,7 @@ def _early(index: _Index) -> Iterator[Suspect]:
 
 
 def _log(index: _Index) -> Iterator[Suspect]:
-    for call in index.books.calls:
+    for call in index.records.calls:
         lines, servers = index.lines[call.id], index.servers_of(call)
         if len(lines) != 1:
             is_unheard = not lines and (call.has_left or call.error) and not servers
@@ -212,7 +214,7 @@ def _log(index: _Index) -> Iterator[Suspect]:
 
 
 def _picker(index: _Index) -> Iterator[Suspect]:
-    for call in index.books.calls:
+    for call in index.records.calls:
         ends, servers = index.ended[call.id], index.servers_of(call)
         if len(ends) > 1:
             yield _suspect("picker", call, f"{len(ends)} ends in the picker's log", servers)
@@ -239,13 +241,13 @@ def _full(index: _Index) -> Iterator[Suspect]:
         return index.is_first_try(one) or 0 < one.first_byte_at < at - IN_FLIGHT_S
 
     by_server: defaultdict[str, list[Arrival]] = defaultdict(list)
-    for arrival in sorted(index.books.arrivals, key=lambda one: one.at):
+    for arrival in sorted(index.records.arrivals, key=lambda one: one.at):
         present = [
             one for one in by_server[arrival.server] if ended_at(one) > arrival.at + TOLERANCE_S
         ]
         by_server[arrival.server] = [*present, arrival]
         known = [one for one in present if is_known(one, arrival.at)]
-        in_use, slots = sum(map(weight, known)), index.books.slots[arrival.server]
+        in_use, slots = sum(map(weight, known)), index.records.slots[arrival.server]
         if in_use + weight(arrival) > slots and index.is_first_try(arrival):
             users = ", ".join(_use(one, arrival.at, index.calls.get(one.id)) for one in known)
             text = f"{arrival.server} had {in_use} of {slots} slots in use, {users}"
@@ -267,8 +269,8 @@ def _use(one: Arrival, at: float, call: Call | None) -> str:
 
 
 def _closed(index: _Index) -> Iterator[Suspect]:
-    for closed in index.books.closed:
-        for arrival in index.books.arrivals:
+    for closed in index.records.closed:
+        for arrival in index.records.arrivals:
             if (
                 arrival.server == closed.server
                 and closed.began_at + IN_FLIGHT_S < arrival.at < closed.ended_at
@@ -280,7 +282,7 @@ def _closed(index: _Index) -> Iterator[Suspect]:
 
 
 def _leftover(index: _Index) -> Iterator[Suspect]:
-    for left in index.books.leftovers:
+    for left in index.records.leftovers:
         finding = Finding(rule="leftover", id="", text=f"{left.what}: {left.value}")
         yield finding, inf, inf, set()
 

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from rigs.books import CORRECTIONS
 from rigs.chaos.accounting import Verdict, judge
 from rigs.chaos.calm import calm_down, footprint
 from rigs.chaos.director import Director
 from rigs.chaos.fleet import TOKENS_PER_S
 from rigs.chaos.load import Clients
 from rigs.chaos.logs import PREFIX, access_lines, request_ends, troubles
-from rigs.chaos.records import Books, Closed, Leftover, Window, keep
+from rigs.chaos.planned_request import PATIENT_S, draw_request
+from rigs.chaos.records import Closed, Leftover, Records, Window, keep
 from rigs.chaos.script import Script
 from rigs.chaos.security import CLIENT_KEY, Security
 from rigs.chaos.stage import Stage
 from rigs.chaos.watch import Watch, closed_between
-from rigs.chaos.wishes import PATIENT_S, draw_wish
 from rigs.node_client import NodeClient, node_client
+from rigs.picker_pages import CORRECTIONS
 
 MEAN_S = 0.5
 """About how long a request of the mixed load keeps a slot."""
@@ -100,11 +100,11 @@ async def _attack(
         Leftover(what="error in the picker's log", value=text)
         for text in troubles(stage.picker_logs())
     ]
-    verdict = close_books(stage, clients, left, director.windows, closed_between(watch.samples))
+    verdict = account_for(stage, clients, left, director.windows, closed_between(watch.samples))
     return Outcome(verdict=verdict, done=director.done)
 
 
-def close_books(
+def account_for(
     stage: Stage,
     clients: Clients,
     leftovers: list[Leftover],
@@ -112,7 +112,7 @@ def close_books(
     closed: Iterable[Closed] = (),
 ) -> Verdict:
     """Judge and keep what a run recorded, once its logs are complete."""
-    books = Books(
+    records = Records(
         calls=clients.calls,
         arrivals=[one for one in stage.journal if one.id.startswith(PREFIX)],
         lines=access_lines(stage.envoy_logs()),
@@ -122,8 +122,8 @@ def close_books(
         closed=list(closed),
         leftovers=leftovers,
     )
-    keep(books, stage.folder)
-    return judge(books)
+    keep(records, stage.folder)
+    return judge(records)
 
 
 async def _load(clients: Clients, script: Script, is_over: asyncio.Event) -> None:
@@ -137,4 +137,4 @@ async def _load(clients: Clients, script: Script, is_over: asyncio.Event) -> Non
         due_s += source.expovariate(rate)
         await asyncio.sleep(max(0.0, began_at + due_s - loop.time()))
         identity = f"{PREFIX}{script.seed}-{source.getrandbits(48):012x}"
-        clients.send(draw_wish(source, identity, TOKENS_PER_S, clients.ways))
+        clients.send(draw_request(source, identity, TOKENS_PER_S, clients.ways))

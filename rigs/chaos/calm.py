@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import httpx
 
 from bench.process import descriptors, resident_bytes
-from rigs.books import CORRECTIONS, open_books, until_none
 from rigs.chaos.launch import TASK
 from rigs.chaos.records import Leftover
 from rigs.chaos.stage import Stage
+from rigs.picker_pages import CORRECTIONS, unsettled, until_none
 
 CALM_S = 60.0
 """A slot whose client left may stay taken for `ledger.draining_cap_s`; what is left so long after
@@ -79,7 +79,7 @@ async def calm_down(stage: Stage, before: Footprint | None) -> list[Leftover]:
 
 
 async def _left(stage: Stage) -> list[Leftover]:
-    numbers = open_books(await stage.status())
+    numbers = unsettled(await stage.status())
     for server in stage.servers:
         if server.child is not None and server.child.is_running:
             try:

@@ -18,7 +18,6 @@ from enum import Enum
 from rigs.chaos.records import Arrival
 
 READ_BYTES = 65_536
-HEAD_BYTES = 65_536
 ENDLESS_PAUSE_S = 0.02
 SLOW_PAUSE_S = 0.05
 

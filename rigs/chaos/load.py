@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 import h11
 from h2.exceptions import ProtocolError
 
+from rigs.chaos.planned_request import SLOW_PIECES, PlannedRequest
 from rigs.chaos.records import Call
-from rigs.chaos.wishes import SLOW_PIECES, Wish
 from rigs.leaving import NODE_WAYS, WAYS, Http2Call, Way, leave
 from rigs.node_client import NodeClient
 
@@ -23,8 +23,8 @@ KEPT_BYTES = 4 * 1024 * 1024
 
 
 class Clients:
-    """Sends wishes to these ports in turn; `calls` are the records of those that ended, `ways`
-    are those in which they can leave."""
+    """Sends planned requests to these ports in turn; `calls` are the records of those that ended,
+    `ways` are those in which they can leave."""
 
     def __init__(
         self,
@@ -46,9 +46,9 @@ class Clients:
         """How many still wait for their answer's end."""
         return len(self._tasks)
 
-    def send(self, wish: Wish) -> asyncio.Task[None]:
+    def send(self, planned: PlannedRequest) -> asyncio.Task[None]:
         """Send one; returns at once."""
-        task = asyncio.create_task(self._call(wish))
+        task = asyncio.create_task(self._call(planned))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -58,27 +58,29 @@ class Clients:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _call(self, wish: Wish) -> None:
-        leaves_after_s = wish.leaves_after_s
+    async def _call(self, planned: PlannedRequest) -> None:
+        leaves_after_s = planned.leaves_after_s
         call = Call(
-            id=wish.id,
-            kind=wish.kind if leaves_after_s is None else f"{wish.kind} ({wish.way.value})",
+            id=planned.id,
+            kind=planned.kind
+            if leaves_after_s is None
+            else f"{planned.kind} ({planned.way.value})",
             sent_at=time.monotonic(),
-            weight=wish.choices,
-            patience_s=wish.patience_ms / 1000,
+            weight=planned.choices,
+            patience_s=planned.patience_ms / 1000,
         )
         body = bytearray()
         limit_s = call.patience_s + self._no_answer_s
-        if leaves_after_s is not None and not wish.way.is_of_node:
+        if leaves_after_s is not None and not planned.way.is_of_node:
             limit_s = min(limit_s, leaves_after_s)
         try:
             async with asyncio.timeout(limit_s):
-                if leaves_after_s is not None and wish.way.is_of_node:
-                    await self._exchange_node(wish, leaves_after_s, call, body)
-                elif leaves_after_s is not None and wish.way.is_http2:
-                    await self._exchange_http2(wish, call, body)
+                if leaves_after_s is not None and planned.way.is_of_node:
+                    await self._exchange_node(planned, leaves_after_s, call, body)
+                elif leaves_after_s is not None and planned.way.is_http2:
+                    await self._exchange_http2(planned, call, body)
                 else:
-                    await self._exchange(wish, call, body)
+                    await self._exchange(planned, call, body)
         except TimeoutError:
             call.has_left = limit_s == leaves_after_s
             call.error = "" if call.has_left else NO_ANSWER
@@ -86,46 +88,46 @@ class Clients:
             call.error = repr(failure)
         call.ended_at = call.ended_at or time.monotonic()
         call.body_bytes = len(body)
-        call.is_sound = is_sound(wish, bytes(body))
+        call.is_sound = is_sound(planned, bytes(body))
         if call.status >= 400 and not call.reason:
             call.reason = _error_code(bytes(body))
         self.calls.append(call)
 
-    async def _exchange(self, wish: Wish, call: Call, body: bytearray) -> None:
+    async def _exchange(self, planned: PlannedRequest, call: Call, body: bytearray) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", next(self._ports))
         try:
             protocol = h11.Connection(h11.CLIENT)
-            writer.write(protocol.send(self._head(wish)) or b"")
-            sending = asyncio.ensure_future(_send_body(protocol, writer, wish))
+            writer.write(protocol.send(self._head(planned)) or b"")
+            sending = asyncio.ensure_future(_send_body(protocol, writer, planned))
             try:
                 await _read_answer(protocol, reader, call, body)
             finally:
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)
         finally:
-            leaves = wish.leaves_after_s is not None and not call.is_whole
-            await leave(reader, writer, wish.way if leaves else Way.FIN)
+            leaves = planned.leaves_after_s is not None and not call.is_whole
+            await leave(reader, writer, planned.way if leaves else Way.FIN)
 
-    async def _exchange_http2(self, wish: Wish, call: Call, body: bytearray) -> None:
+    async def _exchange_http2(self, planned: PlannedRequest, call: Call, body: bytearray) -> None:
         """Of a client that leaves in a way of HTTP/2."""
         stream = await Http2Call.open("127.0.0.1", next(self._ports))
         try:
-            stream.send(PATH, self._headers(wish), wish.body)
+            stream.send(PATH, self._headers(planned), planned.body)
             await stream.read_on()
         finally:
             call.status, call.is_whole = stream.status, stream.is_whole
             _read_headers(call, stream.headers)
             body += stream.body
-            await stream.leave(Way.H2_FIN if stream.is_whole else wish.way)
+            await stream.leave(Way.H2_FIN if stream.is_whole else planned.way)
 
     async def _exchange_node(
-        self, wish: Wish, leaves_after_s: float, call: Call, body: bytearray
+        self, planned: PlannedRequest, leaves_after_s: float, call: Call, body: bytearray
     ) -> None:
         """Of a client that leaves as Node does."""
         assert self._node is not None
-        headers, port = dict(self._headers(wish)), next(self._ports)
+        headers, port = dict(self._headers(planned)), next(self._ports)
         ended = await self._node.ask(
-            wish.id, port, PATH, headers, wish.body, wish.way, leaves_after_s
+            planned.id, port, PATH, headers, planned.body, planned.way, leaves_after_s
         )
         call.ended_at = ended.ended_at
         call.status, call.is_whole = ended.status, ended.is_whole
@@ -133,30 +135,32 @@ class Clients:
         _read_headers(call, ended.headers)
         body += ended.body
 
-    def _head(self, wish: Wish) -> h11.Request:
-        headers = [("host", "chaos"), *self._headers(wish)]
+    def _head(self, planned: PlannedRequest) -> h11.Request:
+        headers = [("host", "chaos"), *self._headers(planned)]
         return h11.Request(method="POST", target=PATH, headers=headers)
 
-    def _headers(self, wish: Wish) -> list[tuple[str, str]]:
+    def _headers(self, planned: PlannedRequest) -> list[tuple[str, str]]:
         headers = [
             ("content-type", "application/json"),
-            ("content-length", str(len(wish.body))),
-            ("x-request-id", wish.id),
-            ("x-coxswain-queue-timeout-ms", str(wish.patience_ms)),
+            ("content-length", str(len(planned.body))),
+            ("x-request-id", planned.id),
+            ("x-coxswain-queue-timeout-ms", str(planned.patience_ms)),
         ]
         if self._key:
             headers.append(("authorization", f"Bearer {self._key}"))
         return headers
 
 
-async def _send_body(protocol: h11.Connection, writer: asyncio.StreamWriter, wish: Wish) -> None:
-    body, pieces = wish.body, SLOW_PIECES if wish.upload_pause_s else 1
+async def _send_body(
+    protocol: h11.Connection, writer: asyncio.StreamWriter, planned: PlannedRequest
+) -> None:
+    body, pieces = planned.body, SLOW_PIECES if planned.upload_pause_s else 1
     size = -(-len(body) // pieces)
     for start in range(0, len(body), size):
         writer.write(protocol.send(h11.Data(data=body[start : start + size])) or b"")
         await writer.drain()
-        if wish.upload_pause_s:
-            await asyncio.sleep(wish.upload_pause_s)
+        if planned.upload_pause_s:
+            await asyncio.sleep(planned.upload_pause_s)
     writer.write(protocol.send(h11.EndOfMessage()) or b"")
 
 
@@ -186,19 +190,19 @@ def _read_headers(call: Call, headers: Mapping[str, str]) -> None:
     call.queue_ms = int(headers.get("x-coxswain-queue-ms", "0"))
 
 
-def is_sound(wish: Wish, body: bytes) -> bool:
+def is_sound(planned: PlannedRequest, body: bytes) -> bool:
     """Whether a 200 answer is the answer to this request: complete, and as long as was asked."""
     try:
-        if not wish.is_streamed:
+        if not planned.is_streamed:
             answer = json.loads(body)
             said = answer["usage"]["completion_tokens"]
             # The simulator counts what all choices say, llama-server what one does.
-            lengths = (wish.tokens, wish.tokens * wish.choices)
-            return len(answer["choices"]) == wish.choices and said in lengths
+            lengths = (planned.tokens, planned.tokens * planned.choices)
+            return len(answer["choices"]) == planned.choices and said in lengths
         events = [line[6:] for line in body.split(b"\n") if line.startswith(b"data: ")]
         parts = [json.loads(event) for event in events[:-1]]
         said = parts[-1]["timings"]["predicted_n"]
-        return events[-1] == b"[DONE]" and said == wish.tokens
+        return events[-1] == b"[DONE]" and said == planned.tokens
     except (ValueError, LookupError, TypeError):
         return False
 

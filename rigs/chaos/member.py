@@ -14,15 +14,14 @@ from typing import Any
 import httpx
 import yaml
 
-from extproc.app.envoy import envoy_options
 from extproc.demo.envoy_binary import find_envoy
 from extproc.demo.port import free_ports
 from extproc.demo.process import Child
 from extproc.envoy_config.documents import bootstrap
-from extproc.envoy_config.options import Mode
+from extproc.envoy_config.options import Mode, envoy_options
 from extproc.settings import load_settings
-from rigs.books import Pages
 from rigs.chaos.processes import family, listens
+from rigs.picker_pages import Pages
 from tests.fakes.valkey import PROGRAM
 
 Start = Callable[[str, Sequence[str | Path]], Awaitable[Child]]

@@ -13,13 +13,13 @@ from pathlib import Path
 from random import Random
 
 from rigs.chaos.accounting import Verdict
-from rigs.chaos.attack import close_books
+from rigs.chaos.attack import account_for
 from rigs.chaos.calm import calm_down, footprint
 from rigs.chaos.load import Clients
 from rigs.chaos.logs import PREFIX
+from rigs.chaos.planned_request import PlannedRequest
 from rigs.chaos.records import Leftover
 from rigs.chaos.stage import Stage
-from rigs.chaos.wishes import Wish
 from rigs.leaving import Way
 from rigs.node_client import NodeClient, node_client
 
@@ -91,16 +91,16 @@ async def _attack(
         say(f"{what}: {len(clients.calls) - begun} requests, left over: {text}")
     left += [one for one in await calm_down(stage, before) if one not in left]
     left += await stage.stop()
-    return close_books(stage, clients, left)
+    return account_for(stage, clients, left)
 
 
-def _wish(
+def _planned(
     source: Random,
     patience_ms: int,
     leaves_after_s: float | None = None,
     way: Way = Way.FIN,
-) -> Wish:
-    return Wish(
+) -> PlannedRequest:
+    return PlannedRequest(
         id=f"{PREFIX}{source.getrandbits(64):016x}",
         kind="overload" if leaves_after_s is None else "storm",
         tokens=4,
@@ -119,16 +119,16 @@ async def _steady(
     began_at = loop.time()
     for number in range(int(rate * seconds)):
         await asyncio.sleep(max(0.0, began_at + number / rate - loop.time()))
-        clients.send(_wish(source, patience_ms))
+        clients.send(_planned(source, patience_ms))
 
 
 async def _storm(clients: Clients, source: Random, count: int) -> None:
     """All at once; each leaves within a second, whether it waits or is being served."""
     for _ in range(count):
-        clients.send(_wish(source, 5000, source.random(), source.choice(clients.ways)))
+        clients.send(_planned(source, 5000, source.random(), source.choice(clients.ways)))
         await asyncio.sleep(0)
 
 
 async def _burst(clients: Clients, source: Random, count: int) -> None:
     for _ in range(count):
-        clients.send(_wish(source, 1))
+        clients.send(_planned(source, 1))

@@ -129,7 +129,7 @@ class Leftover:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Books:
+class Records:
     """All that a run recorded."""
 
     calls: list[Call]
@@ -142,10 +142,10 @@ class Books:
     leftovers: list[Leftover] = field(default_factory=list)
 
 
-def keep(books: Books, folder: Path) -> None:
+def keep(records: Records, folder: Path) -> None:
     """Write down all that was recorded, to analyse a finding."""
     with (folder / RECORDS).open("w") as file:
         for name in ("calls", "arrivals", "lines", "ended", "windows", "closed", "leftovers"):
-            for record in getattr(books, name):
+            for record in getattr(records, name):
                 entry = {"record": name, **asdict(record)}
                 file.write(json.dumps(entry, default=sorted) + "\n")

@@ -9,9 +9,9 @@ from typing import Any
 
 import httpx
 
-from rigs.books import CORRECTIONS
 from rigs.chaos.records import Closed
 from rigs.chaos.stage import Stage
+from rigs.picker_pages import CORRECTIONS
 
 INTERVAL_S = 0.2
 

@@ -37,10 +37,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"image-test: {time.monotonic() - began:6.1f} s  {line}", flush=True)
 
     try:
-        with engine(FOLDER) as docker:
-            version = docker.run("version", "--format", "{{.Server.Version}}")
-            report(f"Docker engine {version}, {'ours' if docker.root else 'of this machine'}")
-            asyncio.run(_test(_with_stand_ins(docker), report))
+        docker = engine()
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        report(f"Docker engine {docker.run('version', '--format', '{{.Server.Version}}')}")
+        asyncio.run(_test(_with_stand_ins(docker), report))
     except EngineMissingError as error:
         print(f"image-test: left out: {error}", file=sys.stderr)
         return 2
@@ -78,7 +78,7 @@ async def _test(docker: Docker, report: Report) -> None:
 
 def _build(docker: Docker, report: Report) -> None:
     base = base_tag()
-    provide_python(docker, base, FOLDER)
+    provide_python(docker, base)
     provide_envoy(docker, compose()["services"]["envoy"]["image"], base, FOLDER)
     report("the base images are there")
     docker.run("compose", "build", "coxswain", cwd=ROOT)
@@ -104,7 +104,7 @@ def base_tag() -> str:
 def _with_stand_ins(docker: Docker) -> Docker:
     files = ("docker-compose.yaml", str(Path(__file__).with_name("compose.yaml").relative_to(ROOT)))
     environment = {**docker.environment, "COMPOSE_FILE": ":".join(files)}
-    return Docker(environment=environment, root=docker.root)
+    return Docker(environment=environment)
 
 
 if __name__ == "__main__":

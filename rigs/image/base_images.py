@@ -1,17 +1,14 @@
-"""The images that the stack begins with: from their registry, else made of Debian's packages."""
+"""The images that the stack begins with: from their registry, or made beside the base."""
 
 import shutil
-import ssl
 import subprocess
 from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from rigs.image.engine import ARCHIVE, KEYRING, Docker, EngineMissingError, ImageTestError
+from rigs.image.engine import Docker, EngineMissingError
 
 PULL_TIMEOUT_S: Final = 300.0
-PYTHONS_PACKAGES: Final = ("python3", "python3-venv", "python3-pip", "libpython3-dev")
-CERTIFICATES: Final = "etc/ssl/certs/ca-certificates.crt"
 
 ENVOY_RECIPE: Final = """
 FROM {base}
@@ -41,34 +38,11 @@ WORKDIR /data
 """
 
 
-def provide_python(docker: Docker, tag: str, folder: Path) -> None:
+def provide_python(docker: Docker, tag: str) -> None:
     """Give the engine a `python:3.13-slim-trixie`, of any version and release. Raises
-    `ImageTestError`."""
-    if _has_or_pulls(docker, tag):
-        return
-    if docker.root is None:
+    `EngineMissingError`."""
+    if not _has_or_pulls(docker, tag):
         raise EngineMissingError(f"this engine has no {tag} and cannot pull it")
-    version, _, suite = tag.partition(":")[2].split("-")
-    root = folder / f"debian-{suite}"
-    shutil.rmtree(root, ignore_errors=True)
-    packages = ",".join((*PYTHONS_PACKAGES, "ca-certificates"))
-    docker.command(
-        ["sh", str(docker.root / "usr/sbin/debootstrap"), "--variant=minbase",
-         f"--include={packages}", f"--keyring={KEYRING}", suite, str(root), ARCHIVE]
-    )  # fmt: skip
-    interpreter = root / "usr/bin" / f"python{version}"
-    if not interpreter.exists():
-        raise ImageTestError(f"Debian {suite} has no Python {version}, but {tag} has it")
-    (root / "usr/local/bin/python").symlink_to(f"/usr/bin/python{version}")
-    own = ssl.get_default_verify_paths().cafile
-    if own is not None:
-        shutil.copy(own, root / CERTIFICATES)  # with the CAs of this machine's network
-    for archive in (root / "var/cache/apt/archives").glob("*.deb"):
-        archive.unlink()
-    with subprocess.Popen(["tar", "-C", root, "-c", "."], stdout=subprocess.PIPE) as packing:
-        command = ["docker", "import", "-", tag]
-        subprocess.run(command, env=docker.environment, stdin=packing.stdout, check=True)
-    shutil.rmtree(root)
 
 
 def provide_envoy(docker: Docker, tag: str, base: str, folder: Path) -> None:

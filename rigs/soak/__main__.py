@@ -33,7 +33,8 @@ SETUP = (
     f"{CONNECTIONS} connections send one request after the other. Half of the requests ask for a "
     "stream, each has a different prompt, a third have a new session, and they belong to 50 "
     "tenants. Six of eight limit their queue time to 1 to 250 ms, which is too short for many, and "
-    "3 % of the clients leave before the response, over HTTP/1.1 and HTTP/2. The "
+    "3 % of the clients leave before the response, over HTTP/1.1 and HTTP/2, some of them Node's "
+    "own clients. The "
     "picker's records of prompts, sessions and tenants are bounded: its memory grows until it "
     "reaches these bounds, after about 150,000 requests."
 )

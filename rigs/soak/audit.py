@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bench.process import descriptors
 from bench.result import Row
-from rigs.books import CORRECTIONS, open_books, until_none
+from rigs.picker_pages import CORRECTIONS, unsettled, until_none
 from rigs.soak.clients import BROKEN, LEFT, SERVED
 from rigs.soak.stack import Stack
 
@@ -87,8 +87,8 @@ def disagreements(outcomes: Mapping[str, int], counted: Mapping[str, int]) -> li
 
 
 async def _left(stack: Stack) -> list[str]:
-    books = open_books(await stack.pages.status())
-    return [f"{count} {what}" for what, count in books.items() if count]
+    numbers = unsettled(await stack.pages.status())
+    return [f"{count} {what}" for what, count in numbers.items() if count]
 
 
 def _outcomes(metrics: Mapping[str, float]) -> Counter[str]:

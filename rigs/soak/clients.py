@@ -3,14 +3,15 @@
 `python -m rigs.soak.clients --port P --requests N` prints a JSON line for each tick: how each
 request so far has ended, and the latencies since the previous line. The last line has `is_done`.
 Requests differ: streamed or not, in prompt, tenant and session, in how long they may wait, and
-some clients leave before the answer, over HTTP/1.1 or, on a connection of their own, HTTP/2. The
-prober asks for something that takes no slot, again and
-again: what it waits for is the way through Envoy and the picker, not a slot.
+some clients leave before the answer, over HTTP/1.1 or, on a connection of their own, HTTP/2; where
+Node is installed, some of these are its own clients. The prober asks for something that takes no
+slot, again and again: what it waits for is the way through Envoy and the picker, not a slot.
 """
 
 import argparse
 import asyncio
 import json
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +20,8 @@ from random import Random
 
 from h2.exceptions import ProtocolError
 
-from rigs.leaving import WAYS, Http2Call, Way, leave
+from rigs.leaving import NODE_WAYS, WAYS, Http2Call, Way, leave
+from rigs.node_client import NodeClient, node_client
 
 HOST = "127.0.0.1"
 PATH = "/v1/chat/completions"
@@ -170,21 +172,48 @@ def draw_request(source: Random) -> Request:
     return Request(path=PATH, headers=headers, body=body)
 
 
-async def _client(port: int, requests: int, source: Random, report: Report) -> None:
+class LeftError(Exception):
+    """A client has left its request, as it was to do."""
+
+
+async def ask_of_node(
+    node: NodeClient, id_: str, port: int, request: Request, way: Way, leaves_after_s: float
+) -> tuple[int, dict[str, str]]:
+    """Ask with a client of Node's, which may leave in its way. Raises `LeftError` if it did, and
+    `ConnectionResetError` if the response broke off."""
+    headers = dict(request.headers)
+    ended = await node.ask(id_, port, request.path, headers, request.body, way, leaves_after_s)
+    if ended.has_left:
+        raise LeftError
+    if not ended.is_whole:
+        raise ConnectionResetError(ended.error)
+    return ended.status, dict(ended.headers)
+
+
+async def _client(
+    port: int, requests: int, source: Random, report: Report, node: NodeClient | None
+) -> None:
     connection = Connection(port)
+    ways = WAYS if node is None else WAYS + NODE_WAYS
     while report.sent < requests:
         report.sent += 1
         leaves = source.random() < LEAVES
-        way = source.choice(WAYS) if leaves else Way.FIN
+        way = source.choice(ways) if leaves else Way.FIN
         limit_s = source.random() * LEAVES_WITHIN_S if leaves else NO_ANSWER_S
         request = draw_request(source)
         began = time.perf_counter()
         try:
-            async with asyncio.timeout(limit_s):
-                if way.is_http2:
+            async with asyncio.timeout(None if way.is_of_node else limit_s):
+                if way.is_of_node and node is not None:
+                    status, headers = await ask_of_node(
+                        node, str(report.sent), port, request, way, limit_s
+                    )
+                elif way.is_http2:
                     status, headers = await ask_over_http2(port, request, way)
                 else:
                     status, headers = await connection.ask(request)
+        except LeftError:
+            report.outcomes[LEFT] += 1
         except TimeoutError:
             report.outcomes[LEFT if leaves else f"{BROKEN}: no answer"] += 1
             if not way.is_http2:
@@ -214,19 +243,27 @@ async def _prober(port: int, report: Report) -> None:
 async def send(port: int, requests: int, connections: int, seed: int) -> None:
     """Send them all and print a line for each tick."""
     source, report = Random(seed), Report()
-    clients = asyncio.gather(
-        *(_client(port, requests, Random(source.random()), report) for _ in range(connections))
-    )
-    prober = asyncio.create_task(_prober(port, report))
-    while not clients.done():
-        await asyncio.wait({clients}, timeout=TICK_S)
-        if prober.done():
-            prober.result()
-        if not clients.done():
-            report.print()
-    clients.result()
-    prober.cancel()
+    async with node_client(_say) as node:
+        clients = asyncio.gather(
+            *(
+                _client(port, requests, Random(source.random()), report, node)
+                for _ in range(connections)
+            )
+        )
+        prober = asyncio.create_task(_prober(port, report))
+        while not clients.done():
+            await asyncio.wait({clients}, timeout=TICK_S)
+            if prober.done():
+                prober.result()
+            if not clients.done():
+                report.print()
+        clients.result()
+        prober.cancel()
     report.print(is_done=True)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ import httpx
 from bench.rig import READY_S, Rig, until_listening
 from extproc.demo.port import free_ports
 from extproc.demo.process import Child
-from rigs.books import Pages
+from rigs.picker_pages import Pages
 from rigs.soak.clients import PATH
 
 STAND_INS = 3

@@ -23,7 +23,9 @@ ALWAYS: Final = {"-h", "--help", "--version", "--install-completion", "--show-co
 def _said(one: Page) -> list[str]:
     """Every call of `coxswain` on a page, up to the next word of the shell."""
     lines = [*one.spans(), *(line for block in one.blocks() for line in block.text.splitlines())]
-    lines = [line.replace("docker compose exec coxswain ", "") for line in lines]
+    lines = [line for line in lines if "helm install" not in line]
+    for container in ("docker compose exec coxswain ", "exec deploy/coxswain -- "):
+        lines = [line.replace(container, "") for line in lines]
     calls = [call for line in lines for call in re.findall(r"(?:^|[\s$(/])(coxswain .*)", line)]
     return [re.split(r" [|>&;]|[|;)]| #", call)[0] for call in calls]
 

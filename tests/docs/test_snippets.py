@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from extproc.admin.external_scaler import read_trigger
-from extproc.app.envoy import envoy_options
+from extproc.envoy_config.options import envoy_options
 from extproc.keeper.models_file import parse_models
 from extproc.pb import externalscaler_pb2 as pb
 from extproc.settings import Settings, load_settings

@@ -82,7 +82,9 @@ NAMES: Final = re.compile(r"`[^`\n]+`|\]\([^)\s]+\)")
 def _prose() -> list[Page]:
     decisions = ROOT / "docs/decisions"
     return [
-        one for one in pages() if one.path.parent != decisions and one.path.name not in GENERATED
+        one
+        for one in pages()
+        if not one.path.is_relative_to(decisions) and one.path.name not in GENERATED
     ]
 
 

@@ -11,6 +11,7 @@ import pytest_asyncio
 from extproc.demo.llama_server import find_llama_server
 from tests.e2e.pool import StackPool
 from tests.e2e.stack import Stack
+from tests.fakes.kubernetes import Kubernetes
 from tests.scheduling import group_of
 
 QUICK = {"scraper": {"slow_interval_s": 0.5}}
@@ -85,4 +86,11 @@ async def one_simulator(mode: str, read_body: str, stacks: StackPool) -> AsyncIt
 async def own_stack(llama: None, mode: str, tmp_path: Path) -> AsyncIterator[Stack]:
     """The same, for a test that leaves nothing as it was."""
     async with Stack.running(tmp_path, settings=QUICK, mode=mode) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kubernetes]:
+    """One API server for all tests that share it."""
+    async with Kubernetes(tmp_path_factory.mktemp("api")) as running:
         yield running

@@ -57,10 +57,10 @@ def dropped_in(text: str, options: EnvoyOptions) -> str:
         "route_config": routes,
     }
     chain = {"filters": [{"name": "manager", "typed_config": manager}]}
-    listener = {"name": "theirs", "address": _at(options.listener), "filter_chains": [chain]}
+    listener = {"name": "theirs", "address": _at(options.envoy.listen), "filter_chains": [chain]}
     config: dict[str, Any] = {
         "node": {"id": "theirs", "cluster": "theirs"},
-        "admin": {"address": _at(options.admin)},
+        "admin": {"address": _at(options.envoy.admin)},
         "static_resources": {"listeners": [listener], "clusters": parts["clusters"]},
     }
     if served is not None:
@@ -68,5 +68,6 @@ def dropped_in(text: str, options: EnvoyOptions) -> str:
     return quick_yaml.dump(config)
 
 
-def _at(place: HostPort) -> dict[str, Any]:
+def _at(text: str) -> dict[str, Any]:
+    place = HostPort.parse(text)
     return {"socket_address": {"address": place.host, "port_value": place.port}}

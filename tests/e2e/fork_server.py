@@ -20,7 +20,7 @@ import struct
 import sys
 from contextlib import suppress
 
-from extproc.app.envoy import served_cluster
+from extproc.envoy_config.clusters import served_llama
 from extproc.keeper import parent_death_signal
 from extproc.settings import Settings
 
@@ -37,7 +37,7 @@ def main() -> None:
     gc.disable()
     for name in PRELOADED:
         __import__(name)
-    served_cluster(Settings(), (), injects_keys=False)
+    served_llama(Settings(), (), injects_keys=False, reuses=False)
     gc.collect()
     gc.freeze()
     module, *arguments = _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -110,11 +110,11 @@ def _printer(
             ],
         }
         chain = {"filters": [{"name": "manager", "typed_config": manager}]}
-        listener = {"address": _at(options.listener), "filter_chains": [chain]}
+        listener = {"address": _at(HostPort.parse(options.envoy.listen)), "filter_chains": [chain]}
         clusters = [{"name": "pool", "connect_timeout": "10s", **pool}, _picker(options.picker)]
         return quick_yaml.dump(
             {
-                "admin": {"address": _at(options.admin)},
+                "admin": {"address": _at(HostPort.parse(options.envoy.admin))},
                 "static_resources": {"listeners": [listener], "clusters": clusters},
             }
         )

@@ -12,14 +12,13 @@ from typing import Any
 
 import httpx
 
-from extproc.app.envoy import envoy_options
 from extproc.app.service import Service
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.fleet.health import SERVING
 from extproc.demo.envoy_binary import find_envoy
 from extproc.demo.port import free_port
-from extproc.envoy_config.options import EnvoyOptions
+from extproc.envoy_config.options import EnvoyOptions, envoy_options
 from extproc.settings import Settings
 from tests.fakes import envoy_text
 from tests.fakes.authority import Pair

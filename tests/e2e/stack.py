@@ -18,14 +18,13 @@ from typing import Any, Self
 import httpx
 import yaml
 
-from extproc.app.envoy import envoy_options
 from extproc.demo.envoy_binary import find_envoy
 from extproc.demo.fleet import PLAIN_SLOTS, cluster_probe
 from extproc.demo.llama_server import find_llama_server
 from extproc.demo.model import ModelShape, write_model
 from extproc.demo.port import free_ports
 from extproc.demo.process import Child, Children
-from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
+from extproc.envoy_config.options import EnvoyOptions, Mode, envoy_options
 from extproc.settings import load_settings
 from tests.e2e.forked_children import ForkedChildren
 from tests.fakes import envoy_text
@@ -144,16 +143,19 @@ class Stack:
         kind: str = "llama",
         mode: str = "discovery",
         alter: Callable[[str], str] = str,
+        key: str = "",
     ) -> AsyncIterator[Self]:
         """Everything up and ready; everything gone afterwards. `mode` is that of Envoy, whose
-        configuration `alter` may change; `shapes` are those of the servers' models, where they
+        configuration `alter` may change; `key` is the client's, if keys are checked;
+        `shapes` are those of the servers' models, where they
         are not all alike, and `flags` those of their commands. With `shared_tokens`, servers are
         started plainly instead, without a number of slots: all four share that context, of which
         the settings say `context`."""
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+        headers = {"authorization": f"Bearer {key}"} if key else {}
         async with (
             ForkedChildren(folder) as children,
-            Client(timeout=60, limits=limits) as client,
+            Client(timeout=60, limits=limits, headers=headers) as client,
         ):
             stack = cls(folder, children, client)
             if shared_tokens:
@@ -290,11 +292,11 @@ class Stack:
     ) -> str:
         """Start one before the same picker; returns the beginning of its URLs."""
         port, admin = free_ports(2)
-        options = replace(
+        options = envoy_text.options_with(
             envoy_options(load_settings(self.config, environ={})),
             mode=Mode(mode),
-            listener=HostPort("127.0.0.1", port),
-            admin=HostPort("127.0.0.1", admin),
+            listen=f"127.0.0.1:{port}",
+            admin=f"127.0.0.1:{admin}",
         )
         await self._start_envoy(f"envoy-{port}", options, alter)
         return f"http://127.0.0.1:{port}"

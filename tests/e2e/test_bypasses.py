@@ -40,7 +40,7 @@ async def test_a_bypass_of_a_living_picker_is_counted_shown_and_said_once(
         async with running(tmp_path, values) as stack:
             service, client = stack.service, stack.client
             timeouts = (metrics, "message_timeouts")
-            await until(lambda: timeouts in service._envoy_counters.read())
+            await until(lambda: timeouts in service.core.envoy_counters.read())
             for method, path in (
                 ("GET", "/health"),
                 ("GET", "/v1/models"),
@@ -53,7 +53,7 @@ async def test_a_bypass_of_a_living_picker_is_counted_shown_and_said_once(
             with pytest.raises(httpx.ReadTimeout):  # its client leaves before the answer
                 await client.post(CHAT, timeout=0.5)
             server.replies.pop(CHAT)
-            before = service._bypasses.total
+            before = service.core.bypasses.total
 
             answers: list[httpx.Response] = []
             asking = threading.Thread(
@@ -69,10 +69,10 @@ async def test_a_bypass_of_a_living_picker_is_counted_shown_and_said_once(
                 asking.start()
                 time.sleep(1.5 * TIMEOUT_S)  # noqa: ASYNC251 - the picker answers nobody
                 await asyncio.to_thread(asking.join)
-                await until(lambda: service._bypasses.total > 0)
-                await until(lambda: service._envoy_counters.read().get(timeouts, 0) > 0)
-                await until(lambda: len(service._problems()) == 3)
-            assert before == 0 and service._bypasses.total == 1
+                await until(lambda: service.core.bypasses.total > 0)
+                await until(lambda: service.core.envoy_counters.read().get(timeouts, 0) > 0)
+                await until(lambda: len(service.operators.problems()) == 3)
+            assert before == 0 and service.core.bypasses.total == 1
             assert "x-coxswain-endpoint" not in answers[0].headers
             pages = f"http://127.0.0.1:{service.http_port}"
             status = (await client.get(f"{pages}/status")).json()

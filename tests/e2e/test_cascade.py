@@ -18,10 +18,10 @@ import pytest
 from extproc.core.address import Address
 from extproc.demo.simulator.options import SimulatorOptions
 from extproc.demo.simulator.server import Simulator
+from extproc.runners.target import EndpointTarget
 from scraper.agent import Agent, AgentOptions
 from scraper.agent.advertise import Advertise
 from scraper.agent.fleet_watch import FleetWatch
-from scraper.target import EndpointTarget
 from tests.e2e.forked_children import ForkedChildren
 from tests.e2e.one_process import Running, running, server_side
 from tests.e2e.stack import CHAT, chat
@@ -96,7 +96,7 @@ def is_known(parent: Running, envoy: Address, ahead: int = 0) -> bool:
     endpoint = parent.service.dispatcher.fleet.get(envoy)
     if endpoint is None or not endpoint.is_pickable:
         return False
-    return parent.service.dispatcher.slots_at(envoy).free_slots == SLOTS + ahead
+    return parent.service.dispatcher.view.slots_at(envoy).free_slots == SLOTS + ahead
 
 
 async def ask(stack: Running, name: str = "own", after_s: float = 0.0) -> httpx.Response:
@@ -129,7 +129,7 @@ class Watch:
     async def _look(self) -> None:
         while True:
             for envoy, each in self.regions.items():
-                there = self.parent.service.dispatcher.slots_at(envoy)
+                there = self.parent.service.dispatcher.view.slots_at(envoy)
                 self.leased = max(self.leased, there.leased_slots)
                 queue = each.stack.service.dispatcher.queue
                 ours = {one.request.id for one in queue if one.request.id.startswith("parents-")}

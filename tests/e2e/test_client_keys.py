@@ -7,12 +7,15 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import grpc
 import httpx
 import pytest
 
 from extproc.envoy_config.options import EnvoyOptions
 from extproc.envoy_config.snippet import snippet
-from extproc.settings.client_keys_file import add_key, new_key, revoke_keys
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
+from extproc.settings.client_keys_file import add_key, new_key, revoke_keys, rotate_key
 from tests.e2e.foreign_envoy import dropped_in
 from tests.e2e.one_process import Running, running
 from tests.fakes import envoy_text
@@ -49,8 +52,12 @@ async def until_problem(stack: Running) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_request_that_waits_with_a_revoked_key_is_rejected(tmp_path: Path) -> None:
-    """Another one with the same `x-request-id` waits on, and is found by this id."""
+async def test_a_request_that_waits_with_a_revoked_key_is_rejected(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another one with the same `x-request-id` waits on, and is found by this id. Operators see
+    whose requests they are, in the queue and when they have ended."""
+    caplog.set_level("INFO", logger="coxswain.request")
     file = tmp_path / "keys"
     file.write_text("web sk-web\nbatch sk-batch\n", encoding="ascii")
     async with FakeLlamaServer(busy=(True,)) as server:
@@ -74,6 +81,15 @@ async def test_a_request_that_waits_with_a_revoked_key_is_rejected(tmp_path: Pat
             for key in ("sk-web", "sk-batch"):
                 found = await stack.client.get(page, headers=bearer(key))
                 assert (found.status_code, found.json()["queued"]) == (200, 2)
+            channel = grpc.aio.insecure_channel(f"127.0.0.1:{stack.service.admin_port}")
+            async with channel:
+                for client, names in (("", ["web", "batch"]), ("web", ["web"])):
+                    asked = pb.ListRequestsRequest(client=client)
+                    listed = await AdminStub(channel).ListRequests(asked)
+                    assert [each.client for each in listed.requests] == names
+            pages = f"http://127.0.0.1:{stack.service.http_port}"
+            shown = (await stack.client.get(f"{pages}/activity")).json()["requests"]
+            assert [each["client"] for each in shown["queued"]] == ["web", "batch"]
             revoke_keys(file, "batch")
             rejected = await asking[1]
             assert rejected.status_code == 401
@@ -82,6 +98,9 @@ async def test_a_request_that_waits_with_a_revoked_key_is_rejected(tmp_path: Pat
             assert (found.json()["queue_position"], found.json()["queued"]) == (1, 1)
             asking[0].cancel()
             await until(lambda: is_queued(0))
+            shown = (await stack.client.get(f"{pages}/activity")).json()["requests"]
+            assert [each["client"] for each in shown["ended"]] == ["web", "batch"]
+    assert "client=batch" in caplog.text
 
 
 @pytest.mark.parametrize("printed", [envoy_text.printed, parts])
@@ -129,3 +148,28 @@ async def test_keys_open_while_they_are_in_the_file(
                 assert (lost.status_code, lost.headers["retry-after"]) == (503, "1")
                 assert lost.json()["error"]["code"] == "picker-lost"
         assert key not in caplog.text and "sk-web" not in caplog.text
+
+
+async def test_a_key_is_rotated_without_an_interruption(tmp_path: Path) -> None:
+    """Both open until the end of the overlap. A request that waits with the old one is rejected
+    then, and the client reads why."""
+    file = tmp_path / "keys"
+    file.write_text("web sk-web\n", encoding="ascii")
+    async with FakeLlamaServer(busy=(True,)) as server:
+        values = {"endpoints": [str(server.address)], "clients": {"keys_file": str(file)}}
+        async with running(tmp_path, values) as stack:
+            key = new_key()
+            rotate_key(file, "web", key, DAY, "2999-01-01")
+            await until_answered(stack, key, 200)
+            assert (await stack.client.get("/props", headers=bearer("sk-web"))).status_code == 200
+            ask = stack.client.post("/completion", json={"prompt": "row"}, headers=bearer("sk-web"))
+            asking = asyncio.create_task(ask)
+            await until(lambda: len(stack.service.dispatcher.queue) == 1)
+            text = file.read_text(encoding="ascii")
+            file.write_text(text.replace("2999-01-01", "2020-01-01"), encoding="ascii")
+            rejected = await asking
+            assert rejected.status_code == 401
+            assert rejected.headers["x-coxswain-reason"] == "invalid-api-key"
+            late = await stack.client.get("/props", headers=bearer("sk-web"))
+            assert late.status_code == 401 and "has expired" in late.json()["error"]["message"]
+            assert (await stack.client.get("/props", headers=bearer(key))).status_code == 200

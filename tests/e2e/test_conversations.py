@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import QUICK
-from tests.e2e.stack import CHAT, Stack, chat
+from tests.e2e.stack import CHAT, CONTEXT_TOKENS, Stack, chat
 
 pytestmark = [pytest.mark.e2e]
 
-TOKENS = 300
+TOKENS = 1_500
+"""It takes some seconds: the answer runs on while the picker is asked what it sees."""
 HEADER = "x-conversation-id"
 
 
@@ -62,9 +63,29 @@ async def test_who_left_reads_the_rest_and_its_slot_is_nobodys(tmp_path: Path) -
         assert whole.text.rstrip().endswith("data: [DONE]")
         await stack.until(lambda status: status["slots"]["idle"] == 2)
 
-        await leave_early(stack, "long", TOKENS * 10)
+        await leave_early(stack, "long", TOKENS * 6)
         long: dict[str, Any] = {"params": {"conv_id": "long"}, "headers": bearer("one")}
         assert (await stack.client.delete(url, **long)).status_code == 204
         assert (await stack.client.get(url, **long)).status_code == 404
         await stack.until(lambda status: status["slots"]["idle"] == 2)
         assert await stack.busy() == [0, 0]
+
+
+@pytest.mark.usefixtures("llama")
+async def test_without_its_header_a_conversation_ends_with_its_client(tmp_path: Path) -> None:
+    """The server does not know the id: it stops, and keeps nothing."""
+    settings = {**QUICK, "routing": {"conversations": "strip"}}
+    async with Stack.running(tmp_path, slots=(1,), settings=settings) as stack:
+        begun = await leave_early(stack, "c", CONTEXT_TOKENS - 200)
+        assert begun
+        await stack.until(lambda status: status["slots"]["idle"] == 1)
+        assert await stack.busy() == [0]
+        asked: dict[str, Any] = {"params": {"conv_id": "c"}, "headers": bearer("one")}
+        gone = await stack.client.get(stack.url("/v1/stream"), **asked)
+        assert (gone.status_code, gone.headers["x-coxswain-reason"]) == (
+            404,
+            "conversation-not-found",
+        )
+        server = f"http://{stack.servers[0].address}/v1/streams/lookup"
+        kept = await stack.client.post(server, json={"conversation_ids": ["c"]})
+        assert kept.json() == []

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from extproc.app.envoy import envoy_options
 from extproc.envoy_config.documents import bootstrap
-from extproc.envoy_config.options import HostPort
+from extproc.envoy_config.options import HostPort, envoy_options
 from extproc.settings import load_settings
 from tests.e2e.conftest import QUICK
 from tests.e2e.pool import StackPool, shares

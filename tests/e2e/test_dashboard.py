@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from extproc.core.processes import ClusterMember, ClusterReport
-from extproc.core.scheduler.fleet_capacity import FleetHealth
+from extproc.core.views.fleet_capacity import FleetHealth
 from extproc.status import StatusServer, StatusSources
 from tests.e2e.conftest import QUICK
 from tests.e2e.pool import StackPool, shares
@@ -96,6 +96,18 @@ def status(**changes: Any) -> dict[str, Any]:
             MARKUP: {"queued": 3, "by_reason": {"no-idle-slot": 2, "affinity": 1}, "idle_slots": 0},
             "": {"queued": 0, "by_reason": {}, "idle_slots": 1},
         },
+        "bounds": [
+            {
+                "kind": "model",
+                "name": MARKUP,
+                "running": 2,
+                "max_running": 2,
+                "queued": 3,
+                "max_queued": None,
+                "queue_timeout_s": None,
+                "order": "lifo",
+            }
+        ],
         "idle_note": "1 idle slot; 3 queued: why",
     }
     kept = {
@@ -240,6 +252,9 @@ async def test_what_is_reported_is_shown_as_text(browser: Browser) -> None:
             "#models td:nth-child(2)": "2 no idle slot, 1 for the endpoint with its prompt in "
             "the cache",
             "#models tr:last-child td": "no known model",
+            "#bounds td:nth-child(2)": "model, newest first",
+            "#bounds td:nth-child(3)": "2 of 2",
+            "#bounds td:nth-child(4)": "3",
             '[data-part="also"]': "draining for 1 min 5 s, ejected",
             '[data-part="count"]': "3/5",
             '[data-part="tokens"]': "10,944 of 131,072 tokens free?",
@@ -263,6 +278,17 @@ async def test_what_is_reported_is_shown_as_text(browser: Browser) -> None:
         assert await browser.run("return document.querySelectorAll('img').length") == 0
         page = await browser.text("body")
         assert page.count("<img src=x") >= 21
+
+
+async def test_the_kind_and_the_tier_of_an_endpoint_are_shown(browser: Browser) -> None:
+    shown = status()
+    (endpoint,) = shown["endpoints"].values()
+    endpoint |= {"runner": "vllm", "is_foreign_known": False, "tier": 2}
+    async with served(shown) as url:
+        await browser.open(url)
+        await is_live(browser)
+        also = "vllm, tier 2, use by others unknown, draining for 1 min 5 s, ejected"
+        assert await browser.text('[data-part="also"]') == also
 
 
 async def test_models_are_shown_only_with_a_keeper(browser: Browser) -> None:
@@ -422,7 +448,8 @@ async def test_requests_and_actions_over_the_real_stack(browser: Browser, stack:
     url = f"http://127.0.0.1:{stack.http_port}/"
     await browser.open(url)
     await is_live(browser)
-    links = "return Array.from(document.querySelectorAll('.links a'), a => a.getAttribute('href'))"
+    anchors = "document.querySelectorAll('.links:last-of-type a')"
+    links = f"return Array.from({anchors}, a => a.getAttribute('href'))"
     assert await browser.run(links) == list(LINKS.values())
     await stack.fill()
     waiting = asyncio.create_task(stack.ask())

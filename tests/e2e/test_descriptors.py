@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import grpc
+import httpx
 
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
@@ -23,11 +25,18 @@ FEW = 20
 """To the admin port, where those above its share are rejected: `tests/app/test_grpc_port.py`."""
 
 
+SHELLS_LIMIT = 1024
+FOLLOWERS = 500
+
+
 class Limited(Stack):
     """With a picker of few descriptors."""
 
+    limit = LIMIT
+
     async def restart_picker(self) -> None:
-        command = ["prlimit", f"--nofile={LIMIT}:{LIMIT}", sys.executable, "-m", "extproc.cli"]
+        limit = f"--nofile={self.limit}:{self.limit}"
+        command = ["prlimit", limit, sys.executable, "-m", "extproc.cli"]
         command += ["serve", "--config", str(self.config)]
         self.picker = await self.children.start("picker", command)
 
@@ -74,6 +83,56 @@ async def test_who_takes_connections_takes_none_of_the_fleets(tmp_path: Path) ->
         assert (answer.status_code, answer.text) == (200, "ready\n")
         answers = await asyncio.gather(*(stack.ask() for _ in range(8)))
         assert {each.status_code for each in answers} == {200}
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{stack.admin_port}") as channel:
+            found = await AdminStub(channel).ListEndpoints(pb.ListEndpointsRequest())
+        assert len(found.endpoints) == 2
+
+
+class OfAShell(Limited):
+    """With a picker that has what an ordinary shell gives, and may have no more."""
+
+    limit = SHELLS_LIMIT
+
+
+async def test_hundreds_follow_a_queued_request_through_envoy(tmp_path: Path) -> None:
+    """Each is answered: with events, or above the share of their port by Envoy. All who follow hear
+    how it ends; scrapes, operators and requests find descriptors meanwhile."""
+    async with (
+        OfAShell.running(tmp_path, slots=(1, 1), kind="simulator", settings=QUICK) as stack,
+        AsyncExitStack() as exits,
+    ):
+        assert stack.picker is not None
+        held = await stack.fill()
+        envoy_port = httpx.URL(stack.url("/")).port
+        queued = asyncio.create_task(stack.ask(headers={"x-request-id": "queued"}))
+        await stack.until_waiting(1)
+        asked = b"GET /queue/queued HTTP/1.1\r\nhost: x\r\naccept: text/event-stream\r\n\r\n"
+
+        async def follow() -> tuple[int, asyncio.StreamReader]:
+            reader, writer = await asyncio.open_connection("127.0.0.1", envoy_port)
+            exits.callback(writer.close)
+            writer.write(asked)
+            head = await reader.readuntil(b"\r\n\r\n")
+            return int(head.split(b" ", 2)[1]), reader
+
+        followed = await asyncio.gather(*(follow() for _ in range(FOLLOWERS)))
+        answers = Counter(status for status, _ in followed)
+        assert answers[200] >= SHELLS_LIMIT // 8 and set(answers) <= {200, 502, 503}, answers
+        assert len(os.listdir(f"/proc/{stack.picker.pid}/fd")) < SHELLS_LIMIT - 256
+        for server in stack.servers:
+            assert server.child is not None
+            await held.pop().leave()
+            await server.child.stop()
+            await stack.start_server(server)
+        assert (await queued).status_code == 200
+        for status, reader in followed:
+            if status == 200:
+                events = await reader.readuntil(b"\r\n0\r\n\r\n")
+                assert events.count(b"data: ") >= 2, events  # that it waits, and how that ended
+        await stack.until(
+            lambda status: all(one["health"] == "ready" for one in status["endpoints"].values())
+        )
+        assert (await stack.status())["problems"] == []
         async with grpc.aio.insecure_channel(f"127.0.0.1:{stack.admin_port}") as channel:
             found = await AdminStub(channel).ListEndpoints(pb.ListEndpointsRequest())
         assert len(found.endpoints) == 2

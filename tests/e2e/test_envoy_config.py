@@ -26,10 +26,10 @@ from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
 from extproc.envoy_config.snippet import snippet
 from extproc.header_names import READABLE
 from extproc.pb.external_processor_pb2 import ProcessingResponse
-from extproc.security.path_rule import PathRule
 from tests.e2e.foreign_envoy import APP, as_before, dropped_in
 from tests.fakes.echo_server import EchoServer, echo_server
 from tests.fakes.envoy import RunningEnvoy, running_envoy
+from tests.fakes.envoy_text import options_with
 from tests.fakes.fixed_picker import FixedPicker, fixed_picker
 from tests.fakes.patience import PATIENCE_S
 from tests.fakes.raw_http import ask
@@ -37,9 +37,7 @@ from tests.fakes.raw_http import ask
 pytestmark = pytest.mark.e2e
 
 COMPLETION = "/v1/chat/completions"
-PATIENT = EnvoyOptions(
-    message_timeout_s=PATIENCE_S, open_paths=(PathRule.parse(f"POST {COMPLETION}*"),)
-)
+PATIENT = options_with(message_timeout_s=PATIENCE_S, open_paths=(f"POST {COMPLETION}*",))
 """With a picker that does not get to answering, as on a busy machine; the echo servers have
 ways to answer below the one path."""
 
@@ -97,8 +95,8 @@ async def rig(
 
 
 def at_free_ports(options: EnvoyOptions) -> EnvoyOptions:
-    listener, admin = (HostPort(LOOPBACK, port) for port in free_ports(2))
-    return replace(options, listener=listener, admin=admin)
+    listen, admin = (f"{LOOPBACK}:{port}" for port in free_ports(2))
+    return options_with(options, listen=listen, admin=admin)
 
 
 TRICKS = [
@@ -170,7 +168,7 @@ async def test_closed_paths_are_rejected_by_the_routes_in_every_disguise(
 ) -> None:
     """With the picker dead, so nobody else can have refused them; no server sees any. Also on a
     listener that normalises no path."""
-    options = replace(PATIENT, mode=mode, blocked_paths=(PathRule.parse("GET /index.html"),))
+    options = options_with(PATIENT, mode=mode, blocked_paths=("GET /index.html",))
     async with rig(tmp_path, options, is_shared=is_shared) as it:
         await it.picker.kill()
         tricks = [*TRICKS, *(DETOURS if is_shared else ())]
@@ -269,8 +267,8 @@ OPEN_PATHS += [("POST", "/llama/v1/completions"), ("GET", "/llama"), ("GET", "/l
 async def test_with_the_picker_dead_other_paths_are_served_by_all_live_servers(
     tmp_path: Path,
 ) -> None:
-    more = (*PATIENT.open_paths, PathRule.parse("GET /ours*"))
-    async with rig(tmp_path, replace(PATIENT, path_prefix="/llama", open_paths=more)) as it:
+    more = (*PATIENT.envoy.open_paths, "GET /ours*")
+    async with rig(tmp_path, options_with(PATIENT, path_prefix="/llama", open_paths=more)) as it:
         await it.picker.kill()
         for method, path in OPEN_PATHS:
             assert (await ask(it.envoy.port, method, path)).status == 200, (method, path)
@@ -281,7 +279,7 @@ async def test_with_the_picker_dead_other_paths_are_served_by_all_live_servers(
 async def test_a_client_cannot_steer(tmp_path: Path) -> None:
     """Neither past a living picker, nor with none to ask; nor does it say when it arrived. No
     control header reaches a server."""
-    async with rig(tmp_path, replace(PATIENT, has_fronts=True)) as it:
+    async with rig(tmp_path, options_with(PATIENT, has_fronts=True)) as it:
         forged = dict.fromkeys((header_names.DESTINATION, header_names.SUBSET), it.second.address)
         forged |= {header_names.SERVED: it.second.address, "x-envoy-max-retries": "9"}
         forged |= dict.fromkeys((header_names.ARRIVED_AT, *header_names.CONTROL_HEADERS), "7")
@@ -309,7 +307,7 @@ async def test_a_client_cannot_steer(tmp_path: Path) -> None:
 
 async def test_original_dst_goes_only_where_the_picker_says(tmp_path: Path) -> None:
     """A forged header moves nothing; no answer, or more than one address, is a 503."""
-    async with rig(tmp_path, replace(PATIENT, mode=Mode.ORIGINAL_DST)) as it:
+    async with rig(tmp_path, options_with(PATIENT, mode=Mode.ORIGINAL_DST)) as it:
         it.picker.sends_header = False
         forged = {header_names.DESTINATION: it.second.address}
         assert (await it.client.post(COMPLETION, json={}, headers=forged)).status_code == 200
@@ -348,7 +346,7 @@ async def test_metadata_alone_is_enough_to_choose(tmp_path: Path) -> None:
 
 
 async def test_a_body_longer_than_the_buffer_goes_through_once(tmp_path: Path) -> None:
-    async with rig(tmp_path, replace(PATIENT, body_buffer_bytes=65_536)) as it:
+    async with rig(tmp_path, options_with(PATIENT, body_buffer_bytes=65_536)) as it:
         answer = await it.client.post(COMPLETION, content=b"x" * 3_000_000)
         assert answer.status_code == 200
         assert it.first.reached[0].body_bytes == 3_000_000
@@ -396,7 +394,7 @@ async def _until_healthy(it: Rig, wanted: set[str]) -> None:
 
 async def test_hosts_are_rewritten_only_where_it_is_wanted(tmp_path: Path) -> None:
     for wanted, host in ((True, "first.internal"), (False, None)):
-        async with rig(tmp_path, replace(PATIENT, host_rewrite=wanted)) as it:
+        async with rig(tmp_path, options_with(PATIENT, host_rewrite=wanted)) as it:
             await it.client.post(COMPLETION, json={})
             expected = host or f"{LOOPBACK}:{it.envoy.port}"
             assert it.first.reached[0].headers["host"] == expected
@@ -444,7 +442,7 @@ async def test_a_client_that_leaves_the_queue_ends_its_stream(tmp_path: Path) ->
 
 @pytest.mark.parametrize(("mode", "status"), [(Mode.DISCOVERY, 200), (Mode.ORIGINAL_DST, 504)])
 async def test_a_picker_that_hangs_is_passed_over(tmp_path: Path, mode: Mode, status: int) -> None:
-    async with rig(tmp_path, EnvoyOptions(mode=mode, message_timeout_s=0.2)) as it:
+    async with rig(tmp_path, options_with(mode=mode, message_timeout_s=0.2)) as it:
         it.picker.hangs = True
         assert (await it.client.post(COMPLETION, json={})).status_code == status
 
@@ -452,7 +450,7 @@ async def test_a_picker_that_hangs_is_passed_over(tmp_path: Path, mode: Mode, st
 async def test_a_picker_that_comes_late_or_back_is_found(tmp_path: Path) -> None:
     """Envoy opens its door without it, and asks it once it is there."""
     port = free_port()
-    options = EnvoyOptions(picker=HostPort(LOOPBACK, port), discovery_timeout_s=0.2)
+    options = options_with(picker=HostPort(LOOPBACK, port), discovery_timeout_s=0.2)
     async with (
         echo_server() as server,
         running_envoy(options, tmp_path) as envoy,
@@ -469,7 +467,7 @@ async def test_a_picker_that_comes_late_or_back_is_found(tmp_path: Path) -> None
 
 async def test_a_silent_server_is_given_up(tmp_path: Path) -> None:
     """After `per_try_idle_timeout_s`, in the shape of OpenAI's errors, and not tried elsewhere."""
-    async with rig(tmp_path, replace(PATIENT, per_try_idle_timeout_s=0.3)) as it:
+    async with rig(tmp_path, options_with(PATIENT, per_try_idle_timeout_s=0.3)) as it:
         it.picker.destinations = f"{it.first.address},{it.second.address}"
         answer = await it.client.post(f"{COMPLETION}/silent", json={})
         assert answer.status_code == 504
@@ -478,7 +476,7 @@ async def test_a_silent_server_is_given_up(tmp_path: Path) -> None:
 
 
 async def test_a_client_that_dawdles_over_its_headers_is_rejected(tmp_path: Path) -> None:
-    async with rig(tmp_path, replace(PATIENT, request_headers_timeout_s=0.3)) as it:
+    async with rig(tmp_path, options_with(PATIENT, request_headers_timeout_s=0.3)) as it:
         reader, writer = await asyncio.open_connection(LOOPBACK, it.envoy.port)
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost:")
         async with asyncio.timeout(10):
@@ -519,7 +517,7 @@ async def test_a_response_that_the_picker_began_cannot_go_on_at_a_server(
     picker says, but cuts the response when the picker names a server."""
     head = HeaderMap(headers=[HeaderValue(key=":status", raw_value=b"200")])
     comment = b": queued\n\n"
-    async with rig(tmp_path, replace(PATIENT, mode=mode)) as it:
+    async with rig(tmp_path, options_with(PATIENT, mode=mode)) as it:
         it.picker.before = (
             begun_response(headers_response=HttpHeaders(headers=head)),
             begun_response(body_response=StreamedBodyResponse(body=comment)),

@@ -11,9 +11,10 @@ from extproc.demo.envoy_binary import find_envoy
 from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, HostPort, Mode
 from extproc.envoy_config.snippet import snippet
-from extproc.security.path_rule import MAX_RULE_CHARS, PathRule
+from extproc.security.path_rule import MAX_RULE_CHARS
 from tests.e2e.foreign_envoy import as_before, dropped_in
 from tests.fakes import quick_yaml
+from tests.fakes.envoy_text import options_with
 
 pytestmark = pytest.mark.e2e
 
@@ -38,28 +39,24 @@ async def test_the_files_are_valid(name: str, tmp_path: Path) -> None:
     await _validate((FILES / name).read_text(encoding="utf-8"), tmp_path)
 
 
-ODD_RULES = tuple(
-    map(
-        PathRule.parse, ("/a.b+c(d)*", "PUT /x", "/*", "GET /", "/f/*.a.b", "/[^$|", "DELETE /*.js")
-    )
-)
+ODD_RULES = ("/a.b+c(d)*", "PUT /x", "/*", "GET /", "/f/*.a.b", "/[^$|", "DELETE /*.js")
 LONG_RULES = tuple(
-    PathRule.parse(f"/{number:02}{'x' * (MAX_RULE_CHARS - 3 - len(end))}{end}")
+    f"/{number:02}{'x' * (MAX_RULE_CHARS - 3 - len(end))}{end}"
     for number, end in enumerate(["", "*", "/*.js"] * 20)
 )
 """Each as long as a rule may be, and none beginning as another."""
 
 VARIANTS = {
-    "named picker": EnvoyOptions(picker=HostPort("picker.internal", 9002)),
-    "ipv6": EnvoyOptions(listener=HostPort("::", 10000), picker=HostPort("::1", 9002)),
-    "tracing": EnvoyOptions(tracing=HostPort("127.0.0.1", 4317), trace_percent=1.0),
-    "a cluster of its own": EnvoyOptions(serves_cluster=False),
-    "host rewrite": EnvoyOptions(host_rewrite=True),
-    "as many long rules as one likes": EnvoyOptions(
+    "named picker": options_with(picker=HostPort("picker.internal", 9002)),
+    "ipv6": options_with(listen="[::]:10000", picker=HostPort("::1", 9002)),
+    "tracing": options_with(tracing="127.0.0.1:4317", trace_percent=1.0),
+    "a cluster of its own": options_with(serves_cluster=False),
+    "host rewrite": options_with(host_rewrite=True),
+    "as many long rules as one likes": options_with(
         path_prefix="/" + "p" * 23, open_paths=LONG_RULES, blocked_paths=LONG_RULES
     ),
-    "odd rules": EnvoyOptions(blocked_paths=ODD_RULES, open_paths=ODD_RULES),
-    "bare": EnvoyOptions(
+    "odd rules": options_with(blocked_paths=ODD_RULES, open_paths=ODD_RULES),
+    "bare": options_with(
         access_log=False,
         access_log_stream=False,
         max_heap_bytes=0,
@@ -67,9 +64,7 @@ VARIANTS = {
         per_try_idle_timeout_s=0,
         body_buffer_bytes=0,
     ),
-    "original-dst, traced": EnvoyOptions(
-        mode=Mode.ORIGINAL_DST, tracing=HostPort("collector", 4317)
-    ),
+    "original-dst, traced": options_with(mode=Mode.ORIGINAL_DST, tracing="collector:4317"),
 }
 
 
@@ -93,7 +88,7 @@ async def test_an_envoy_that_was_there_before_may_get_a_listener_of_our_own(
     tmp_path: Path,
 ) -> None:
     """As docs/envoy.md advises: the listener of the whole configuration, the parts' clusters."""
-    options, theirs = EnvoyOptions(), EnvoyOptions(listener=HostPort("127.0.0.1", 8000))
+    options, theirs = EnvoyOptions(), options_with(listen="127.0.0.1:8000")
     config = quick_yaml.load(as_before(theirs))
     resources = config["static_resources"]
     resources["listeners"] += quick_yaml.load(bootstrap(options))["static_resources"]["listeners"]

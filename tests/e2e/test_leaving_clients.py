@@ -18,8 +18,10 @@ from random import Random
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from extproc.demo.model import ModelShape
+from extproc.demo.simulator import answers
 from extproc.demo.simulator.options import Distribution, SimulatorOptions
 from extproc.demo.simulator.server import Simulator
 from extproc.demo.simulator.slots import Slots, Task
@@ -154,6 +156,58 @@ async def test_a_client_that_leaves_sends_nobody_to_a_full_server(tmp_path: Path
     assert counts.left > REQUESTS * LEAVING / 3
     assert counts.arrived > REQUESTS / 2
     assert counts.full == 0, (counts, status)
+
+
+class BriefSimulator(Simulator):
+    """Answers at once, without a length, as a proxy before a server may."""
+
+    async def _answered(
+        self, kind: type[answers.Answer], request: web.Request
+    ) -> web.StreamResponse:
+        response = await super()._answered(kind, request)
+        if not response.prepared:
+            response.enable_chunked_encoding()
+        return response
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_short_responses_without_a_length_free_their_slots(
+    tmp_path: Path, is_stream: bool
+) -> None:
+    """All of them is at Envoy with our reply to their headers, and Envoy reports their ends just
+    behind that. This server shows no slots, so that nothing else frees one. The first answers may
+    come before Envoy has begun to report, and of the others one may be reported late."""
+    slots = 16
+    simulator = BriefSimulator(SimulatorOptions(slots=slots, service_time_s=0.0, shows_slots=False))
+    port = await simulator.start("127.0.0.1", 0)
+    address = f"127.0.0.1:{port}"
+    settings = {
+        **QUICK,
+        "endpoints": [{"address": address, "slots": slots}],
+        "ledger": {"blind_draining_cap_s": 600.0, "draining_cap_s": 600.0},
+        "queue": {"timeout_s": 5.0},
+    }
+    try:
+        async with Stack.running(tmp_path, slots=(), settings=settings) as stack:
+
+            async def is_known() -> bool:
+                return port in await stack.known_to_envoy()
+
+            async def leased_after_one() -> int:
+                body = chat(TOKENS, stream=is_stream)
+                answer = await stack.client.post(stack.url(CHAT), json=body)
+                assert answer.status_code == 200, answer.text
+                status = await stack.status()
+                return int(status["slots"]["leased"])
+
+            await until(is_known)
+            before, leased = -1, await leased_after_one()
+            while leased > before:
+                before, leased = leased, await leased_after_one()
+            later = [await leased_after_one() for _ in range(20)]
+            assert later[-1] <= leased + 1
+    finally:
+        await simulator.close()
 
 
 SLOW_MODEL = ModelShape(embedding=512, layers=16)

@@ -37,6 +37,7 @@ MAX_PROMPT_CHARS = 1_300
 """The tiny model has a token for each byte, and its template adds a few."""
 KILLED = "Context size has been exceeded."
 LEAVING = 1 / 3
+MOST_OF_WARM_UP = 100
 
 
 class Load:
@@ -158,3 +159,27 @@ async def test_without_the_ledger_of_tokens_requests_are_killed(
     stayed = outcomes["answered"] + outcomes["killed"]
     assert killed >= outcomes["killed"] >= 0.05 * stayed
     assert problems == []
+
+
+async def test_a_plain_server_soon_runs_requests_side_by_side(llama: None, tmp_path: Path) -> None:
+    """Nothing is known of a model at first, and nothing bounds its answers, which are shorter than
+    the time between two scrapes. The server itself shows how many it runs."""
+    shape = ModelShape(embedding=512, layers=10, heads=8)
+    async with Stack.running(tmp_path, shared_tokens=(32_768,), shapes=(shape,)) as stack:
+        answered, most_busy = 0, 0
+
+        async def ask(seed: int) -> None:
+            nonlocal answered
+            while most_busy < 3 and answered < MOST_OF_WARM_UP:
+                seed += 1
+                body = {"messages": [{"role": "user", "content": f"tell {seed}"}], "seed": seed}
+                answer = await stack.client.post(stack.url(CHAT), json=body)
+                assert answer.status_code == 200, answer.text
+                answered += 1
+
+        asking = asyncio.gather(*(ask(1000 * number) for number in range(8)))
+        while not asking.done():
+            slots = (await stack.client.get(f"http://{stack.servers[0].address}/slots")).json()
+            most_busy = max(most_busy, sum(slot["is_processing"] for slot in slots))
+        await asking
+        assert most_busy >= 3, f"at most {most_busy} at once in {answered} requests"

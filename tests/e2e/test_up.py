@@ -26,7 +26,8 @@ from extproc.demo.process import Children
 from extproc.demo.simulator.options import SimulatorOptions
 from extproc.demo.simulator.server import Simulator
 from extproc.envoy_config.documents import bootstrap
-from extproc.envoy_config.options import EnvoyOptions, HostPort
+from extproc.envoy_config.options import HostPort
+from tests.fakes.envoy_text import options_with
 from tests.long_run import in_long_run
 
 pytestmark = pytest.mark.e2e
@@ -187,9 +188,9 @@ async def test_a_found_llama_server_answers_for_real(start: Starter) -> None:
 
 async def test_envoy_without_the_cluster_of_servers_is_not_ready(tmp_path: Path) -> None:
     port, admin, picker = free_ports(3)
-    options = EnvoyOptions(
-        listener=HostPort(LOOPBACK, port),
-        admin=HostPort(LOOPBACK, admin),
+    options = options_with(
+        listen=f"{LOOPBACK}:{port}",
+        admin=f"{LOOPBACK}:{admin}",
         picker=HostPort(LOOPBACK, picker),
     )
     config = tmp_path / "envoy.yaml"

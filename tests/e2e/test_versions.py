@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from extproc.processes.fronts import frames
 from tests.e2e.fronted import fronted
 from tests.e2e.stack import until
 
 pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).parents[2]
-VERSION = "VERSION: Final = 3"
+VERSION = f"VERSION: Final = {frames.VERSION}"
 ROLES = ("core", "spare", "front")
 
 
@@ -38,10 +39,11 @@ async def test_in_the_end_all_are_of_the_version_that_is_installed(
 
         before = await pids()
         assert len(before) == 4
-        frames = installed / "extproc/processes/fronts/frames.py"
-        text = frames.read_text(encoding="utf-8")
+        source = installed / "extproc/processes/fronts/frames.py"
+        text = source.read_text(encoding="utf-8")
         assert VERSION in text
-        frames.write_text(text.replace(VERSION, "VERSION: Final = 4"), encoding="utf-8")
+        newer = f"VERSION: Final = {frames.VERSION + 1}"
+        source.write_text(text.replace(VERSION, newer), encoding="utf-8")
         stack.account.traces.clear()
         await stack.run(offered=0.7, length_s=8.0, seed=1, role="front", number=signal.SIGKILL)
 

@@ -21,7 +21,8 @@ from aiohttp import web
 from tests.fakes import quick_yaml
 
 CHAT = "/v1/chat/completions"
-NUMBER, SERVICE, READ = "x-test-number", "x-test-service-s", "x-test-read-at"
+NUMBER, SERVICE = "x-test-number", "x-test-service-s"
+READ, ROUTED = "x-test-read-at", "x-test-routed-after-ms"
 OBJECTIVE = "account"
 """Of the load, where the settings have it."""
 LATE_S = 0.5
@@ -38,6 +39,8 @@ class Trace:
     sent_at: float = 0.0
     read_at: float = 0.0
     """When Envoy read its headers, by Envoy's word: this decides its place in the queue."""
+    routed_at: float = 0.0
+    """When Envoy knew its server, by Envoy's word."""
     arrived_at: float = 0.0
     started_at: float = 0.0
     ended_at: float = 0.0
@@ -52,7 +55,7 @@ class Trace:
 
     def times(self, since: float) -> str:
         """Its times as a failed test shows them, in seconds after `since`."""
-        names = ("sent", "read", "arrived", "freed", "started", "ended")
+        names = ("sent", "read", "routed", "arrived", "freed", "started", "ended")
         shown = (f"{name} {getattr(self, f'{name}_at') - since:.3f}" for name in names)
         return f"{self.number} ({', '.join(shown)})"
 
@@ -124,12 +127,17 @@ def _are_together(first: Trace, second: Trace) -> bool:
 
 
 def telling_when_read(config: str) -> str:
-    """Envoy's configuration, with a header that says when Envoy read a request's headers."""
+    """Envoy's configuration, with headers that say when Envoy read a request's headers, and how
+    much later it knew its server."""
     tree = quick_yaml.load(config)
     (chain,) = tree["static_resources"]["listeners"][0]["filter_chains"]
-    header = {"key": READ, "value": "%START_TIME(%s.%6f)%"}
+    values = {READ: "%START_TIME(%s.%6f)%", ROUTED: "%DURATION%"}
     chain["filters"][0]["typed_config"]["route_config"]["request_headers_to_add"] = [
-        {"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}
+        {
+            "header": {"key": key, "value": value},
+            "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
+        }
+        for key, value in values.items()
     ]
     return quick_yaml.dump(tree)
 
@@ -215,6 +223,7 @@ class AccountingServer:
             trace = Trace(-1)  # a test's own request, to see that all is ready
         trace.arrived_at = time.monotonic()
         trace.read_at = trace.arrived_at - (time.time() - float(request.headers[READ]))
+        trace.routed_at = trace.read_at + float(request.headers.get(ROUTED, "0")) / 1000
         task_id = next(self._task_ids)
         if self._idle:
             slot = self._idle.popleft()

@@ -11,18 +11,19 @@ from random import Random
 
 import grpc
 
-from extproc.admin.agents import AgentsDependencies, AgentsOptions, AgentsService
+from extproc.admin.agents import AgentsDependencies, AgentsService
 from extproc.admin.auth.guard import Guard
 from extproc.app.core_timer import CoreTimer
 from extproc.core.address import Address
+from extproc.core.decision import Settlement
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec
 from extproc.core.observation import Observation
 from extproc.core.queue.ticket import Ticket
-from extproc.core.scheduler.decision import Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.pb.coxswain.v1 import agent_pb2 as pb
 from extproc.pb.coxswain.v1.agent_pb2_grpc import AgentsStub
 from extproc.security.address_policy import AddressPolicy
+from extproc.settings import AgentsSettings
 from tests.fakes.core_events import listen
 
 Call = grpc.aio.StreamStreamCall[pb.AgentMessage, pb.PickerMessage]
@@ -129,7 +130,7 @@ async def agents_port(
             ],
             is_scraped_by_picker=lambda address: address in fake.scraped_by_picker,
         ),
-        AgentsOptions(ttl_s=ttl_s, forget_s=forget_s),
+        AgentsSettings(ttl_s=ttl_s, forget_s=forget_s),
     )
     listener.scrape_now = service.scrape_now
     timer = CoreTimer(dispatcher.advance)

@@ -1,18 +1,21 @@
-"""A Kubernetes API server for tests: Leases and ConfigMaps with the manners that matter here.
+"""A Kubernetes API server for tests: objects with the manners that matter here.
 
 Each write gives an object a new `resourceVersion`, and must name the one that it replaces, else it
 is 409. A missing object is 404, one that exists already 409; a PUT of a Lease creates it, as
 `AllowCreateOnUpdate` of its strategy says, unless it names a `uid`; that of a ConfigMap does not. A
 ConfigMap without a `resourceVersion` is replaced in any case, a Lease is not (422). Types, names
-and sizes are checked, and the token.
+and sizes are checked, and the token. Pods, InferencePools and EndpointSlices can be listed, page by
+page, and watched from a version that is not forgotten.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import ssl
 import uuid
+from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,12 @@ MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)
 MAX_ANNOTATIONS = 256 * 1024
 MAX_DATA = 1024 * 1024
 INT32 = 2**31 - 1
+COLLECTION = re.compile(
+    r"/(?:api/v1|apis/(?:coordination|discovery|inference\.networking)\.k8s\.io/v1"
+    r"|apis/llm-d\.ai/v1alpha2)/namespaces/([^/]+)/"
+    r"(leases|configmaps|pods|endpointslices|inferencepools|inferenceobjectives"
+    r"|inferencemodelrewrites)(?:/([^/]+))?"
+)
 
 Key = tuple[str, str, str]
 Object = dict[str, Any]
@@ -55,6 +64,18 @@ class FakeApiServer:
         self.is_broken = False
         self.before_write: list[Any] = []
         """Called once each, before the next write: another client comes first."""
+        self.missing_kinds: set[str] = set()
+        """Kinds whose CRD is not installed."""
+        self.forgotten = 0
+        """The version up to which no watch can begin."""
+        self.watches: list[dict[str, str]] = []
+        """The parameters of each watch that was begun."""
+        self._events: list[tuple[int, str, str, str, Object]] = []
+        """Version, kind, namespace, type and object of each change."""
+        self._changed = asyncio.Event()
+        self._cuts = 0
+        self._is_clean_cut = False
+        self._is_stopping = False
         self._version = 0
         self._is_tls = is_tls
         self._context: ssl.SSLContext | None = None
@@ -79,6 +100,7 @@ class FakeApiServer:
 
     async def start(self) -> None:
         """Serve; on the same port after `stop`."""
+        self._is_stopping = False
         app = web.Application(client_max_size=3 << 20)
         app.router.add_route("*", "/{path:.*}", self._serve)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
@@ -89,6 +111,8 @@ class FakeApiServer:
         self.url = f"http{'s' if self._is_tls else ''}://127.0.0.1:{self._port}"
 
     async def stop(self) -> None:
+        self._is_stopping = True
+        self.cut_watches()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -98,26 +122,56 @@ class FakeApiServer:
     def config_map(self, name: str, namespace: str = "serving") -> Object:
         return self.objects["configmaps", namespace, name]
 
+    # What others do with objects
+
+    def put(self, kind: str, body: Object, namespace: str = "serving") -> None:
+        """Create or replace it, as its controller or a person does."""
+        key = (kind, namespace, str(body["metadata"]["name"]))
+        is_new = key not in self.objects
+        uid = str(uuid.uuid4()) if is_new else self.objects[key]["metadata"]["uid"]
+        stored = self._store(key, body, uid=uid)
+        self._happened("ADDED" if is_new else "MODIFIED", key, stored)
+
+    def remove(self, kind: str, name: str, namespace: str = "serving") -> None:
+        key = (kind, namespace, name)
+        gone = deepcopy(self.objects.pop(key))
+        self._version += 1
+        gone["metadata"]["resourceVersion"] = str(self._version)
+        self._happened("DELETED", key, gone)
+
+    def cut_watches(self, *, is_clean: bool = False) -> None:
+        """All connections with a watch break, or their watches end in good order."""
+        self._cuts += 1
+        self._is_clean_cut = is_clean
+        self._happens()
+
+    def forget(self) -> None:
+        """Nothing that has happened by now can be watched any more."""
+        self._version += 1
+        self.forgotten = self._version
+
+    def _happened(self, what: str, key: Key, thing: Object) -> None:
+        self._events.append((self._version, key[0], key[1], what, deepcopy(thing)))
+        self._happens()
+
+    def _happens(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
     # Requests
 
-    async def _serve(self, request: web.Request) -> web.Response:
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
         try:
-            code, found = await self._answer(request)
+            kind, namespace, name = self._allow(request)
+            if request.method == "GET" and request.query.get("watch"):
+                return await self._watch(request, kind, namespace)
+            code, found = await self._answer(request, (kind, namespace, name))
         except Problem as problem:
-            code = problem.code
-            found = {
-                "kind": "Status",
-                "apiVersion": "v1",
-                "metadata": {},
-                "status": "Failure",
-                "message": str(problem),
-                "reason": problem.reason,
-                "code": code,
-            }
+            code, found = problem.code, _status(problem)
         self.asked.append((request.method, request.path, code))
         return web.json_response(found, status=code)
 
-    async def _answer(self, request: web.Request) -> tuple[int, Object]:
+    def _allow(self, request: web.Request) -> Key:
         if request.headers.get("authorization") != f"Bearer {self.token}":
             raise Problem(401, "Unauthorized", "Unauthorized")
         kind, namespace, name = self._place(request.path)
@@ -125,6 +179,12 @@ class FakeApiServer:
             raise Problem(403, "Forbidden", f"{kind} is forbidden: the account has no role")
         if self.is_broken:
             raise Problem(500, "InternalError", "etcdserver: request timed out")
+        return kind, namespace, name
+
+    async def _answer(self, request: web.Request, key: Key) -> tuple[int, Object]:
+        kind, namespace, name = key
+        if request.method == "GET" and not name:
+            return 200, self._listed(request, kind, namespace)
         if request.method == "GET":
             if (kind, namespace, name) not in self.objects:
                 raise Problem(404, "NotFound", f'{kind} "{name}" not found')
@@ -142,14 +202,69 @@ class FakeApiServer:
         raise Problem(405, "MethodNotAllowed", request.method)
 
     def _place(self, path: str) -> Key:
-        found = re.fullmatch(
-            r"/(?:apis/coordination\.k8s\.io/v1/namespaces/([^/]+)/(leases)"
-            r"|api/v1/namespaces/([^/]+)/(configmaps))(?:/([^/]+))?",
-            path,
-        )
-        if found is None:
+        found = COLLECTION.fullmatch(path)
+        if found is None or found[2] in self.missing_kinds:
             raise Problem(404, "NotFound", "the server could not find the requested resource")
-        return found[2] or found[4], found[1] or found[3], found[5] or ""
+        return found[2], found[1], found[3] or ""
+
+    def _listed(self, request: web.Request, kind: str, namespace: str) -> Object:
+        items = [
+            thing
+            for (one, place, _), thing in sorted(self.objects.items())
+            if (one, place) == (kind, namespace) and _matches(thing, request.query)
+        ]
+        begin = int(request.query.get("continue", "0"))
+        end = begin + int(request.query.get("limit", len(items) + 1))
+        metadata = {"resourceVersion": str(self._version)}
+        if end < len(items):
+            metadata["continue"] = str(end)
+        return {"kind": "List", "metadata": metadata, "items": items[begin:end]}
+
+    async def _watch(self, request: web.Request, kind: str, namespace: str) -> web.StreamResponse:
+        """An object that no longer matches is deleted for this watch, as one that is gone."""
+        self.watches.append(dict(request.query))
+        seen, cuts = int(request.query["resourceVersion"]), self._cuts
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+
+        async def send(what: str, thing: Object) -> None:
+            await answer.write(json.dumps({"type": what, "object": thing}).encode() + b"\n")
+
+        if seen < self.forgotten:
+            await send("ERROR", _status(Problem(410, "Expired", "too old resource version")))
+            return answer
+        known = self._matching_before(seen, kind, namespace, request.query)
+        while True:
+            changed = self._changed
+            for version, one, place, what, thing in list(self._events):
+                if version <= seen or (one, place) != (kind, namespace):
+                    continue
+                name, matches = thing["metadata"]["name"], _matches(thing, request.query)
+                if what != "DELETED" and matches:
+                    await send("MODIFIED" if name in known else "ADDED", thing)
+                    known.add(name)
+                elif name in known:
+                    await send("DELETED", thing)
+                    known.discard(name)
+            seen = self._version
+            if self._cuts != cuts or self._is_stopping:
+                if not self._is_clean_cut and request.transport is not None:
+                    request.transport.abort()
+                return answer
+            bookmark = {"kind": "Pod", "metadata": {"resourceVersion": str(seen)}}
+            await send("BOOKMARK", bookmark)
+            await changed.wait()
+
+    def _matching_before(
+        self, version: int, kind: str, namespace: str, query: Mapping[str, str]
+    ) -> set[str]:
+        known: set[str] = set()
+        for at, one, place, what, thing in self._events:
+            if at <= version and (one, place) == (kind, namespace):
+                name = thing["metadata"]["name"]
+                matches = what != "DELETED" and _matches(thing, query)
+                known = known | {name} if matches else known - {name}
+        return known
 
     def create(self, kind: str, namespace: str, body: Object) -> Object:
         metadata = body.get("metadata") or {}
@@ -199,7 +314,7 @@ class FakeApiServer:
             raise Problem(422, "Invalid", "metadata.annotations: Too long")
         if kind == "leases":
             _check_lease(body.get("spec") or {})
-        else:
+        elif kind == "configmaps":
             data = body.get("data") or {}
             if not all(isinstance(text, str) for each in data.items() for text in each):
                 raise Problem(400, "BadRequest", "data are strings")
@@ -215,6 +330,31 @@ class FakeApiServer:
         }
         self.objects[key] = stored
         return stored
+
+
+def _status(problem: Problem) -> Object:
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": str(problem),
+        "reason": problem.reason,
+        "code": problem.code,
+    }
+
+
+def _matches(thing: Object, query: Mapping[str, str]) -> bool:
+    """Whether its labels and its name are those of the selectors, which are equations here."""
+    metadata = thing["metadata"]
+    labels = metadata.get("labels") or {}
+    fields = {"metadata.name": metadata["name"]}
+    asked = [(labels, query.get("labelSelector")), (fields, query.get("fieldSelector"))]
+    return all(
+        known.get(key) == value
+        for known, text in asked
+        for key, _, value in (part.partition("=") for part in (text or "").split(",") if part)
+    )
 
 
 def _check_lease(spec: Object) -> None:

@@ -3,10 +3,8 @@
 from typing import Protocol, assert_never
 
 from extproc.core.address import Address
-from extproc.core.queue.ticket import Ticket
-from extproc.core.scheduler.decision import Settlement
-from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.scheduler.events import (
+from extproc.core.decision import Settlement
+from extproc.core.events import (
     EndpointEjected,
     EndpointReadmitted,
     MembershipChanged,
@@ -15,6 +13,8 @@ from extproc.core.scheduler.events import (
     StepFailed,
     WakeRequested,
 )
+from extproc.core.queue.ticket import Ticket
+from extproc.core.scheduler.dispatcher import Dispatcher
 
 
 class Listener(Protocol):

@@ -102,11 +102,6 @@ class DiscoveryClient:
         self.acknowledge(answer)
         return answer
 
-    async def take_until(self, version: int) -> None:
-        """Acknowledge whatever comes, up to and with this version."""
-        while int((await self.read_and_acknowledge()).version_info) < version:
-            pass
-
 
 def assignments(answer: DiscoveryResponse) -> dict[str, dict[str, str]]:
     """By cluster name, each endpoint's `host:port` and the health that it is told with."""

@@ -13,7 +13,7 @@ from extproc.demo.envoy_binary import find_envoy
 from extproc.demo.port import LOOPBACK, free_ports
 from extproc.demo.process import Child
 from extproc.envoy_config.options import EnvoyOptions, HostPort
-from tests.fakes.envoy_text import printed
+from tests.fakes.envoy_text import options_with, printed
 
 START_TIMEOUT_S = 30.0
 
@@ -42,8 +42,8 @@ async def running_envoy(
     """Run Envoy with these options on free ports, or with a `text` that has its own."""
     if text is None:
         port, admin_port = free_ports(2)
-        options = replace(
-            options, listener=HostPort(LOOPBACK, port), admin=HostPort(LOOPBACK, admin_port)
+        options = options_with(
+            options, listen=f"{LOOPBACK}:{port}", admin=f"{LOOPBACK}:{admin_port}"
         )
         text = printed(replace(options, serves_cluster=False))
     config = folder / "envoy.yaml"
@@ -52,7 +52,11 @@ async def running_envoy(
     child = await Child.start(
         "envoy", [find_envoy(), "-c", config, *flags], log=folder / "envoy.log"
     )
-    envoy = RunningEnvoy(port=options.listener.port, admin_port=options.admin.port, child=child)
+    envoy = RunningEnvoy(
+        port=HostPort.parse(options.envoy.listen).port,
+        admin_port=HostPort.parse(options.envoy.admin).port,
+        child=child,
+    )
     try:
         async with httpx.AsyncClient() as client:
 

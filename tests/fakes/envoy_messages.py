@@ -66,13 +66,15 @@ def response_headers(
     attempts: float | None = 1,
     details: str = "via_upstream",
     as_metadata: bool = False,
+    more: Mapping[str, str] | None = None,
 ) -> pb.ProcessingRequest:
     """The second message; who served is told by an attribute, or by the policy's metadata."""
     request = pb.ProcessingRequest()
     is_unbounded = body_bytes is None or content_type.startswith("text/event-stream")
     length = {} if is_unbounded else {"content-length": str(body_bytes)}
     header_map(
-        request.response_headers, {":status": status, "content-type": content_type, **length}
+        request.response_headers,
+        {":status": status, "content-type": content_type, **length, **(more or {})},
     )
     attributes = Struct()
     if details:

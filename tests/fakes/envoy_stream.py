@@ -12,8 +12,9 @@ from typing import Any, Self
 import grpc
 
 from extproc.core.exchange_record import ExchangeRecord
-from extproc.core.scheduler.exchange_registry import ExchangeRegistry
+from extproc.core.exchange_registry import ExchangeRegistry
 from extproc.pb import external_processor_pb2 as pb
+from extproc.settings import QueueSettings
 from extproc.stream.envoy.codec import PROCESS
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.pending_streams import PendingStreams
@@ -94,7 +95,9 @@ class Rig:
             options,
             lambda: fleet.now,
             self.records.append,
+            has_reports=lambda: self.has_reports,
         )
+        self.has_reports = False
         self.table: ServiceTable = {}
         self.processor.add_to(self.table)
         self.port = 0
@@ -160,7 +163,8 @@ async def rig(
     picker = Rig(
         SmallFleet(*slots, queue_max_requests=queue_max_requests, fallbacks=fallbacks),
         ExchangeOptions(
-            queue_timeout_s=queue_timeout_s, reading=ReadingOptions(kept_bytes=KEPT_BYTES)
+            queue=QueueSettings(timeout_s=queue_timeout_s),
+            reading=ReadingOptions(kept_bytes=KEPT_BYTES),
         ),
     )
     async with serving(picker.table) as port:
@@ -280,3 +284,7 @@ class NoOwner:
 
     def leave(self, stream: RunningStream) -> None:
         """The test ends it itself."""
+
+    def await_report(self, stream: RunningStream) -> bool:
+        """The test reports it itself."""
+        return False

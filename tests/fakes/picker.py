@@ -25,7 +25,10 @@ from extproc.admin.health import add_health
 from extproc.admin.keepers import KeepersDependencies, KeepersService
 from extproc.admin.service import SERVICE as ADMIN_SERVICE
 from extproc.app.placement import Placement
+from extproc.app.records import Records
 from extproc.core.address import Address
+from extproc.core.decision import Settlement
+from extproc.core.exchange_registry import ExchangeRegistry
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.membership import ConnectedEnvoy
 from extproc.core.fleet.resolver import ResolverOptions
@@ -33,13 +36,13 @@ from extproc.core.observation import Issue, ModelReading, Observation, ScrapeSta
 from extproc.core.placement.swaps import PlacementOptions
 from extproc.core.processes import Processes
 from extproc.core.queue.ticket import Ticket
-from extproc.core.scheduler.decision import Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
-from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.pb import external_processor_pb2 as ext_proc
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from extproc.pb.external_processor_pb2_grpc import ExternalProcessorStub
+from extproc.records.fleet_events import FleetEvents
 from extproc.security.address_policy import AddressPolicy
+from extproc.settings.logging_section import RecordsSettings
 from extproc.stream.dry_run import dry_run
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.pending_streams import PendingStreams
@@ -163,6 +166,8 @@ class FakePicker:
     port: int
     keepers: KeepersService
     placement: Placement
+    records: Records
+    events: FleetEvents
     tls_port: int
     """Where it speaks TLS, if it was given credentials; the other port never does."""
     not_ready: list[str] = field(default_factory=list)
@@ -250,6 +255,7 @@ async def running_picker(
     read_usage: ReadUsage | None = None,
     places_models: bool = False,
     processes: Callable[[], Processes] | None = None,
+    record_settings: RecordsSettings | None = None,
 ) -> AsyncIterator[FakePicker]:
     """A picker on a free loopback port, and a client of it."""
     pending_streams = PendingStreams()
@@ -264,8 +270,10 @@ async def running_picker(
         registry,
         exchange or ExchangeOptions(),
         time.monotonic,
-        lambda _: None,
+        lambda record: records.request_ended(record),  # noqa: PLW0108  # `records` come later
     )
+    records = Records(record_settings or RecordsSettings(), dispatcher, registry)
+    events = FleetEvents()
     settings = FakeSettings()
     added = FakeAdded(dispatcher)
     keepers = KeepersService(
@@ -291,7 +299,7 @@ async def running_picker(
             ),
             envoys=lambda: [ConnectedEnvoy(node_id="envoy-1", acknowledged_version=3)],
             address_rejection=lambda address, peer: fake.policy.rejection(address, peer),  # noqa: PLW0108  # `fake` comes later
-            not_ready_reason=lambda: "".join(not_ready),
+            obstacles=lambda: tuple(not_ready),
             problems=lambda: problems,
             outcomes=lambda: outcomes,
             version="1.2.3",
@@ -300,6 +308,8 @@ async def running_picker(
             read_usage=read_usage,
             placement=placement,
             processes=processes,
+            records=records,
+            events=events,
         )
     )
     health = Health()
@@ -338,8 +348,12 @@ async def running_picker(
                 not_ready=not_ready,
                 problems=problems,
                 outcomes=outcomes,
+                records=records,
+                events=events,
             )
+            records.start()
             yield fake
     finally:
+        await records.aclose()
         placement.stop()
         await server.stop(None)

@@ -16,15 +16,17 @@ from typing import NamedTuple
 
 from bench.simulation.traces import lognormal
 from extproc.core.address import Address
+from extproc.core.decision import Settlement
 from extproc.core.exchange_record import ExchangeRecord
+from extproc.core.exchange_registry import ExchangeRegistry
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
 from extproc.core.queue.ticket import Ticket
-from extproc.core.scheduler.decision import Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
-from extproc.core.scheduler.exchange_registry import ExchangeRegistry
+from extproc.settings import QueueSettings
+from extproc.settings.values import MAX_SECONDS
 from extproc.stream.envoy.codec import PROCESS
 from extproc.stream.exchange import ExchangeOptions
 from extproc.stream.pending_streams import PendingStreams
@@ -83,7 +85,7 @@ class SimulatedTraffic:
             self.dispatcher,
             self.pending_streams,
             self.registry,
-            ExchangeOptions(queue_timeout_s=1e6),
+            ExchangeOptions(queue=QueueSettings(timeout_s=MAX_SECONDS)),
             self.clock,
             self.records.append,
         )
@@ -154,7 +156,7 @@ class SimulatedTraffic:
 
     def _scrape(self, address: Address) -> None:
         model, slots = self._servers[address]
-        busy = self.dispatcher.slots_at(address).leased_slots
+        busy = self.dispatcher.view.slots_at(address).leased_slots
         self.dispatcher.observe(
             Observation(
                 address=address,

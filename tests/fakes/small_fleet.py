@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from extproc.core.address import Address
+from extproc.core.decision import Decision, Picked, Queued, Settlement
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec
 from extproc.core.fleet.resolver import ResolverOptions
-from extproc.core.observation import Issue, Observation, ScrapeStatus
+from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
 from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Decision, Picked, Queued, Settlement
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.lease import Lease, LeaseEnd
@@ -112,6 +112,7 @@ class SmallFleet:
         began_at: float | None = None,
         instance: str | None = None,
         issues: tuple[Issue, ...] = (),
+        models: tuple[ModelReading, ...] = (),
     ) -> None:
         """A scrape is answered now; it began now too, unless told."""
         observation = Observation(
@@ -123,6 +124,7 @@ class SmallFleet:
             busy_slots=busy,
             instance=instance,
             issues=issues,
+            models=models,
         )
         self.dispatcher.observe(observation, self.now)
 
@@ -144,7 +146,7 @@ class SmallFleet:
 
     def finish(self, lease: Lease) -> None:
         """Its answer is whole; one without headers so far came all at once."""
-        self.dispatcher.answered(lease, self.now, is_stream=False)
+        self.dispatcher.responded(lease, self.now, is_stream=False)
         self.dispatcher.release(lease, LeaseEnd.SERVED, self.now)
 
     def abandon(self, lease: Lease) -> None:

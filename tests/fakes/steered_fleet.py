@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 from extproc.core.address import Address
+from extproc.core.decision import Decision, Picked, Queued
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec
 from extproc.core.fleet.resolver import ResolverOptions
@@ -15,7 +16,6 @@ from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
 from extproc.core.request import Request
-from extproc.core.scheduler.decision import Decision, Picked, Queued
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.slots.lease import Lease, LeaseEnd
 from tests.fakes.core_events import listen
@@ -114,7 +114,7 @@ class SteeredFleet:
 
     def finish(self, lease: Lease) -> None:
         """Its answer is whole; one without headers so far came all at once."""
-        self.dispatcher.answered(lease, self.now, is_stream=False)
+        self.dispatcher.responded(lease, self.now, is_stream=False)
         self.dispatcher.release(lease, LeaseEnd.SERVED, self.now)
 
     def served(self, ticket: Ticket) -> Lease:

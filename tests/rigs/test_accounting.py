@@ -1,4 +1,4 @@
-"""The accounting fails on false books, on each rule's own grounds; and true books pass."""
+"""The accounting fails on false records, on each rule's own grounds; and true records pass."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from rigs.chaos.accounting import judge
 from rigs.chaos.load import NO_ANSWER
-from rigs.chaos.records import Arrival, Books, Call, Closed, Ended, Leftover, Line, Window
+from rigs.chaos.records import Arrival, Call, Closed, Ended, Leftover, Line, Records, Window
 
 ONE, OTHER = "127.0.0.1:1", "127.0.0.1:2"
 
@@ -61,8 +61,8 @@ def ended(**changes: Any) -> Ended:
     return Ended(**{**told, **changes})
 
 
-def books(**changes: Any) -> Books:
-    true = Books(
+def records(**changes: Any) -> Records:
+    true = Records(
         calls=[call()],
         arrivals=[arrival()],
         lines=[line()],
@@ -72,11 +72,11 @@ def books(**changes: Any) -> Books:
     return replace(true, **changes)
 
 
-def rejection(reason: str = "queue-timeout", **changes: Any) -> Books:
+def rejection(reason: str = "queue-timeout", **changes: Any) -> Records:
     """Refused by the picker after the second that it allowed."""
     status = 504 if reason == "queue-timeout" else 503
     rejected = call(status=status, reason=reason, endpoint="", patience_s=1.0, **changes)
-    return books(
+    return records(
         calls=[rejected],
         arrivals=[],
         lines=[line(status=status, endpoint="", details="")],
@@ -84,15 +84,15 @@ def rejection(reason: str = "queue-timeout", **changes: Any) -> Books:
     )
 
 
-def broken(books: Books) -> list[str]:
-    return sorted({finding.rule for finding in judge(books).findings})
+def broken(records: Records) -> list[str]:
+    return sorted({finding.rule for finding in judge(records).findings})
 
 
 def test_true_books_pass() -> None:
-    assert judge(books()).findings == []
+    assert judge(records()).findings == []
     assert judge(rejection()).findings == []
     left = call(status=0, is_whole=False, has_left=True, body_bytes=0)
-    assert judge(books(calls=[left], arrivals=[], lines=[], ended=[])).findings == []
+    assert judge(records(calls=[left], arrivals=[], lines=[], ended=[])).findings == []
 
 
 HUNG = call(status=0, is_whole=False, error=NO_ANSWER, body_bytes=0)
@@ -104,44 +104,44 @@ SECOND = arrival(server=OTHER, at=10.2)
 @pytest.mark.parametrize(
     ("rule", "false"),
     [
-        ("lost", books(calls=[HUNG])),
-        ("unexplained", books(calls=[CUT])),
-        ("unexplained", books(calls=[call(is_sound=False)])),
+        ("lost", records(calls=[HUNG])),
+        ("unexplained", records(calls=[CUT])),
+        ("unexplained", records(calls=[call(is_sound=False)])),
         (
             "spoiled",
-            books(
+            records(
                 calls=[call(status=400, reason="400")],
                 arrivals=[arrival(status=400)],
                 lines=[line(status=400)],
             ),
         ),
-        ("unexplained", books(calls=[call(**FAILED)], lines=[line(status=503)])),
+        ("unexplained", records(calls=[call(**FAILED)], lines=[line(status=503)])),
         ("no-endpoint", rejection("no-endpoint")),
-        ("twice", books(arrivals=[arrival(), SECOND])),
+        ("twice", records(arrivals=[arrival(), SECOND])),
         ("twice", replace(rejection(), arrivals=[arrival()])),
         ("early", rejection(ended_at=10.5)),
-        ("log", books(lines=[])),
-        ("log", books(lines=[line(), line()])),
-        ("log", books(lines=[line(status=503)])),
-        ("log", books(lines=[line(bytes_out=8)])),
-        ("log", books(lines=[line(endpoint=OTHER)])),
-        ("log", books(arrivals=[])),
-        ("log", books(lines=[line(), line(id="chaos-2")])),
-        ("log", books(arrivals=[arrival(), arrival(id="chaos-2", at=20)])),
-        ("picker", books(ended=[])),
-        ("picker", books(ended=[ended(), ended()])),
-        ("picker", books(ended=[ended(outcome="withdrawn")])),
+        ("log", records(lines=[])),
+        ("log", records(lines=[line(), line()])),
+        ("log", records(lines=[line(status=503)])),
+        ("log", records(lines=[line(bytes_out=8)])),
+        ("log", records(lines=[line(endpoint=OTHER)])),
+        ("log", records(arrivals=[])),
+        ("log", records(lines=[line(), line(id="chaos-2")])),
+        ("log", records(arrivals=[arrival(), arrival(id="chaos-2", at=20)])),
+        ("picker", records(ended=[])),
+        ("picker", records(ended=[ended(), ended()])),
+        ("picker", records(ended=[ended(outcome="withdrawn")])),
         ("picker", replace(rejection(), ended=[])),
-        ("leftover", books(leftovers=[Leftover(what="leased", value=1)])),
+        ("leftover", records(leftovers=[Leftover(what="leased", value=1)])),
     ],
 )
-def test_false_books_fail(rule: str, false: Books) -> None:
+def test_false_books_fail(rule: str, false: Records) -> None:
     assert rule in broken(false)
 
 
-def two(at: float, **changes: Any) -> Books:
+def two(at: float, **changes: Any) -> Records:
     """Two requests at one server with one slot, the second one at `at`."""
-    return books(
+    return records(
         calls=[call(), call(id="chaos-2", **changes)],
         arrivals=[arrival(), arrival(id="chaos-2", at=at, last_byte_at=at + 1, closed_at=at + 1)],
         lines=[line(), line(id="chaos-2")],
@@ -212,14 +212,14 @@ def test_a_later_try_takes_a_slot_from_its_answer_on() -> None:
 @pytest.mark.parametrize("why", ["drained", "down"])
 def test_nobody_goes_where_the_picker_knows_better(why: str) -> None:
     closed = Closed(server=ONE, why=why, began_at=9.0, ended_at=12.0)
-    assert broken(books(closed=[closed])) == ["closed"]
+    assert broken(records(closed=[closed])) == ["closed"]
     just_closed = replace(closed, began_at=10.0)
-    assert broken(books(closed=[just_closed])) == []
-    assert broken(books(closed=[replace(closed, server=OTHER)])) == []
+    assert broken(records(closed=[just_closed])) == []
+    assert broken(records(closed=[replace(closed, server=OTHER)])) == []
 
 
 def test_the_rigs_own_fault_explains_a_failure() -> None:
-    failed = books(calls=[call(**FAILED)], lines=[line(status=503)])
+    failed = records(calls=[call(**FAILED)], lines=[line(status=503)])
     failed.arrivals[0].fault, failed.arrivals[0].status = "503", 503
     assert broken(failed) == []
 
@@ -228,7 +228,7 @@ def test_a_window_excuses_its_rules_at_its_server_in_its_time() -> None:
     window = Window(
         what="killed", began_at=10.5, ended_at=10.6, excuses=frozenset({"unexplained"}), server=ONE
     )
-    cut = books(calls=[CUT])
+    cut = records(calls=[CUT])
     assert judge(replace(cut, windows=[window])).excused == {"unexplained: killed": 1}
     for missed in (
         replace(window, server=OTHER),
@@ -242,7 +242,7 @@ def test_the_window_of_a_server_excuses_nothing_that_reached_none() -> None:
     window = Window(
         what="killed", began_at=0, ended_at=99, excuses=frozenset({"unexplained"}), server=ONE
     )
-    nowhere = books(calls=[CUT], arrivals=[], lines=[line(endpoint="")], windows=[window])
+    nowhere = records(calls=[CUT], arrivals=[], lines=[line(endpoint="")], windows=[window])
     assert broken(nowhere) == ["unexplained"]
     everywhere = replace(window, server="")
     assert broken(replace(nowhere, windows=[everywhere])) == []
@@ -250,5 +250,5 @@ def test_the_window_of_a_server_excuses_nothing_that_reached_none() -> None:
 
 def test_nothing_excuses_what_is_left_over() -> None:
     always = Window(what="all", began_at=0, ended_at=1e9, excuses=frozenset({"leftover"}))
-    left = books(leftovers=[Leftover(what="leased", value=1)], windows=[always])
+    left = records(leftovers=[Leftover(what="leased", value=1)], windows=[always])
     assert broken(left) == ["leftover"]

@@ -14,8 +14,8 @@ from extproc.demo.simulator.options import SimulatorOptions
 from extproc.demo.simulator.server import Simulator
 from rigs.chaos.front import Fault, Front
 from rigs.chaos.load import Clients
+from rigs.chaos.planned_request import PlannedRequest
 from rigs.chaos.records import Arrival
-from rigs.chaos.wishes import Wish
 from tests.fakes.picker import until
 
 SLOTS = 2
@@ -32,7 +32,7 @@ class Place:
 
     async def ask(self, *, is_streamed: bool = False, leaves_after_s: float | None = None) -> None:
         await self.clients.send(
-            Wish(
+            PlannedRequest(
                 id=f"chaos-{len(self.issue_log)}",
                 kind="test",
                 tokens=4 if leaves_after_s is None else 10_000,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
+from rigs.chaos.planned_request import PATIENT_S, draw_request
 from rigs.chaos.script import GLOBAL, MODES, OF_MEMBERS, OF_PICKER, OF_PROCESSES, Kind, draw_script
 from rigs.chaos.windows import ALLOWANCES
-from rigs.chaos.wishes import PATIENT_S, draw_wish
 from rigs.leaving import WAYS
 
 SEEDS = range(1, 21)
@@ -16,8 +16,8 @@ def test_a_seed_replays_its_script_and_its_load() -> None:
     assert str(draw_script(7, 60)) == str(draw_script(7, 60))
     assert draw_script(7, 60).actions != draw_script(8, 60).actions
     one, other = Random(7), Random(7)
-    assert [draw_wish(one, "x", 60, WAYS) for _ in range(99)] == [
-        draw_wish(other, "x", 60, WAYS) for _ in range(99)
+    assert [draw_request(one, "x", 60, WAYS) for _ in range(99)] == [
+        draw_request(other, "x", 60, WAYS) for _ in range(99)
     ]
 
 
@@ -75,10 +75,10 @@ def test_everybody_has_time_to_recover() -> None:
 
 def test_half_of_the_waits_are_too_short_and_some_clients_leave_or_send_slowly() -> None:
     source = Random(1)
-    wishes = [draw_wish(source, "x", 60, WAYS) for _ in range(2000)]
-    hurried = sum(wish.patience_ms < 1000 * PATIENT_S for wish in wishes)
+    drawn = [draw_request(source, "x", 60, WAYS) for _ in range(2000)]
+    hurried = sum(one.patience_ms < 1000 * PATIENT_S for one in drawn)
     assert 900 < hurried < 1100
-    kinds = {wish.kind for wish in wishes}
+    kinds = {one.kind for one in drawn}
     assert {"stream", "whole", "stream-leaver", "whole-leaver", "two-slots"} < kinds
-    assert any(wish.padding and wish.upload_pause_s for wish in wishes)
-    assert len({wish.is_streamed for wish in wishes}) == 2
+    assert any(one.padding and one.upload_pause_s for one in drawn)
+    assert len({one.is_streamed for one in drawn}) == 2

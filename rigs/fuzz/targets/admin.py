@@ -11,8 +11,8 @@ from google.protobuf.message_factory import GetMessageClass
 from extproc.admin import AdminDependencies, AdminService
 from extproc.admin.keepers import KeepersDependencies, KeepersService
 from extproc.app.placement import Placement
+from extproc.core.exchange_registry import ExchangeRegistry
 from extproc.core.placement.swaps import PlacementOptions
-from extproc.core.scheduler.exchange_registry import ExchangeRegistry
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.stream.dry_run import dry_run
 from extproc.stream.exchange import ExchangeOptions
@@ -68,7 +68,7 @@ async def _call(reader: Reader) -> None:
                 fleet.dispatcher, ExchangeOptions(), inquiry, fleet.now
             ),
             envoys=list,
-            not_ready_reason=lambda: "",
+            obstacles=tuple,
             problems=list,
             outcomes=dict,
             version="1.2.3",

@@ -58,7 +58,7 @@ class Attempt:
                     break
             self._service._publish()
         for endpoint in self._dispatcher.fleet:
-            account = self._dispatcher.slots_at(endpoint.address)
+            account = self._dispatcher.view.slots_at(endpoint.address)
             assert 0 <= account.free_slots <= max(account.slots, 0)
         self._service.close()
 

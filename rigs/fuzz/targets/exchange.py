@@ -11,6 +11,7 @@ from extproc.core.scheduler.audit import faults
 from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.lease import LeaseState
 from extproc.pb import external_processor_pb2 as pb
+from extproc.settings import QueueSettings
 from extproc.stream.exchange import Exchange, ExchangeOptions, ProtocolError
 from extproc.stream.request.translate import ReadingOptions
 from rigs.fuzz.reader import Reader
@@ -42,7 +43,7 @@ class Attempt:
         for number, model in enumerate(("tiny", "large")):
             self._serve(self.fleet.addresses[number], model)
         self._options = ExchangeOptions(
-            queue_timeout_s=5.0,
+            queue=QueueSettings(timeout_s=5.0),
             reading=ReadingOptions(
                 is_strict=reader.flag(), limit_bytes=reader.choice((65_536, 20, 1))
             ),
@@ -93,7 +94,7 @@ class Attempt:
         """Nothing is left."""
         dispatcher = self.fleet.dispatcher
         assert not faults(dispatcher.state, self.fleet.now)
-        assert not len(dispatcher.queue) and not dispatcher.running_requests
+        assert not len(dispatcher.queue) and not dispatcher.view.running_requests
         for account in self._accounts():
             assert all(one.state is not LeaseState.OPEN for one in account.leases.values())
             assert 0 <= account.free_slots <= account.slots

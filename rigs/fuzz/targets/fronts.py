@@ -108,7 +108,7 @@ class Attempt:
         fleet = self._core.rig.fleet
         assert not fleet.dispatcher.faults(fleet.now)
         assert not len(self._core.calls) and not len(fleet.dispatcher.queue)
-        leases = list(fleet.dispatcher.leases())
+        leases = list(fleet.dispatcher.view.leases())
         assert all(lease.state.name == "DRAINING" for lease in leases), leases
         assert not any(front.calls._ended or len(front.calls.responses) for front in self._fronts)
 

@@ -2,10 +2,10 @@
 
 from extproc.core.address import Address
 from extproc.core.observation import AdapterReading, Observation, ScrapeStatus
-from scraper.llama.parse import (
+from extproc.runners.answers import ParseError
+from extproc.runners.llama_server.parse import (
     MAX_NAMES,
     ModelEntry,
-    ParseError,
     PropsReading,
     SlotsReading,
     parse_adapters,
@@ -13,7 +13,7 @@ from scraper.llama.parse import (
     parse_props,
     parse_slots,
 )
-from scraper.probe.server_identity import ServerIdentity
+from extproc.runners.llama_server.server_identity import ServerIdentity
 from tests.fakes.small_fleet import SmallFleet
 
 PARSERS = (parse_slots, parse_props, parse_models, parse_adapters)

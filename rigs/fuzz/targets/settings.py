@@ -3,9 +3,8 @@
 import tempfile
 from pathlib import Path
 
-from extproc.app.envoy import envoy_options
 from extproc.app.options import dispatcher_options
-from extproc.envoy_config.options import OptionsError
+from extproc.envoy_config.options import OptionsError, envoy_options
 from extproc.settings import Settings, SettingsError, load_settings
 from extproc.settings.client_keys import read_client_keys
 from extproc.settings.endpoints_file import parse_endpoints

@@ -47,7 +47,7 @@ class Pages:
         return await self._http.get(self._url + path)
 
 
-def open_books(status: Mapping[str, Any]) -> dict[str, int]:
+def unsettled(status: Mapping[str, Any]) -> dict[str, int]:
     """Numbers by name that must all be 0 at rest, from the JSON of `/status`."""
     numbers = {
         "exchanges": status["exchanges"],

@@ -16,7 +16,7 @@ LARGE_BYTES = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class PlannedRequest:
     """One request: what it says, how long it waits, and how its client behaves."""
 
     id: str
@@ -33,20 +33,22 @@ class Wish:
 
     @property
     def body(self) -> bytes:
-        wish = {
+        body = {
             "messages": [{"role": "user", "content": self.content}],
             "max_tokens": self.tokens,
             "ignore_eos": True,
             "stream": self.is_streamed,
         }
         if self.choices > 1:
-            wish["n"] = self.choices
+            body["n"] = self.choices
         if self.padding:
-            wish["user"] = "x" * self.padding
-        return json.dumps(wish).encode()
+            body["user"] = "x" * self.padding
+        return json.dumps(body).encode()
 
 
-def draw_wish(source: Random, identity: str, tokens_per_s: float, ways: Sequence[Way]) -> Wish:
+def draw_request(
+    source: Random, identity: str, tokens_per_s: float, ways: Sequence[Way]
+) -> PlannedRequest:
     """One request of the mixed load: half of the waits are too short to be met, a quarter of the
     clients leave at a random moment in one of these ways, some upload slowly or need two slots."""
     is_streamed = source.random() < 0.5
@@ -65,7 +67,7 @@ def draw_wish(source: Random, identity: str, tokens_per_s: float, ways: Sequence
     elif luck < 0.36 and not is_streamed:
         kind, choices = "two-slots", 2
     beginning = f"Beginning {source.randrange(8)}: " + "pull the oar, " * source.randrange(60)
-    return Wish(
+    return PlannedRequest(
         id=identity,
         kind=kind,
         tokens=tokens,

@@ -1,0 +1,378 @@
+"""A fleet of several kinds behind real Envoy: a simulated llama-server, an Ollama, a vLLM, and a
+server of which nothing is known but OpenAI's API. The last three are fakes; where the variable
+OLLAMA names its program, a real one is served too."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, suppress
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+
+from extproc.demo.model import write_model
+from extproc.demo.port import free_port
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
+from tests.e2e.stack import CHAT, Stack, until
+from tests.e2e.test_clients_page import OPENAI, run, with_package
+from tests.fakes.foreign_runner import ForeignRunner
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+CLIENTS = 10
+REQUESTS = 150
+BOUNDS = {"ollama": 3, "vllm": 4, "openai": 2}
+MODEL = "m"
+PROGRAM = os.environ.get("OLLAMA", "")
+MESSAGES = [{"role": "user", "content": "row the boat"}]
+
+
+class Fleet:
+    """The stack, and the three servers beside its llama-server."""
+
+    def __init__(self, stack: Stack, runners: dict[str, ForeignRunner], usage: Path) -> None:
+        self.stack, self.runners, self.usage = stack, runners, usage
+
+    async def until_all_serve(self) -> None:
+        await self.stack.until(
+            lambda status: all(
+                endpoint["health"] in ("ready", "degraded")
+                for endpoint in status["endpoints"].values()
+            )
+        )
+
+    async def post(self, path: str, body: dict[str, Any]) -> tuple[int, bytes, str]:
+        """The status, the whole body and the endpoint."""
+        answer = await self.stack.client.post(self.stack.url(path), json=body)
+        return answer.status_code, answer.content, answer.headers.get("x-coxswain-endpoint", "")
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
+    async with AsyncExitStack() as exits:
+        runners = {kind: ForeignRunner(kind, MODEL) for kind in BOUNDS}
+        for runner in runners.values():
+            await exits.enter_async_context(runner.serving())
+        endpoints: list[dict[str, Any]] = [
+            {"address": runners[kind].address, "name": kind, "slots": slots}
+            for kind, slots in BOUNDS.items()
+        ]
+        usage = tmp_path / "usage.db"
+        settings = {
+            "scraper": {"slow_interval_s": 0.5},
+            "usage": {"path": str(usage)},
+            # A fallback may be full: Envoy takes it when a server refuses its connection.
+            "picker": {"fallbacks": 0},
+            "more_endpoints": endpoints,
+            "models": {MODEL: {MODEL: 1}},
+        }
+        stack = await exits.enter_async_context(
+            _with_more(tmp_path, settings.pop("more_endpoints"), settings)
+        )
+        found = Fleet(stack, runners, usage)
+        await found.until_all_serve()
+        yield found
+
+
+def _with_more(folder: Path, endpoints: Any, settings: Any) -> Any:
+    class Mixed(Stack):
+        """Its settings name the other servers too."""
+
+        async def start_picker(self, settings: dict[str, Any]) -> None:
+            own = [{"address": server.address, "name": "llama"} for server in self.servers]
+            await super().start_picker({**settings, "endpoints": [*own, *endpoints]})
+
+    return Mixed.running(folder, slots=(2,), kind="simulator", settings=settings)
+
+
+def body_of(random: Random) -> tuple[str, dict[str, Any]]:
+    """Of OpenAI's API or of Ollama's, as a stream or whole."""
+    tokens, is_stream = random.randrange(5, 40), random.random() < 0.5
+    if random.random() < 0.6:
+        body = {"model": MODEL, "messages": MESSAGES, "max_tokens": tokens, "stream": is_stream}
+        return CHAT, body
+    name = random.choice([MODEL, f"{MODEL}:latest"])
+    options = {"num_predict": tokens}
+    more: dict[str, Any] = {} if is_stream else {"stream": False}
+    if random.random() < 0.5:
+        return "/api/chat", {"model": name, "messages": MESSAGES, "options": options, **more}
+    return "/api/generate", {"model": name, "prompt": "row", "options": options, **more}
+
+
+async def test_mixed_load_with_leaving_clients_a_death_and_a_drain(fleet: Fleet) -> None:
+    """Every request is accounted for, no server has more of ours than its bound, and the tokens
+    are those that the servers count."""
+    random = Random(3)
+    ended: dict[str, int] = {"served": 0, "left": 0, "broken": 0}
+    ollama_only: set[str] = set()
+    drained: list[int] = []
+    """What a drained server got."""
+    asked = 0
+
+    async def client() -> None:
+        nonlocal asked
+        while asked < REQUESTS:
+            asked += 1
+            path, body = body_of(random)
+            patience_s = random.uniform(0.0, 0.05) if random.random() < 0.2 else None
+            try:
+                async with asyncio.timeout(patience_s):
+                    status, _, endpoint = await fleet.post(path, body)
+            except TimeoutError:
+                ended["left"] += 1
+                continue
+            except Exception:  # noqa: BLE001 - its server was stopped in the middle of a response
+                ended["broken"] += 1
+                continue
+            if status == 200:
+                ended["served"] += 1
+                if path.startswith("/api/"):
+                    ollama_only.add(endpoint)
+            else:
+                ended["broken"] += 1
+
+    async def troubles() -> None:
+        vllm = fleet.runners["vllm"]
+        await until_async(lambda: vllm.served >= 5)
+        await vllm.stop()
+        await until_async(lambda: asked >= REQUESTS // 3)
+        await vllm.start()
+        openai = fleet.runners["openai"]
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{fleet.stack.admin_port}") as channel:
+            admin = AdminStub(channel)
+            async for _ in admin.Drain(pb.DrainRequest(address="openai")):
+                pass
+            heard, from_here = len(openai.heard), asked
+            assert openai.running == 0
+            await until_async(lambda: asked >= min(from_here + 2 * CLIENTS, REQUESTS))
+            drained.append(len(openai.heard) - heard)
+            await admin.Activate(pb.ActivateRequest(address="openai"))
+
+    await asyncio.gather(troubles(), *(client() for _ in range(CLIENTS)))
+    assert sum(ended.values()) == asked
+    assert ended["served"] > REQUESTS / 2
+    assert ended["left"] > 0
+    assert ended["broken"] <= BOUNDS["vllm"], "no more than ran at the server that died"
+    assert drained == [0]
+    assert ollama_only == {"ollama"}, "its own paths are served by nothing else"
+    for kind, runner in fleet.runners.items():
+        assert 0 < runner.most <= BOUNDS[kind], kind
+    stack = fleet.stack
+    await stack.until(
+        lambda status: all(
+            endpoint["slots"]["leased"] == 0 for endpoint in status["endpoints"].values()
+        )
+    )
+    status = await stack.status()
+    assert status["queue"]["queued"] == 0
+    known = {one["name"]: one["is_foreign_known"] for one in status["endpoints"].values()}
+    assert known == {"llama": True, "ollama": False, "vllm": True, "openai": False}
+    kinds = {endpoint["name"]: endpoint["runner"] for endpoint in status["endpoints"].values()}
+    assert kinds == {
+        "llama": "llama-server",
+        "ollama": "ollama",
+        "vllm": "vllm",
+        "openai": "openai",
+    }
+
+
+async def until_async(is_so: Any) -> None:
+    async def probe() -> bool:
+        return bool(is_so())
+
+    await until(probe)
+
+
+def usage_of(content: bytes) -> tuple[int, int]:
+    """The tokens of the prompt and of the response, as a client reads them: in the last line or
+    event that has them."""
+    for line in reversed(content.splitlines()):
+        text = line.removeprefix(b"data: ")
+        found = json.loads(text) if text.startswith(b"{") else {}
+        if "prompt_eval_count" in found:
+            return found["prompt_eval_count"], found["eval_count"]
+        if found.get("usage"):
+            return found["usage"]["prompt_tokens"], found["usage"]["completion_tokens"]
+    raise AssertionError(content)
+
+
+def counted(fleet: Fleet) -> tuple[int, ...]:
+    with sqlite3.connect(fleet.usage) as file:
+        row = file.execute(
+            "SELECT SUM(requests), SUM(prompt_tokens), SUM(generated_tokens), SUM(uncounted) "
+            "FROM usage"
+        ).fetchone()
+    return tuple(value or 0 for value in row)
+
+
+async def test_tokens_of_each_api_are_those_that_the_servers_said(fleet: Fleet) -> None:
+    """Of whole responses, streamed or not."""
+    random = Random(5)
+    await until_async(lambda: counted(fleet)[0])  # by which the stack saw that it serves
+    requests, prompt, generated, _ = counted(fleet)
+    for _ in range(40):
+        path, body = body_of(random)
+        more = {"stream_options": {"include_usage": True}} if body.get("stream") else {}
+        status, content, _ = await fleet.post(path, {**body, **(more if path == CHAT else {})})
+        assert status == 200
+        found = usage_of(content)
+        requests, prompt, generated = requests + 1, prompt + found[0], generated + found[1]
+    for runner in fleet.runners.values():
+        assert runner.served > 0
+
+    async def is_counted() -> bool:
+        return counted(fleet) == (requests, prompt, generated, 0)
+
+    try:
+        await until(is_counted)
+    except TimeoutError:
+        pytest.fail(f"{counted(fleet)} of {requests}, {prompt}, {generated}")
+
+
+async def test_each_path_goes_where_it_is_served_or_is_refused_in_its_words(fleet: Fleet) -> None:
+    """By the picker, and by Envoy alone."""
+    for path, body, endpoint in (
+        ("/api/embed", {"model": MODEL, "input": "a"}, "ollama"),
+        ("/completion", {"prompt": "a", "n_predict": 2}, "llama"),
+        ("/api/show", {"model": MODEL}, "ollama"),
+    ):
+        status, _, served_by = await fleet.post(path, body)
+        assert (status, served_by or endpoint) == (200, endpoint), path
+    for path in ("/api/pull", "/api/delete", "/api/blobs/sha256:1"):
+        status, content, _ = await fleet.post(path, {"model": MODEL})
+        assert status == 403
+        assert isinstance(json.loads(content)["error"], str), "as Ollama's clients read it"
+    url = fleet.stack.url("/api/tags")
+    tags = (await fleet.stack.client.get(url)).json()
+    assert [model["name"] for model in tags["models"]] == [f"{MODEL}:latest"]
+    stack = fleet.stack
+    rejected = await stack.client.post(
+        stack.url("/api/chat"),
+        json={"model": MODEL, "messages": MESSAGES},
+        headers={"x-coxswain-queue-timeout-ms": "soon"},
+    )
+    assert rejected.status_code == 400
+    assert isinstance(rejected.json()["error"], str)
+
+
+async def test_a_provider_that_is_full_is_left_alone_for_as_long_as_it_asks(fleet: Fleet) -> None:
+    """Its 429 reaches the client, and no other request meets it until the pause is over."""
+    openai = fleet.runners["openai"]
+    openai.limit, openai.retry_after = 0, "2"
+    found = [await fleet.post(CHAT, {"model": MODEL, "messages": MESSAGES}) for _ in range(20)]
+    assert openai.rejected <= 1
+    assert sum(status == 429 for status, _, _ in found) == openai.rejected
+    if openai.rejected:
+        status = await fleet.stack.status()
+        (paused,) = (one for one in status["endpoints"].values() if one["name"] == "openai")
+        assert "paused" in [issue["code"] for issue in paused["issues"]]
+        assert paused["health"] in ("ready", "degraded"), "it did not fail"
+
+
+OLLAMAS_CLIENT = """
+import sys
+from ollama import Client, ResponseError
+
+client = Client(host=sys.argv[1])
+messages = [{"role": "user", "content": "row"}]
+answer = client.chat(model="m", messages=messages, options={"num_predict": 5})
+assert answer.eval_count == 5, answer
+parts = list(client.generate(model="m:latest", prompt="row", stream=True))
+assert parts[-1].done and len(parts) > 2, parts
+assert [model.model for model in client.list().models] == ["m:latest"]
+assert client.embed(model="m", input="row").embeddings
+client.show("m")
+try:
+    client.pull("m")
+except ResponseError as error:
+    assert error.status_code == 403 and error.error.startswith("This path is closed"), error
+else:
+    raise SystemExit("pull is open")
+"""
+OPENAIS_CLIENT = """
+import sys
+from openai import OpenAI
+
+client = OpenAI(base_url=sys.argv[1] + "/v1", api_key="none")
+messages = [{"role": "user", "content": "row"}]
+for _ in range(12):
+    answer = client.chat.completions.create(model="m", messages=messages, max_tokens=5)
+    assert answer.choices[0].message.content, answer
+    stream = client.chat.completions.create(
+        model="m", messages=messages, max_tokens=5, stream=True
+    )
+    assert len(list(stream)) > 1
+assert "m" in {model.id for model in client.models.list()}
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "code"), [("ollama==0.6.3", OLLAMAS_CLIENT), (OPENAI, OPENAIS_CLIENT)]
+)
+async def test_the_clients_of_both_apis(fleet: Fleet, package: str, code: str) -> None:
+    """As their projects publish them."""
+    await run(*await with_package(package, "python", "-c", code, fleet.stack.url("")))
+
+
+@pytest.mark.skipif(not PROGRAM, reason="the variable OLLAMA names no program")
+async def test_a_real_ollama(tmp_path: Path) -> None:
+    """Found out, its model loaded by the first request, both of its APIs counted exactly."""
+    port = free_port()
+    home = tmp_path / "home"
+    home.mkdir()
+    process = await asyncio.create_subprocess_exec(
+        *(PROGRAM, "serve"),
+        env={"HOME": str(home), "OLLAMA_HOST": f"127.0.0.1:{port}", "OLLAMA_NUM_PARALLEL": "2"},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        await _with_model(f"http://127.0.0.1:{port}", tmp_path / "tiny.gguf")
+        endpoint = {"address": f"127.0.0.1:{port}", "name": "ollama", "slots": 2}
+        settings = {"scraper": {"slow_interval_s": 0.5}, "models": {MODEL: {MODEL: 1}}}
+        async with _with_more(tmp_path, [endpoint], settings) as stack:
+            fleet = Fleet(stack, {}, tmp_path)
+            await fleet.until_all_serve()
+            options = {"num_predict": 6}
+            body = {"model": MODEL, "messages": MESSAGES, "options": options}
+            answers = await asyncio.gather(*(fleet.post("/api/chat", body) for _ in range(6)))
+            assert {(status, endpoint) for status, _, endpoint in answers} == {(200, "ollama")}
+            assert {usage_of(content)[1] for _, content, _ in answers} == {6}
+            status = await stack.status()
+            kinds = {one["name"]: one["runner"] for one in status["endpoints"].values()}
+            assert kinds == {"llama": "llama-server", "ollama": "ollama"}
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+def small_model(file: Path) -> bytes:
+    write_model(file)
+    return file.read_bytes()
+
+
+async def _with_model(url: str, file: Path) -> None:
+    """Once it serves, it has the small model."""
+    content = await asyncio.to_thread(small_model, file)
+    digest = f"sha256:{sha256(content).hexdigest()}"
+    async with httpx.AsyncClient(timeout=60, base_url=url) as client:
+
+        async def serves() -> bool:
+            with suppress(httpx.TransportError):
+                return (await client.get("/")).text == "Ollama is running"
+            return False
+
+        await until(serves)
+        (await client.post(f"/api/blobs/{digest}", content=content)).raise_for_status()
+        body = {"model": MODEL, "files": {file.name: digest}, "stream": False}
+        (await client.post("/api/create", json=body)).raise_for_status()

@@ -21,7 +21,8 @@ RUN HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 \
     && /opt/build/bin/pip --python /opt/coxswain check
 
 FROM python:${PYTHON}
-RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin coxswain
+RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin coxswain \
+    && install --directory --owner 10001 --mode 700 /var/lib/coxswain-batches
 # Memory that a long queue took is given back: docs/decisions/0174.
 RUN apt-get update && apt-get install --yes --no-install-recommends libjemalloc2 \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt/*

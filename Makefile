@@ -4,6 +4,7 @@ ENDPOINTS ?=
 UP ?=
 TESTS ?= tests
 BENCH ?=
+COMPARE ?=
 CHAOS ?=
 FUZZ ?=
 FUZZ_SECONDS ?= 60
@@ -33,7 +34,7 @@ SIMULATIONS := tests/bench/test_simulation.py
 LONG_FORMS = $(shell grep -rlE "LONG_RUN|long_run" tests --include="test_*.py")
 LOSSES := tests/e2e/test_fronts.py tests/e2e/test_cluster.py tests/e2e/test_cluster_losses.py \
 	tests/e2e/test_partitions.py
-SOURCES := extproc scraper tests tools $(wildcard bench rigs)
+SOURCES := extproc scraper tests tools $(wildcard bench rigs examples)
 
 # Tests start hundreds of processes: without kept bytecode each of them compiles all sources again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -41,8 +42,9 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONFAULTHANDLER := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up check test test-compiled bench format proto docs lock wheels clean style analysis \
-	fast-tests test-sources compile-meanwhile llama chaos fuzz soak image-test nightly losses coverage
+.PHONY: help venv up check test test-compiled bench compare format proto docs lock wheels clean \
+	style analysis fast-tests test-sources compile-meanwhile llama kubernetes chaos fuzz soak \
+	image-test nightly losses coverage
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -137,9 +139,16 @@ wheels: venv ## Build the wheels into dist/: for any machine, and with compiled 
 llama: venv ## Build llama-server into your cache (2 to 6 minutes), for `make up` and `make test`
 	@$(RUN) $(PY) -m extproc.demo.llama_build
 
+kubernetes: venv ## Build a Kubernetes API server, etcd and Helm into your cache (10 minutes; takes Go)
+	@$(RUN) $(PY) -m tools.kubernetes_build
+
 bench: venv ## Measure speed and memory, of the compiled code where that can be made
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made; fi
 	@$(RUN_COMPILED) $(PY) -m bench $(BENCH)
+
+compare: venv ## Compare with Envoy alone, nginx and HAProxy on the same requests; COMPARE="--help"
+	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made; fi
+	@$(RUN_COMPILED) $(PY) -m bench.compare $(COMPARE)
 
 chaos: venv ## Inject faults in a seeded order and account for each request; CHAOS="--help"
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made; fi
@@ -159,7 +168,7 @@ soak: venv ## Send a million requests, account for each, check memory and latenc
 	@if $(CAN_COMPILE); then $(MAKE) --no-print-directory $(COMPILED)/made; fi
 	@$(RUN_COMPILED) $(PY) -m rigs.soak $(SOAK)
 
-image-test: venv ## Build the image and run the compose stack in a real Docker engine (root or docker)
+image-test: venv ## Build the image and run the compose stack in this machine's Docker engine
 	@$(PY) -m rigs.image
 
 format: venv ## Format the code and apply the fixes of ruff

@@ -25,6 +25,7 @@ from extproc.batches.picker_news import PickerNews
 from extproc.batches.runner import CONNECT_S, MAX_RUNNING, Runner
 from extproc.batches.store import BatchStore, StoreError
 from extproc.core.address import is_loopback
+from extproc.security.known_keys import UNKNOWN, KnownKey
 from extproc.security.secret_file import SecretFileError, is_header_value, read_secret
 from extproc.settings import Settings
 from extproc.settings.security_section import ClientsSettings
@@ -88,12 +89,13 @@ async def run_batches(plan: BatchesPlan, connect: Callable[[], grpc.aio.Channel]
         client = await exits.enter_async_context(_client(plan))
         metadata = (("authorization", f"Bearer {plan.token}"),) if plan.token else ()
         news = PickerNews(plan.picker, connect, lambda: metadata, plan.objective)
-        runner = Runner(store, in_store, news, client, headers)
+        runner = Runner(store, in_store, news, client, headers, partial(_opens, keys))
         news.on_news = runner.wake
 
-        def who_asks(authorization: str, api_key: str) -> str | None:
-            owner = keys.who_asks(authorization, api_key)
-            return owner if not plan.clients or owner in plan.clients else None
+        def who_asks(authorization: str, api_key: str) -> KnownKey | None:
+            key = UNKNOWN if keys.known is None else keys.known.find(authorization, api_key)
+            may_ask = keys.known is None or key.client
+            return key if may_ask and (not plan.clients or key.client in plan.clients) else None
 
         api = BatchApi(
             store,
@@ -151,6 +153,12 @@ async def _run(
             one.cancel()
         await asyncio.gather(*work, stop, return_exceptions=True)
         manager.close()
+
+
+def _opens(keys: ClientKeys, id_: str) -> bool:
+    """Whether the key with this id opens still, where keys are checked."""
+    names = keys.names()
+    return names is None or any(digest.startswith(id_) for digest in names)
 
 
 def _client(plan: BatchesPlan) -> httpx.AsyncClient:

@@ -26,8 +26,11 @@ from extproc.batches.store import (
     FullError,
     StoredFile,
 )
+from extproc.security.known_keys import KnownKey
+from extproc.settings.client_keys import ID_CHARS
 
 OWNER: Final = web.RequestKey("owner", str)
+KEY: Final = web.RequestKey("key", str)
 MAX_PAGE: Final = 10_000
 MAX_METADATA: Final = 16
 MAX_JSON_BYTES: Final = 64 * 1024
@@ -38,9 +41,9 @@ log = logging.getLogger("coxswain.batches")
 _WINDOW: Final = re.compile(r"([1-9]\d{0,2})([hd])")
 _UNITS: Final = {"h": 3600.0, "d": DAY_S}
 
-WhoAsks = Callable[[str, str], str | None]
-"""The name of the client with these headers, `authorization` and `x-api-key`; None if it may not
-ask for anything."""
+WhoAsks = Callable[[str, str], KnownKey | None]
+"""The key in these headers, `authorization` and `x-api-key`, without a name where keys are not
+checked; None if its client may not ask for anything."""
 
 
 class ApiError(Exception):
@@ -108,16 +111,14 @@ class BatchApi:
         try:
             if request.path != "/healthz":
                 headers = request.headers
-                owner = self._who_asks(
-                    headers.get("authorization", ""), headers.get("x-api-key", "")
-                )
-                if owner is None:
+                key = self._who_asks(headers.get("authorization", ""), headers.get("x-api-key", ""))
+                if key is None:
                     raise ApiError(
                         401,
                         "The API key is missing, wrong, or not one for batches.",
                         "invalid_api_key",
                     )
-                request[OWNER] = owner
+                request[OWNER], request[KEY] = key.client, key.digest[:ID_CHARS]
             return await handler(request)
         except ApiError as error:
             return _error(error)
@@ -241,6 +242,7 @@ class BatchApi:
         batch: Batch = await self._in_store(
             self._store.create,
             *(owner, file.id, endpoint, _window(window), _metadata(asked), self._now()),
+            request[KEY],
         )
         self._on_new()
         return _json(batch.as_json())

@@ -49,6 +49,10 @@ NOT_SENT: Final = frozenset(
     }
 )
 """Reasons of rejections that say nothing about the line: no server has seen it."""
+OF_CLIENT: Final = frozenset({"rate-limited", "invalid-api-key"})
+"""Those among them that concern all lines of one client, and pass."""
+FINAL: Final = frozenset({"budget-used-up", "objective-not-allowed"})
+"""Those that a line of a client is answered with, as its own request would be."""
 
 log = logging.getLogger("coxswain.batches")
 ResultT = TypeVar("ResultT")
@@ -108,16 +112,18 @@ class Runner:
         news: News,
         client: httpx.AsyncClient,
         headers: Mapping[str, str],
+        opens: Callable[[str], bool] = lambda _: True,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
         """`in_store` calls a method of the store in its thread; `client` reaches Envoy; `headers`
-        go with each line."""
+        go with each line; `opens` says whether the key with this id still does."""
         self._store = store
         self._in_store = in_store
         self._news = news
         self._client = client
         self._headers = headers
+        self._opens = opens
         self._clock = clock
         self._now = now
         self._changed = asyncio.Event()
@@ -127,6 +133,8 @@ class Runner:
         self._retries: dict[int, tuple[float, Line]] = {}
         self._failures: dict[int, int] = {}
         self._waiting: set[str] = set()
+        self._paused: dict[str, float] = {}
+        """Until when no line of these clients is sent."""
         self._error: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -177,15 +185,22 @@ class Runner:
         for batch in await self._in_store(self._store.expire, self._now()):
             log.info("%s has expired", batch)
             self.stop_batch(batch)
+        failed = await self._in_store(self._store.fail_without_key, self._opens, self._now())
+        for batch in failed:
+            log.warning("%s ends: its key has expired or was revoked", batch)
+            self.stop_batch(batch)
+        now = self._clock()
+        self._paused = {owner: until for owner, until in self._paused.items() if until > now}
         self._waiting = set(await self._in_store(self._store.open_models))
         for model, lines in list(self._models.items()):
-            if not lines.claimed and lines.paused_until < self._clock():
+            if not lines.claimed and lines.paused_until < now:
                 del self._models[model]  # their names come from clients
 
     def _rest_s(self, next_tick: float) -> float:
         due = [next_tick, *(at for at, _ in self._retries.values())]
         # These ends are no news of the picker.
         due += [lines.paused_until for lines in self._models.values()]
+        due += self._paused.values()
         due += [gate.settles_at or 0.0 for gate in self._gates.values()]
         now = self._clock()
         return max(0.01, min([at for at in due if at > now] or [now]) - now)
@@ -222,18 +237,21 @@ class Runner:
             if at <= now:
                 del self._retries[number]
                 self._lines(line.model).claimed.appendleft(line)
+        paused = {owner for owner, until in self._paused.items() if until > now}
         models = {*self._models, *self._waiting}
         for model in sorted(models, key=lambda model: self._lines(model).sent_at):
             lines, pool = self._lines(model), self._news.pool_of(model)
             room = self._room(pool) if lines.paused_until <= now else 0
-            missing = room - len(lines.claimed)
+            missing = room - sum(line.owner not in paused for line in lines.claimed)
             if missing > 0 and model in self._waiting:
-                found = await self._in_store(self._store.claim, model, missing)
+                found = await self._in_store(self._store.claim, model, missing, paused)
                 lines.claimed.extend(found)
                 if not found:
                     self._waiting.discard(model)
-            for _ in range(min(self._room(pool), room, len(lines.claimed))):
-                self._send(lines.claimed.popleft(), pool)
+            ready = [line for line in lines.claimed if line.owner not in paused]
+            for line in ready[: min(self._room(pool), room)]:
+                lines.claimed.remove(line)
+                self._send(line, pool)
                 lines.sent_at = now
 
     def _lines(self, model: str) -> ModelLines:
@@ -304,28 +322,37 @@ class Runner:
     async def _settle(self, one: Running, answer: Answer) -> None:
         """Record a response, or send the line again."""
         line, lines, gate = one.line, self._lines(one.line.model), self._gate(one.pool)
-        if answer.reason in NOT_SENT:
+        is_final = bool(line.owner) and answer.reason in FINAL
+        if answer.reason in NOT_SENT and not is_final:
             gate.rejected()
             lines.claimed.appendleft(line)
-            lines.pause_s = min(MAX_NO_SLOT_PAUSE_S, max(NO_SLOT_PAUSE_S, 2 * lines.pause_s))
-            pause_s = lines.pause_s
-            if answer.reason in ("invalid-api-key", "objective-not-allowed"):
-                log.error("the picker rejects the key of --api-key-file: %s", answer.reason)
-                pause_s = KEY_PAUSE_S
-            elif (
-                answer.reason in ("rate-limited", "budget-used-up")
-                and answer.retry_after_s is not None
-            ):
-                pause_s = min(MAX_PAUSE_S, answer.retry_after_s)
-            lines.paused_until = self._clock() + pause_s
+            self._pause(line, answer)
             return
         gate.ended()
         lines.pause_s = 0.0
-        if answer.status in RETRIED and self._may_retry(line, answer.retry_after_s):
+        may_pass = answer.status in RETRIED and not is_final
+        if may_pass and self._may_retry(line, answer.retry_after_s):
             return
         is_error = not 200 <= answer.status < 300
         result = answered(line.id, line.custom_id, answer.status, answer.request_id, answer.body)
         await self._record(line, result, is_error=is_error)
+
+    def _pause(self, line: Line, answer: Answer) -> None:
+        """Send no more lines for a while that would be rejected, too."""
+        reason, lines = answer.reason, self._lines(line.model)
+        if reason in ("invalid-api-key", "objective-not-allowed"):
+            log.error("the picker rejects lines (%s): see --api-key-file, clients.batches", reason)
+            pause_s = KEY_PAUSE_S
+        elif reason in ("rate-limited", "budget-used-up") and answer.retry_after_s is not None:
+            pause_s = min(MAX_PAUSE_S, answer.retry_after_s)
+        else:
+            lines.pause_s = min(MAX_NO_SLOT_PAUSE_S, max(NO_SLOT_PAUSE_S, 2 * lines.pause_s))
+            pause_s = lines.pause_s
+        until = self._clock() + pause_s
+        if line.owner and reason in OF_CLIENT:
+            self._paused[line.owner] = until
+        else:
+            lines.paused_until = until
 
     async def _failed(self, line: Line, name: str) -> None:
         """There is no response."""

@@ -11,7 +11,7 @@ Every call blocks on the disk: call it from one thread at a time, and not in an 
 import json
 import secrets
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from extproc.batches.lines import LineProblem, read_lines, unanswered
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the tables; in the file's `user_version`."""
 BUSY_TIMEOUT_S: Final = 10.0
 PART_BYTES: Final = 1024 * 1024
@@ -81,10 +81,12 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """A batch. Times are in seconds since 1970, None before they came."""
+    """A batch. Times are in seconds since 1970, None before they came. `key` is the id of the key
+    with which its client submitted it, empty where keys are not checked."""
 
     id: str
     owner: str
+    key: str
     endpoint: str
     input_file_id: str
     completion_window: str
@@ -114,7 +116,7 @@ class Batch:
     def as_json(self) -> dict[str, Any]:
         """As OpenAI's API has it; `progress` is ours."""
         errors = json.loads(self.errors)
-        is_valid = not errors
+        was_sent = self.total > 0
         ended = {name: self.ended_at if self.status == name else None for name in ENDS}
         expected_s = round(self.left / self.per_s) if self.left and self.per_s else None
         return {
@@ -128,7 +130,7 @@ class Batch:
             "output_file_id": self.output_file_id,
             "error_file_id": self.error_file_id,
             "created_at": self.created_at,
-            "in_progress_at": self.created_at if is_valid else None,
+            "in_progress_at": self.created_at if was_sent else None,
             "expires_at": self.expires_at,
             "finalizing_at": self.ended_at if self.status == "completed" else None,
             "cancelling_at": self.ended_at if self.status == "cancelled" else None,
@@ -185,9 +187,10 @@ CREATE TABLE parts (
     file TEXT NOT NULL, number INTEGER NOT NULL, content BLOB NOT NULL, PRIMARY KEY (file, number)
 );
 CREATE TABLE batches (
-    id TEXT PRIMARY KEY, owner TEXT NOT NULL, endpoint TEXT NOT NULL, input_file_id TEXT NOT NULL,
-    completion_window TEXT NOT NULL, status TEXT NOT NULL, created_at INTEGER NOT NULL,
-    expires_at INTEGER NOT NULL, ended_at INTEGER, metadata TEXT NOT NULL, errors TEXT NOT NULL,
+    id TEXT PRIMARY KEY, owner TEXT NOT NULL, key TEXT NOT NULL, endpoint TEXT NOT NULL,
+    input_file_id TEXT NOT NULL, completion_window TEXT NOT NULL, status TEXT NOT NULL,
+    created_at INTEGER NOT NULL, expires_at INTEGER NOT NULL, ended_at INTEGER,
+    metadata TEXT NOT NULL, errors TEXT NOT NULL,
     total INTEGER NOT NULL, completed INTEGER NOT NULL DEFAULT 0,
     failed INTEGER NOT NULL DEFAULT 0, output_file_id TEXT, error_file_id TEXT
 );
@@ -203,7 +206,7 @@ CREATE INDEX ended_lines ON lines (batch, ended_at) WHERE ended_at IS NOT NULL;
 """
 _FILE: Final = "id, owner, filename, purpose, bytes, created_at"
 _BATCH: Final = (
-    "id, owner, endpoint, input_file_id, completion_window, status, created_at, expires_at, "
+    "id, owner, key, endpoint, input_file_id, completion_window, status, created_at, expires_at, "
     "ended_at, metadata, errors, total, completed, failed, output_file_id, error_file_id"
 )
 
@@ -398,9 +401,11 @@ class BatchStore:
         window: tuple[str, float],
         metadata: Mapping[str, str],
         now: float,
+        key: str = "",
     ) -> Batch:
         """A batch of a client's file, which exists. `window` is the time that it may take, as its
-        client wrote it and in seconds. One with an invalid line fails, and sends none."""
+        client wrote it and in seconds; `key` is the id of its key. One with an invalid line fails,
+        and sends none."""
         id_ = f"batch_{secrets.token_hex(8)}"
         problems: list[LineProblem] = []
         parts = self._db.execute(
@@ -422,7 +427,7 @@ class BatchStore:
             text, window_s = window
             ended_at = int(now) if errors else None
             values: tuple[Any, ...] = (
-                *(id_, owner, endpoint, file, text, "failed" if errors else LIVE, int(now)),
+                *(id_, owner, key, endpoint, file, text, "failed" if errors else LIVE, int(now)),
                 *(int(now + window_s), ended_at, json.dumps(dict(metadata)), json.dumps(errors)),
                 *(total, 0, 0, None, None),
             )
@@ -481,6 +486,25 @@ class BatchStore:
                 self._leave(id_, "batch_expired", message)
                 self._end(id_, "expired", now)
         return late
+
+    def fail_without_key(self, opens: Callable[[str], bool], now: float) -> list[str]:
+        """End the batches whose key, by its id, opens no more; their ids. What has a result keeps
+        it."""
+        rows = self._db.execute(
+            "SELECT id, key FROM batches WHERE status = ? AND key <> ''", (LIVE,)
+        )
+        found = [(id_, key) for id_, key in rows.fetchall() if not opens(key)]
+        for id_, key in found:
+            message = f"The API key {key} of this batch has expired or was revoked."
+            problem = LineProblem(code="invalid_api_key", message=message)
+            with self._transaction():
+                self._leave(id_, problem.code, message)
+                self._end(id_, "failed", now)
+                self._db.execute(
+                    "UPDATE batches SET errors = ? WHERE id = ?",
+                    (json.dumps([problem.as_json()]), id_),
+                )
+        return [id_ for id_, _ in found]
 
     def forget(self, before: float) -> int:
         """Delete what ended before that time, and files that no batch has used since; returns the
@@ -560,17 +584,21 @@ class BatchStore:
         )
         return [model for (model,) in rows.fetchall()]
 
-    def claim(self, model: str, count: int) -> list[Line]:
+    def claim(self, model: str, count: int, without: Collection[str] = ()) -> list[Line]:
         """Up to `count` waiting lines for a model, those of the oldest batch first: they are about
-        to be sent."""
+        to be sent. None are of the clients in `without`, whose lines are passed over: O(these)."""
+        others = ""
+        if without:
+            marks = ", ".join("?" * len(without))
+            others = f"AND batch NOT IN (SELECT id FROM batches WHERE owner IN ({marks})) "  # noqa: S608
         with self._transaction():
             rows = self._db.execute(
-                "SELECT number, batch, owner, endpoint, custom_id, model, body FROM "
+                "SELECT number, batch, owner, endpoint, custom_id, model, body FROM "  # noqa: S608
                 "(SELECT * FROM lines INDEXED BY open_lines WHERE state < 2 AND state = 0 "
-                "AND model = ? ORDER BY number LIMIT ?) AS line "
+                f"AND model = ? {others}ORDER BY number LIMIT ?) AS line "
                 "JOIN (SELECT id, owner, endpoint FROM batches) AS batch ON batch.id = line.batch "
                 "ORDER BY number",
-                (model, count),
+                (model, *without, count),
             )
             names = ("number", "batch", "owner", "endpoint", "custom_id", "model", "body")
             found = [Line(**dict(zip(names, row, strict=True))) for row in rows.fetchall()]

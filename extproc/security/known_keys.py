@@ -38,6 +38,7 @@ class KnownKeys:
         """From now on these keys open, and no others. `ends` are the Unix times at which some
         expire, by digest: `expire` is to be called then."""
         self._names = dict(names)
+        self._clients = frozenset(self._names.values())
         self._ends = dict(ends or {})
         self._next_end = min(self._ends.values(), default=inf)
         self._keys = {digest: KnownKey(name, digest) for digest, name in names.items()}
@@ -49,6 +50,7 @@ class KnownKeys:
         over = [digest for digest, end in self._ends.items() if end <= unix_s]
         expired = [self._names[digest] for digest in over]
         self._names = {key: name for key, name in self._names.items() if key not in over}
+        self._clients = frozenset(self._names.values())
         self._keys = {**self._keys, **{digest: KnownKey("", digest) for digest in over}}
         self._ends = {digest: end for digest, end in self._ends.items() if digest not in over}
         self._next_end = min(self._ends.values(), default=inf)
@@ -64,8 +66,8 @@ class KnownKeys:
         return self._ends
 
     def is_client(self, name: str) -> bool:
-        """Whether a client of this name has a key. O(keys)."""
-        return name in self._names.values()
+        """Whether a client of this name has a key that opens."""
+        return name in self._clients
 
     def knows(self, digest: str) -> bool:
         """Whether the key with this digest opens still."""

@@ -169,6 +169,17 @@ class Settings(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_batches(self) -> Self:
+        clients = self.clients
+        if self.envoy.batches and clients.keys_file is not None and clients.batches is None:
+            raise PydanticCustomError(
+                "together",
+                "envoy.batches needs clients.batches where keys are checked: without the name of "
+                "the client that sends their lines, no limit of the clients would hold for them",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_fronts(self) -> Self:
         if self.envoy.other_pickers and not self.cluster.name:
             raise PydanticCustomError(

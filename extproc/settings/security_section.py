@@ -177,6 +177,10 @@ class ClientsSettings(Section):
     checks the keys, so nobody is served while no picker answers: print Envoy's configuration again
     and restart Envoy when you set this first. The servers do not receive these keys; if they
     require a key, set inject_key."""
+    batches: Reloadable[str | None] = Field(default=None, min_length=1)
+    """The client with whose key `coxswain batch run` sends lines. Such a request counts as one of
+    the client that its fairness id names: its models, objectives, limits, budgets and usage are
+    that client's. Required where envoy.batches is set and keys are checked."""
     limits: Annotated[Reloadable[dict[str, ClientLimitSettings]], MAP] = Field(default={})
     """The limits of clients by name, each with the keys below. Requires keys_file. In the
     environment: JSON."""
@@ -185,6 +189,8 @@ class ClientsSettings(Section):
     def _check_limits(self) -> Self:
         if self.limits and self.keys_file is None:
             raise PydanticCustomError("together", "limits needs keys_file, which names the clients")
+        if self.batches is not None and self.keys_file is None:
+            raise PydanticCustomError("together", "batches needs keys_file, which names the client")
         return self
 
     def limits_for_core(self) -> dict[str, ClientLimit]:

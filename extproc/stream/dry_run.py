@@ -39,7 +39,7 @@ def dry_run(
     for key, value in {**inquiry.headers, **pseudo}.items():
         headers.headers.headers.add(key=key.lower(), raw_value=value.encode())
     try:
-        head = _asker(codec.read_request_head(headers, options.keys), options, inquiry)
+        head = _asker(options.read_head(headers), options, inquiry)
     except codec.BadRequestError as error:
         head = _asker(error.head, options, inquiry)
         return _without_key(head, options, inquiry) or _refused(str(error))

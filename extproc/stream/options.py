@@ -3,10 +3,12 @@
 from dataclasses import dataclass, field
 
 from extproc.core.client_limits import ClientLimits
+from extproc.pb import external_processor_pb2 as pb
 from extproc.security.known_keys import KnownKeys
 from extproc.settings import QueueSettings, Settings
 from extproc.settings.envoy_section import EnvoySettings
 from extproc.settings.routing_section import RoutingSettings
+from extproc.stream.envoy import codec
 from extproc.stream.request.paths import Paths
 from extproc.stream.request.translate import ReadingOptions
 
@@ -17,7 +19,8 @@ class ExchangeOptions:
 
     `started_at` is the Unix time that is shown for models: a reload does not make them younger.
     `limits` are those of clients; they count what clients use, so they are the same over a reload.
-    `keys` are those of clients, None where everybody may ask."""
+    `keys` are those of clients, None where everybody may ask. `batches` is the client that sends
+    requests for the others, empty for none."""
 
     queue: QueueSettings = field(default_factory=QueueSettings)
     routing: RoutingSettings = field(default_factory=RoutingSettings)
@@ -28,6 +31,16 @@ class ExchangeOptions:
     started_at: int = 0
     limits: ClientLimits = field(default_factory=lambda: ClientLimits({}))
     keys: KnownKeys | None = None
+    batches: str = ""
+
+    def read_head(self, headers: pb.HttpHeaders) -> codec.RequestHead:
+        """Read the request headers; raises `BadRequestError`. A line of a batch is a request of the
+        client that submitted it, and nobody's once that client has no key."""
+        head = codec.read_request_head(headers, self.keys)
+        name = head.fairness_id
+        if self.keys is None or not name or not head.client or head.client != self.batches:
+            return head
+        return head.of_client(name) if self.keys.is_client(name) else head._replace(tenant="")
 
 
 def exchange_options(
@@ -51,4 +64,5 @@ def exchange_options(
         started_at=started_at,
         limits=limits,
         keys=keys,
+        batches=settings.clients.batches or "",
     )

@@ -14,9 +14,10 @@ import pytest
 
 from extproc.batches.api import BatchApi
 from extproc.batches.store import BatchStore
+from extproc.security.known_keys import KnownKey, KnownKeys, digest_of
 from tests.batches.test_store import CHAT, content
 
-KEYS = {"Bearer key-a": "ann", "Bearer key-b": "bob"}
+KEYS = KnownKeys({digest_of("key-a"): "ann", digest_of("key-b"): "bob"})
 
 
 @dataclass
@@ -47,13 +48,17 @@ async def serving(folder: Path, max_bytes: int = 1000, total: int = 100_000) -> 
     async def in_store(call: Callable[..., Any], *args: Any, **named: Any) -> Any:
         return call(*args, **named)
 
+    def who_asks(authorization: str, api_key: str) -> KnownKey | None:
+        key = KEYS.find(authorization, api_key)
+        return key if key.client else None
+
     def on_new() -> None:
         api.news += 1
 
     server = BatchApi(
         store,
         in_store,
-        lambda authorization, _: KEYS.get(authorization),
+        who_asks,
         on_new=on_new,
         on_ended=lambda batch: api.ended.append(batch),  # noqa: PLW0108  # `api` comes later
         max_file_bytes=max_bytes,
@@ -80,6 +85,8 @@ async def test_files_and_batches(tmp_path: Path) -> None:
         made = (await api.submit(metadata={"team": "a"}, completion_window="7d")).json()
         assert made["status"] == "in_progress" and api.news == 1
         assert made["expires_at"] - made["created_at"] == 7 * 86_400
+        stored = api.store.batch("ann", made["id"], 0.0)
+        assert stored is not None and stored.key == digest_of("key-a")[:12], "its id, no key"
         listed = (await api.client.get("/v1/batches", params={"limit": "1"})).json()
         assert [one["id"] for one in listed["data"]] == [made["id"]] and not listed["has_more"]
         files = (await api.client.get("/v1/files", params={"limit": "1"})).json()

@@ -39,6 +39,8 @@ class Rig:
     broken: int = 0
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     rejects: str = ""
+    limited: str = ""
+    opened: set[str] = field(default_factory=set)
     runner: Runner = field(init=False)
     work: asyncio.Task[None] = field(init=False)
 
@@ -56,6 +58,9 @@ class Rig:
         if self.rejects and self.rejects in await request.text():
             headers = {"x-coxswain-reason": "no-endpoint"}
             return web.json_response({}, status=503, headers=headers)
+        if self.limited == request.headers.get("x-gateway-inference-fairness-id"):
+            headers = {"x-coxswain-reason": "rate-limited", "retry-after": "1"}
+            return web.json_response({}, status=429, headers=headers)
         self.seen.append({name.lower(): text for name, text in request.headers.items()})
         self.held += 1
         self.most = max(self.most, self.held)
@@ -91,7 +96,8 @@ async def running(
     url = f"http://127.0.0.1:{server.addresses[0][1]}"
     async with httpx.AsyncClient(base_url=url, timeout=30) as client:
         headers = {"x-gateway-inference-objective": "b"}
-        rig.runner = Runner(store, in_store, rig, client, headers, now=lambda: 101.0)
+        opens = rig.opened.__contains__
+        rig.runner = Runner(store, in_store, rig, client, headers, opens, now=lambda: 101.0)
         work = rig.work = asyncio.create_task(rig.runner.run())
         try:
             yield rig
@@ -189,6 +195,53 @@ async def test_what_may_be_retried_is(tmp_path: Path) -> None:
         assert found is not None and found.failed == 1
         result = json.loads(read(rig.store, found.error_file_id))
         assert result["response"]["status_code"] == 400
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [(404, "model-not-found"), (403, "objective-not-allowed"), (429, "budget-used-up")],
+)
+async def test_what_a_key_may_not_is_the_result_of_its_line(
+    tmp_path: Path, status: int, reason: str
+) -> None:
+    """As of its own requests, whatever Retry-After says."""
+    async with running(tmp_path) as rig:
+        rig.answers = [(status, {"x-coxswain-reason": reason, "retry-after": "9999"})]
+        batch = submit(rig.store, content(2)).id
+        rig.tell(slots=1, busy=0)
+        await until(lambda: ended(rig, batch))
+        found = rig.store.batch("ann", batch, 0.0)
+        assert found is not None and (found.completed, found.failed) == (1, 1)
+        result = json.loads(read(rig.store, found.error_file_id))
+        assert result["response"]["status_code"] == status
+
+
+async def test_a_client_that_is_limited_does_not_hold_up_others(tmp_path: Path) -> None:
+    async with running(tmp_path) as rig:
+        rig.limited = "ann"
+        stuck = submit(rig.store, content(9)).id
+        submit(rig.store, content(9), "bob")
+        rig.tell(slots=2, busy=0)
+        await until(lambda: not rig.store.batches("bob", "", 1, 0.0)[0].is_live)
+        assert not ended(rig, stuck)
+        rig.limited = ""
+        await until(lambda: ended(rig, stuck))
+        found = rig.store.batch("ann", stuck, 0.0)
+        assert found is not None and found.completed == 9
+
+
+async def test_a_key_that_opens_no_more_stops_its_batch(tmp_path: Path) -> None:
+    async with running(tmp_path, holds=True) as rig:
+        rig.opened |= {"aaa", "bbb"}
+        batch = submit(rig.store, content(5), key="aaa").id
+        other = submit(rig.store, content(1), key="bbb").id
+        rig.tell(slots=2, busy=0)
+        await until(lambda: rig.held == 2)
+        rig.opened.remove("aaa")
+        await until(lambda: ended(rig, batch))
+        rig.gate.set()
+        await until(lambda: ended(rig, other))
+        assert len(rig.seen) == 3
 
 
 async def test_retries_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

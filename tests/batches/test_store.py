@@ -34,12 +34,14 @@ def store(tmp_path: Path) -> Iterator[BatchStore]:
     opened.close()
 
 
-def submit(store: BatchStore, text: bytes, owner: str = "ann", now: float = 100.0) -> Batch:
+def submit(
+    store: BatchStore, text: bytes, owner: str = "ann", now: float = 100.0, key: str = ""
+) -> Batch:
     file = store.begin_file(owner, "batch", now)
     for at in range(0, len(text), 50):
         store.add_part(file, text[at : at + 50])
     store.end_file(file, "in.jsonl")
-    return store.create(owner, file, CHAT, DAY, {"team": "a"}, now)
+    return store.create(owner, file, CHAT, DAY, {"team": "a"}, now, key)
 
 
 def finish(store: BatchStore, line: Line, now: float = 101.0, status: int = 200) -> bool:
@@ -138,6 +140,33 @@ def test_batches_expire(store: BatchStore) -> None:
     assert found is not None and found.status == "expired"
     assert ids(read(store, found.output_file_id)) == ["0"]
     assert b"batch_expired" in read(store, found.error_file_id)
+
+
+def test_a_batch_ends_with_its_key(store: BatchStore) -> None:
+    """What was answered stays; the error names the key by its id. Others go on."""
+    kept = [submit(store, content(1), key=key).id for key in ("", "aaa")]
+    batch = submit(store, content(2, model="large"), key="bbb")
+    (line,) = store.claim("large", 1)
+    finish(store, line)
+    assert store.fail_without_key(lambda key: key == "aaa", 200.0) == [batch.id]
+    found = store.batch("ann", batch.id, 200.0)
+    assert found is not None
+    told = found.as_json()
+    assert (told["status"], told["failed_at"], told["in_progress_at"]) == ("failed", 200, 100)
+    (error,) = told["errors"]["data"]
+    assert error["code"] == "invalid_api_key" and "key bbb" in error["message"]
+    assert ids(read(store, found.output_file_id)) == ["0"]
+    assert json.loads(read(store, found.error_file_id))["error"]["code"] == "invalid_api_key"
+    for id_ in kept:
+        other = store.batch("ann", id_, 200.0)
+        assert other is not None and other.is_live
+
+
+def test_clients_are_passed_over(store: BatchStore) -> None:
+    for owner in ("ann", "bob", "eve"):
+        submit(store, content(2), owner)
+    assert [line.owner for line in store.claim("tiny", 3, {"ann", "eve"})] == ["bob", "bob"]
+    assert [line.owner for line in store.claim("tiny", 3)] == ["ann", "ann", "eve"]
 
 
 def test_each_client_has_its_own(store: BatchStore) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.docs.pages import page
 from tests.e2e.batched import batching, lines
-from tests.e2e.stack import CHAT, chat
+from tests.e2e.stack import CHAT, chat, until
 from tests.e2e.test_clients_page import OPENAI, run, with_package
 
 pytestmark = pytest.mark.e2e
@@ -61,14 +61,17 @@ async def test_others_do_not_wait_for_lines(tmp_path: Path) -> None:
 
 @pytest.mark.llama
 async def test_lines_are_answered_by_a_real_server(tmp_path: Path, llama: None) -> None:
-    """With keys: another client sees nothing, and lines are sent with a key of their own."""
+    """With keys: another client sees nothing, lines are bound by what the key may that submitted
+    them, and end with it."""
     keys = tmp_path / "keys"
     keys.write_text("ann key-of-ann\nbob key-of-bob\nbatches key-of-batches\n")
     own = tmp_path / "own.key"
     own.write_text("key-of-batches\n")
     options = ["--keys-file", str(keys), "--api-key-file", str(own)]
     options += ["--client", "ann", "--client", "bob"]
-    settings = {"clients": {"keys_file": str(keys)}}
+    limits = {"bob": {"models": ["other"]}}
+    clients = {"keys_file": str(keys), "batches": "batches", "limits": limits}
+    settings = {"clients": clients}
     async with batching(
         tmp_path, options=options, settings=settings, slots=(2,), key="key-of-ann"
     ) as batches:
@@ -87,6 +90,27 @@ async def test_lines_are_answered_by_a_real_server(tmp_path: Path, llama: None) 
             for path in (f"batches/{id_}", f"files/{batch['output_file_id']}/content"):
                 other = await batches.client.get(f"{batches.url}/v1/{path}", headers=headers)
                 assert other.status_code == status
+        batches.client.headers["authorization"] = "Bearer key-of-bob"
+        named = lines(2).replace(b'"body": {', b'"body": {"model": "none", ')
+        batch = await batches.until_ended(await batches.submit(named))
+        assert batch["request_counts"] == {"total": 2, "completed": 0, "failed": 2}
+        for one in await batches.content(batch["error_file_id"]):
+            assert one["response"]["status_code"] == 404
+            assert one["response"]["body"]["error"]["code"] == "model_not_found"
+        batches.client.headers["authorization"] = "Bearer key-of-ann"
+        id_ = await batches.submit(lines(6, tokens=8_000))
+        await batches.stack.until(lambda status: status["slots"]["leased"] == 2)
+        keys.write_text("ann new-key-of-ann\nbatches key-of-batches\n")
+        batches.client.headers["authorization"] = "Bearer new-key-of-ann"
+
+        async def is_known() -> bool:
+            return (await batches.client.get(f"{batches.url}/v1/batches")).status_code == 200
+
+        await until(is_known)
+        batch = await batches.until_ended(id_)
+        assert batch["status"] == "failed"
+        assert batch["errors"]["data"][0]["code"] == "invalid_api_key"
+        await batches.stack.until(lambda status: status["slots"]["leased"] == 0)
 
 
 @pytest.mark.timeout(600)

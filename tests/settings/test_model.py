@@ -309,6 +309,11 @@ def of_web(**limit: object) -> dict[str, object]:
         (of_web(models=[]), "name at least one"),
         (of_web(objectives=["chat", ""]), "name at least one"),
         (of_web(objectives=["chat"]), "no objective of the name chat"),
+        ({"clients": {"batches": "web"}}, "batches needs keys_file"),
+        (
+            {"clients": {"keys_file": "keys"}, "envoy": {"batches": "127.0.0.1:9006"}},
+            "needs clients.batches",
+        ),
         (of_web(models=["tiny"]) | {"routing": {"read_body": "never"}}, "read_body"),
     ],
 )

@@ -202,7 +202,8 @@ async def run(
         typer.Option(
             "--api-key-file",
             metavar="FILE",
-            help="The file with the key that is sent with lines, if the picker checks keys.",
+            help="The file with the key that is sent with lines, if the picker checks keys; "
+            "clients.batches names its client.",
         ),
     ] = None,
     clients: Annotated[

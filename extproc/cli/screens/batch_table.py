@@ -58,6 +58,7 @@ async def _followed(client: BatchClient, id_: str) -> Any:
 
 
 def _table(batches: list[dict[str, Any]]) -> RenderableType:
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
@@ -67,6 +68,8 @@ def _table(batches: list[dict[str, Any]]) -> RenderableType:
         table.add_column(title, justify="right" if is_number else "left", no_wrap=True)
     for batch in batches:
         table.add_row(*(Text(printable(cell)) for cell in _cells(batch)))
+    if len(batches) == 1 and batches[0]["errors"]:
+        return Group(table, Text(printable(batches[0]["errors"]["data"][0]["message"])))
     return table
 
 

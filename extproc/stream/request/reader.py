@@ -142,7 +142,7 @@ class RequestReader:
         it, or because the clients of this tenant were too slow to send theirs."""
         self.body_mode.begin(message)
         try:
-            head = self.head = codec.read_request_head(message.request_headers, self._options.keys)
+            head = self.head = self._options.read_head(message.request_headers)
         except codec.BadRequestError as error:
             self.head = error.head
             return self._unauthorized() or InvalidRequest(Reason.BAD_REQUEST, str(error))
@@ -225,7 +225,7 @@ class RequestReader:
         """Read the headers of a request whose destination was sent by another process, with the
         model that its name was resolved to. Its body is not here."""
         self.body_mode.begin(message)
-        head = self.head = codec.read_request_head(message.request_headers, self._options.keys)
+        head = self.head = self._options.read_head(message.request_headers)
         self._kind = _kind_of(head, self._options.paths)
         self.body_mode.resume()
         request = self.request = Request(

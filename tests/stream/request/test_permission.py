@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from extproc import header_names
 from extproc.core.client_limits import ClientLimit, ClientLimits
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.rejection import Reason
@@ -153,3 +154,37 @@ def test_requests_without_a_slot_may_name_its_models_only(
     asked = DryRunRequest(method=method, path=path, headers=WEB, body=raw, client="")
     explained = dry_run(harness.fleet.dispatcher, harness.options, asked, harness.fleet.now)
     assert explained.reason is (None if is_served else Reason.MODEL_NOT_FOUND), plain
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "expected"),
+    [
+        ("sk-free", "web", (404, "model-not-found")),
+        ("sk-free", "free", "chat"),
+        ("sk-free", "", "chat"),
+        ("sk-free", "gone", (401, "invalid-api-key")),
+        ("sk-web", "free", (404, "model-not-found")),
+    ],
+)
+def test_a_line_of_a_batch_has_the_permissions_of_who_submitted_it(
+    key: str, name: str, expected: tuple[int, str] | str
+) -> None:
+    """Only the client that is set may send requests for others."""
+    harness = harness_of(ClientLimit(models=frozenset({"tiny"})))
+    harness.options = replace(harness.options, batches="free")
+    headers = {"authorization": f"Bearer {key}"}
+    if name:
+        headers[header_names.FAIRNESS_ID[0]] = name
+    assert answer(harness, {"model": "large", "messages": []}, **headers) == expected
+
+
+def test_a_line_of_a_batch_counts_for_who_submitted_it() -> None:
+    harness = harness_of(ClientLimit(requests=1))
+    harness.options = replace(harness.options, batches="free")
+    headers = {"authorization": "Bearer sk-free", header_names.FAIRNESS_ID[0]: "web"}
+    body = envoy.body(json.dumps(tiny()).encode())
+    line, second = harness.exchange(), harness.exchange()
+    harness.feed(line, envoy.with_body(envoy.request_headers(**headers)), body)
+    assert line.client == "web" and harness.options.limits.running("web") == (1, 0)
+    (reply,) = harness.feed(second, envoy.request_headers(**WEB))
+    assert envoy.rejection(reply) == (429, "rate-limited")

@@ -17,7 +17,7 @@ MAX_CHARS: Final = 500
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetEvent:
     """`id` is its number, `at` is monotonic seconds; `name` is how people know the endpoint, empty
-    if it concerns none, and `model` the model that it concerns, if any."""
+    if it concerns none, `model` and `client` are those that it concerns, if any."""
 
     id: int
     at: float
@@ -26,6 +26,7 @@ class FleetEvent:
     address: str = ""
     name: str = ""
     model: str = ""
+    client: str = ""
 
 
 class FleetEvents:
@@ -53,6 +54,7 @@ class FleetEvents:
         address: str = "",
         name: str = "",
         model: str = "",
+        client: str = "",
         at: float | None = None,
     ) -> None:
         """Something happened now, or `at` that time."""
@@ -66,6 +68,7 @@ class FleetEvents:
                 address=address,
                 name=name,
                 model=model,
+                client=client,
             )
         )
 

@@ -1,4 +1,5 @@
-"""The last events of the fleet, for people: what changed between two comparisons, and when.
+"""The last events of the fleet and of clients, for people: what changed between two comparisons,
+and when.
 
 Each second the fleet is compared with what was seen a second before, so the core knows nothing of
 this. What appears and ends between two comparisons is not seen; the log and the metrics have it.
@@ -10,11 +11,14 @@ from itertools import islice
 from typing import Any, Final
 
 from extproc.core.address import Address
+from extproc.core.budgets import Period
+from extproc.core.client_limits import ClientLimits, Limited
 from extproc.core.fleet.endpoint import Endpoint, Intent
 from extproc.core.fleet.health import Health
 from extproc.core.observation import Issue
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.records.fleet_events import FleetEvents
+from extproc.settings.client_keys import ID_CHARS
 
 MAX_LISTED: Final = 100
 EJECTED: Final = "ejected"
@@ -57,10 +61,13 @@ class EventFeed:
         *,
         rule_problems: Callable[[], Collection[str]] = tuple,
         kept: Callable[[], Collection[Address]] = tuple,
+        keys: Callable[[], Mapping[str, str] | None] = lambda: None,
+        limits: ClientLimits | None = None,
     ) -> None:
         """What it finds is added to `events`. `bypassed` is the number of requests that went past
         the picker since the start, `rule_problems` say which rules are off, `kept` are the servers
-        whose loads others report."""
+        whose loads others report. `keys` are the names of clients by the digests of the keys that
+        open, None where keys are not checked, `limits` those of the clients."""
         self._dispatcher = dispatcher
         self._bypassed = bypassed
         self._events = FleetEvents() if events is None else events
@@ -69,6 +76,10 @@ class EventFeed:
         self._seen: dict[Address, _Seen] = {}
         self._last_bypassed = 0
         self._rules_off: set[str] = set()
+        self._keys = keys
+        self._last_keys: Mapping[str, str] | None = None
+        self._limits = limits
+        self._used_up: set[tuple[str, Period]] = set()
 
     def advance(self, now: float) -> None:
         """Compare with the last time."""
@@ -93,6 +104,35 @@ class EventFeed:
         for problem in sorted(off - self._rules_off):
             self._add(now, "rule-off", problem)
         self._rules_off = off
+        keys = self._keys()
+        if keys is not None:
+            self._compare_keys(now, keys)
+            self._compare_budgets(now, set(keys.values()))
+
+    def _compare_keys(self, now: float, keys: Mapping[str, str]) -> None:
+        last = keys if self._last_keys is None else self._last_keys
+        self._last_keys = keys
+        if keys is last:
+            return
+        for digest, name in keys.items() - last.items():
+            text = f"the key {digest[:ID_CHARS]} of {name} opens"
+            self._events.add("key-added", text, client=name, at=now)
+        for digest, name in last.items() - keys.items():
+            text = f"the key {digest[:ID_CHARS]} of {name} has expired or was revoked"
+            self._events.add("key-ended", text, client=name, at=now)
+
+    def _compare_budgets(self, now: float, names: Collection[str]) -> None:
+        if self._limits is None or not self._limits.has_budgets:
+            return
+        before, self._used_up = self._used_up, set()
+        for name in sorted(names):
+            exceeded = self._limits.exceeded(name, now)
+            if exceeded is None or exceeded.what is not Limited.BUDGET or not exceeded.period:
+                continue
+            self._used_up.add((name, exceeded.period))
+            if (name, exceeded.period) not in before:
+                text = f"{name} has used up its budget of this {exceeded.period.value}"
+                self._events.add("budget-used-up", text, client=name, at=now)
 
     def _add(
         self,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from extproc.core.address import Address
+from extproc.core.budgets import Budget
+from extproc.core.client_limits import ClientLimit, ClientLimits
 from extproc.core.fleet.endpoint import EndpointSpec, Intent
 from extproc.core.observation import Issue, ModelReading, ScrapeStatus
 from extproc.records.fleet_events import MAX_EVENTS, FleetEvents
@@ -23,6 +25,8 @@ class Harness:
         self.bypassed = 0
         self.off: list[str] = []
         self.kept: set[Address] = set()
+        self.keys: dict[str, str] | None = None
+        self.limits = ClientLimits({"ann": ClientLimit(daily=Budget(tokens=10))})
         self.events = FleetEvents()
         self.feed = EventFeed(
             self.dispatcher,
@@ -30,6 +34,8 @@ class Harness:
             self.events,
             rule_problems=lambda: self.off,
             kept=lambda: self.kept,
+            keys=lambda: self.keys,
+            limits=self.limits,
         )
         self.first, self.second = self.fleet.addresses
         assert [each["kind"] for each in self.news()] == ["joined", "ready"] * 2
@@ -44,6 +50,22 @@ class Harness:
 
     def said(self) -> list[tuple[str, str]]:
         return [(each["kind"], each["endpoint"]) for each in self.news()]
+
+
+def test_keys_and_budgets_of_clients() -> None:
+    """Those that are there at the start are none; each with the name of its client."""
+    harness = Harness()
+    harness.keys = {"a" * 64: "ann", "b" * 64: "bob"}
+    assert harness.news() == []
+    harness.keys = {"c" * 64: "ann", "b" * 64: "bob"}
+    added, ended = harness.news()
+    assert (added["kind"], added["text"]) == ("key-added", "the key cccccccccccc of ann opens")
+    assert ended["kind"] == "key-ended" and "aaaaaaaaaaaa of ann" in ended["text"]
+    harness.limits.spent("ann", 10, harness.fleet.now)
+    (event,) = harness.news()
+    assert event["text"] == "ann has used up its budget of this day"
+    assert harness.news() == []
+    assert [event.client for event in harness.events.newest_first()][:3] == ["ann"] * 3
 
 
 def test_issues_that_appear_and_end() -> None:

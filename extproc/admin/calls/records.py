@@ -101,11 +101,13 @@ class RecordCalls(AdminCalls):
                 endpoint=event.address,
                 endpoint_name=event.name,
                 model=event.model,
+                client=event.client,
             )
             for event in events.after(after)
             if event.at >= oldest
             and request.endpoint in ("", event.address, event.name)
             and request.model in ("", event.model)
+            and request.client in ("", event.client)
             and request.kind in ("", event.kind)
         ]
         return pb.ListEventsResponse(

@@ -89,6 +89,8 @@ class DataPlaneAssembly:
             events=self.events,
             rule_problems=lambda: () if core.rules is None else core.rules.problems(),
             kept=models.placement.addresses,
+            keys=core.client_keys.names,
+            limits=core.limits,
         )
         self._access_log = access_log = AccessLog(
             core.registry, fleet.sources.scrape_now, core.bypasses.add, time.monotonic

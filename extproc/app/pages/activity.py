@@ -6,10 +6,11 @@ It is kept here and not in the page, so that a page that is opened now shows it,
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from extproc.core.address import Address
+from extproc.core.client_limits import ClientLimits
 from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.exchange_registry import ExchangeRegistry
 from extproc.core.scheduler.dispatcher import Dispatcher
@@ -41,6 +42,8 @@ class Activity:
         events: FleetEvents | None = None,
         rule_problems: Callable[[], Collection[str]] = tuple,
         kept: Callable[[], Collection[Address]] = tuple,
+        keys: Callable[[], Mapping[str, str] | None] = lambda: None,
+        limits: ClientLimits | None = None,
     ) -> None:
         """`clock` is the core's; `generated_tokens` and `bypassed` are numbers since the start, and
         the rest is for `EventFeed`."""
@@ -49,7 +52,15 @@ class Activity:
         self._clock = clock
         self._ended: deque[ExchangeRecord] = deque(maxlen=MAX_ENDED)
         self._history = History(dispatcher, registry, generated_tokens)
-        self._feed = EventFeed(dispatcher, bypassed, events, rule_problems=rule_problems, kept=kept)
+        self._feed = EventFeed(
+            dispatcher,
+            bypassed,
+            events,
+            rule_problems=rule_problems,
+            kept=kept,
+            keys=keys,
+            limits=limits,
+        )
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""`coxswain events`: what happened to the fleet."""
+"""`coxswain events`: what happened to the fleet and to clients."""
 
 from typing import Annotated
 
@@ -37,6 +37,12 @@ async def events(
     model: Annotated[
         str, typer.Option("--model", metavar="NAME", help="Show only events of this model.")
     ] = "",
+    client: Annotated[
+        str,
+        typer.Option(
+            "--client", metavar="NAME", help="Show only events of this client's keys and budgets."
+        ),
+    ] = "",
     kind: Annotated[
         str,
         typer.Option(
@@ -55,7 +61,8 @@ async def events(
     ] = False,
 ) -> None:
     """Show what happened to the fleet, the newest last: endpoints that came, failed and recovered,
-    loads of models, reloads of settings, bypasses. docs/operations.md lists the kinds.
+    loads of models, reloads of settings, bypasses, clients' keys and budgets. docs/operations.md
+    lists the kinds.
 
     The picker keeps the last 2,000; its log has the same for longer.
 
@@ -63,12 +70,18 @@ async def events(
     Examples:
       coxswain events --since 1h
       coxswain events -w --endpoint gpu-1
+      coxswain events --client team-a --since 24h
       coxswain events --kind ejected -o json | jq -r '.events[].endpoint_name'
     """
     from extproc.cli.screens.record_lines import show_events
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
     request = pb.ListEventsRequest(
-        since_s=since or 0.0, endpoint=endpoint, model=model, kind=kind, limit=limit
+        since_s=since or 0.0,
+        endpoint=endpoint,
+        model=model,
+        client=client,
+        kind=kind,
+        limit=limit,
     )
     await show_events(picker, request, output, is_watching=watch)

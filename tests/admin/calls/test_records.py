@@ -120,19 +120,21 @@ async def test_events_are_selected(picker: FakePicker) -> None:
     picker.events.add("joined", "is in the fleet", address=A, name="gpu-1")
     picker.events.add("model-loaded", "tiny is loaded", name="gpu-1", model="tiny")
     picker.events.add("reloaded", "the settings were reloaded")
+    picker.events.add("key-ended", "the key of ann has expired", client="ann")
 
     async def kinds(**selected: str | float) -> list[str]:
         request = pb.ListEventsRequest(**selected)  # type: ignore[arg-type]  # each by its name
         return [each.kind for each in (await picker.admin.ListEvents(request)).events]
 
-    assert await kinds() == ["joined", "model-loaded", "reloaded"]
+    assert await kinds() == ["joined", "model-loaded", "reloaded", "key-ended"]
+    assert await kinds(client="ann") == ["key-ended"] and await kinds(client="bob") == []
     assert await kinds(endpoint="gpu-1") == ["joined", "model-loaded"]
     assert await kinds(endpoint=A) == ["joined"]
     assert await kinds(model="tiny") == ["model-loaded"]
     assert await kinds(kind="reloaded") == ["reloaded"]
-    assert await kinds(since_s=600.0) == ["joined", "model-loaded", "reloaded"]
-    assert await kinds(limit=1) == ["reloaded"]
+    assert len(await kinds(since_s=600.0)) == 4
+    assert await kinds(limit=1) == ["key-ended"]
     answer = await picker.admin.ListEvents(pb.ListEventsRequest())
-    assert [each.number for each in answer.events] == [1, 2, 3] and answer.last == 3
+    assert [each.number for each in answer.events] == [1, 2, 3, 4] and answer.last == 4
     more = pb.ListEventsRequest(after=2, instance=answer.instance)
-    assert [each.number for each in (await picker.admin.ListEvents(more)).events] == [3]
+    assert [each.number for each in (await picker.admin.ListEvents(more)).events] == [3, 4]

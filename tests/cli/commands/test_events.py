@@ -20,5 +20,8 @@ async def test_events_in_words_and_for_scripts(run: Run) -> None:
         answer = parsed(await run("events", "--kind", "joined", "-o", "json", picker=picker))
         assert [each["endpoint_name"] for each in answer["events"]] == ["gpu-1"]
         assert answer["total"] == 1 and answer["last"] == 2
+        picker.events.add("key-ended", "the key of ann has expired", client="ann")
+        (one,) = (await run("events", "--client", "ann", picker=picker)).stdout.splitlines()
+        assert one.endswith("key-ended  the key of ann has expired")
         (one,) = (await run("events", "-e", "gpu-1", "-n", "1", picker=picker)).stdout.splitlines()
         assert "gpu-1" in one

@@ -583,7 +583,7 @@ class ShowRequestResponse(_message.Message):
     def __init__(self, record: _Optional[_Union[RequestRecord, _Mapping]] = ..., parts: _Optional[_Iterable[_Union[ShowRequestResponse.Part, _Mapping]]] = ..., summary: _Optional[str] = ..., beside: _Optional[str] = ..., others: _Optional[int] = ..., others_mean: _Optional[float] = ..., others_most: _Optional[int] = ..., same_id: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListEventsRequest(_message.Message):
-    __slots__ = ("since_s", "endpoint", "model", "kind", "limit", "after", "instance")
+    __slots__ = ("since_s", "endpoint", "model", "kind", "limit", "after", "instance", "client")
     SINCE_S_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -591,6 +591,7 @@ class ListEventsRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
     since_s: float
     endpoint: str
     model: str
@@ -598,10 +599,11 @@ class ListEventsRequest(_message.Message):
     limit: int
     after: int
     instance: str
-    def __init__(self, since_s: _Optional[float] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., kind: _Optional[str] = ..., limit: _Optional[int] = ..., after: _Optional[int] = ..., instance: _Optional[str] = ...) -> None: ...
+    client: str
+    def __init__(self, since_s: _Optional[float] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., kind: _Optional[str] = ..., limit: _Optional[int] = ..., after: _Optional[int] = ..., instance: _Optional[str] = ..., client: _Optional[str] = ...) -> None: ...
 
 class FleetEvent(_message.Message):
-    __slots__ = ("number", "at", "kind", "text", "endpoint", "endpoint_name", "model")
+    __slots__ = ("number", "at", "kind", "text", "endpoint", "endpoint_name", "model", "client")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -609,6 +611,7 @@ class FleetEvent(_message.Message):
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_NAME_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
     number: int
     at: float
     kind: str
@@ -616,7 +619,8 @@ class FleetEvent(_message.Message):
     endpoint: str
     endpoint_name: str
     model: str
-    def __init__(self, number: _Optional[int] = ..., at: _Optional[float] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ..., endpoint: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., model: _Optional[str] = ...) -> None: ...
+    client: str
+    def __init__(self, number: _Optional[int] = ..., at: _Optional[float] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ..., endpoint: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., model: _Optional[str] = ..., client: _Optional[str] = ...) -> None: ...
 
 class ListEventsResponse(_message.Message):
     __slots__ = ("events", "last", "instance")

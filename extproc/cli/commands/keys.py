@@ -269,17 +269,21 @@ def _plain(entry: ClientKeyEntry) -> dict[str, Any]:
 
 
 def _end_of(entry: ClientKeyEntry) -> str:
+    """When it expires: the date as the file has it, of a time the date and minute by UTC."""
     if entry.ends_at is None:
         return "-"
-    is_over = entry.ends_at <= datetime.now(UTC).timestamp()
-    return f"expired {entry.expires}" if is_over else entry.expires
+    end = datetime.fromtimestamp(entry.ends_at, UTC)
+    is_date = len(entry.expires) == len("2026-12-31")
+    if end <= datetime.now(UTC):
+        return f"expired {entry.expires if is_date else end.date()}"
+    return entry.expires if is_date else f"{end:%Y-%m-%d %H:%M}"
 
 
 def _print_table(entries: tuple[ClientKeyEntry, ...]) -> None:
     from extproc.cli.output import print_table
 
     print_table(
-        ("NAME", "ID", "ADDED", "EXPIRES", "IN THE FILE"),
+        ("NAME", "ID", "ADDED", "EXPIRES (UTC)", "IN FILE"),
         (),
         (
             (
@@ -287,7 +291,7 @@ def _print_table(entries: tuple[ClientKeyEntry, ...]) -> None:
                 entry.id,
                 entry.added or "-",
                 _end_of(entry),
-                "digest" if entry.key is None else "the key itself",
+                "digest" if entry.key is None else "key",
             )
             for entry in entries
         ),

@@ -47,6 +47,8 @@ class Trace:
     freed_at: float = 0.0
     """Since when its slot had been free when it started."""
     status: int = 0
+    server: int = 0
+    """Its port."""
     is_named: bool = False
     """Whether its response names the endpoint: the picker has seen both its ends."""
     is_over: bool = False
@@ -57,7 +59,7 @@ class Trace:
         """Its times as a failed test shows them, in seconds after `since`."""
         names = ("sent", "read", "routed", "arrived", "freed", "started", "ended")
         shown = (f"{name} {getattr(self, f'{name}_at') - since:.3f}" for name in names)
-        return f"{self.number} ({', '.join(shown)})"
+        return f"{self.number} at {self.server} ({', '.join(shown)})"
 
 
 @dataclass
@@ -109,15 +111,17 @@ class Account:
         return max(b - a for a, b in pairwise([since, *starts]))
 
     def describe(self, since: float = 0.0) -> str:
-        """The numbers, and the times of three that were overtaken, in seconds after `since`."""
+        """The numbers, and the times of some that are counted, in seconds after `since`."""
         waits = sorted(one.started_at - one.sent_at for one in self.traces.values())
         overtaken = self._overtaken(LATE_S)
-        pairs = (f"{one.times(since)} by {other.times(since)}" for one, other in overtaken[:3])
+        shown = [f"{one.times(since)} by {other.times(since)}" for one, other in overtaken[:3]]
+        shown += [f"over {one.times(since)}" for one in self.over()[:6]]
+        shown += [f"blind {one.times(since)}" for one in self.blind(since)[:6]]
         return (
             f"requests {len(self.traces)}, over {len(self.over())}, blind "
             f"{len(self.blind(since))}, overtaken {len(overtaken)}, unanswered "
             f"{len(self.unanswered())}, longest wait {waits[-1]:.2f} s, "
-            f"median {waits[len(waits) // 2]:.2f} s{''.join(f'; {pair}' for pair in pairs)}"
+            f"median {waits[len(waits) // 2]:.2f} s{''.join(f'; {each}' for each in shown)}"
         )
 
 
@@ -148,7 +152,8 @@ class _Slot:
 
     id: int
     task_id: int | None = None
-    """Of the request that it works on."""
+    """Of its last request."""
+    is_busy: bool = False
     freed_at: float = 0.0
 
 
@@ -210,7 +215,7 @@ class AccountingServer:
     async def _slots(self, _: web.Request) -> web.Response:
         return web.json_response(
             [
-                {"id": slot.id, "n_ctx": 4096, "is_processing": slot.task_id is not None}
+                {"id": slot.id, "n_ctx": 4096, "is_processing": slot.is_busy}
                 | ({} if slot.task_id is None else {"id_task": slot.task_id})
                 for slot in self._all
             ]
@@ -221,13 +226,13 @@ class AccountingServer:
         trace = self._account.traces.get(int(number)) if number else None
         if trace is None:
             trace = Trace(-1)  # a test's own request, to see that all is ready
-        trace.arrived_at = time.monotonic()
+        trace.arrived_at, trace.server = time.monotonic(), self.port
         trace.read_at = trace.arrived_at - (time.time() - float(request.headers[READ]))
         trace.routed_at = trace.read_at + float(request.headers.get(ROUTED, "0")) / 1000
         task_id = next(self._task_ids)
         if self._idle:
             slot = self._idle.popleft()
-            slot.task_id = task_id
+            slot.task_id, slot.is_busy = task_id, True
         else:
             trace.is_over = True
             turn = asyncio.get_running_loop().create_future()
@@ -243,7 +248,7 @@ class AccountingServer:
                 slot.task_id, turn = self._waiting.popleft()
                 turn.set_result(slot)
             else:
-                slot.task_id = None
+                slot.is_busy = False
                 self._idle.append(slot)
         usage = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
         return web.json_response({"choices": [{"message": {"content": "on"}}], "usage": usage})

@@ -33,7 +33,8 @@ MAX_NAMES = 4_096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotsReading:
-    """GET /slots. `newest_task` is the highest task number any slot remembers, if any does.
+    """GET /slots. `newest_task` is the highest task number that any slot remembers, None where it
+    may have been forgotten.
 
     `busy` is what the busy ones report about their requests, `ended` what idle ones still do.
     """
@@ -91,6 +92,7 @@ def parse_slots(body: bytes) -> SlotsReading:
         raise ParseError(f"/slots has more than {MAX_SLOTS} slots")
     busy = 0
     newest: int | None = None
+    remembers_ended = False
     readings: list[SlotReading] = []
     ended: list[EndedTask] = []
     for entry in entries:
@@ -105,16 +107,20 @@ def parse_slots(body: bytes) -> SlotsReading:
             continue
         if task >= 0 and (newest is None or task > newest):
             newest = task
+        remembers_ended = remembers_ended or (not is_processing and task >= 0)
         if is_processing and len(readings) < MAX_ENTRIES:
             readings.append(_slot_reading(entry, task))
         elif not is_processing and task >= 0 and len(ended) < MAX_ENTRIES:
             held = _count(entry, "n_prompt_tokens")
             if held:
                 ended.append(EndedTask(task_id=task, held_tokens=held))
+    # Idle slots of some builds forget their tasks. The newest may be one of these: a lower number is
+    # then no sign of another process.
+    is_newest_known = remembers_ended or busy == len(entries)
     return SlotsReading(
         slots=len(entries),
         busy_slots=busy,
-        newest_task=newest,
+        newest_task=newest if is_newest_known else None,
         busy=tuple(readings),
         ended=tuple(ended),
         context_tokens=_count(entries[0], "n_ctx"),

@@ -192,6 +192,20 @@ def test_negative_and_absurd_task_numbers_are_ignored() -> None:
     assert (seen.busy_slots, seen.newest_task, seen.busy, seen.ended) == (1, None, (), ())
 
 
+def test_the_newest_task_is_unknown_where_idle_slots_forget_theirs() -> None:
+    """Else its end would look like another process whose numbers are lower."""
+
+    def newest(*slots: tuple[bool, int]) -> int | None:
+        shown = [{"is_processing": is_busy, "id_task": task} for is_busy, task in slots]
+        return parse_slots(encoded(shown)).newest_task
+
+    assert newest((True, 3), (True, 4)) == 4
+    assert newest((True, 3), (False, -1)) is None, "4 may have ended there"
+    assert newest((True, 3), (False, 4)) == 4, "this build remembers"
+    assert newest((True, 3), (False, 2), (False, -1)) == 3
+    assert newest((False, -1), (False, -1)) is None
+
+
 def test_unusable_names_are_left_out() -> None:
     names: list[Any] = ["ok", "", "a\nb", "\ud800", 3, None, "x" * 600, "ok"]
     body = encoded({"data": [{"id": name} for name in names] + [None, []]})

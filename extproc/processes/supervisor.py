@@ -264,6 +264,8 @@ class Supervisor:
         if self._is_stopping or front is None or core is not self._table.core:
             return
         older, newer = (front, core) if front.since < core.since else (core, front)
+        if older.is_leaving:
+            return  # it was reported again before its end
         if older is core and self._table.started_spare() is None:
             return  # the front tries again
         log.warning("%s is replaced: %s is of a newer version", older.name, newer.name)

@@ -65,6 +65,7 @@ async def test_a_prompt_waits_and_streams(llama: None, tmp_path: Path) -> None:
         assert await browser.text("#answer")
         before = await cached_share(browser)
 
+        await stack.until(lambda status: status["slots"]["idle"] == 1)
         await browser.click("#send")  # the same again, which the server has in its cache
         await browser.until("document.getElementById('state').textContent === 'done'")
         await browser.until("document.getElementById('why').textContent.includes('a free slot')")
@@ -90,6 +91,7 @@ async def test_a_prompt_waits_and_streams(llama: None, tmp_path: Path) -> None:
 
         await browser.type("#key", "sk-wrong")
         await browser.type("#prompt", "row")
+        await browser.until("document.getElementById('failure').textContent.includes('not valid')")
         await browser.click("#send")
         await browser.until("document.getElementById('failure').textContent.includes('401')")
         assert "invalid-api-key" in await browser.text("#failure")

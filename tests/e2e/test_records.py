@@ -180,13 +180,13 @@ async def test_with_fronts_the_core_keeps_them_and_the_file_outlives_it(tmp_path
         headers = {"x-request-id": "before"}
         answer = await stack.client.post(stack.url(CHAT), json={"messages": []}, headers=headers)
         assert answer.status_code == 200
-        before = json.loads(await command(stack, "requests", "show", "before", "-o", "json"))
-        assert before["record"]["outcome"] == "served"
 
         async def is_written() -> bool:
             return path.exists() and b'"before"' in path.read_bytes()
 
         await until(is_written)
+        before = json.loads(await command(stack, "requests", "show", "before", "-o", "json"))
+        assert before["record"]["outcome"] == "served"
         (core,) = await fronts.pids("core")
         fronts.strike(core, signal.SIGKILL)
 

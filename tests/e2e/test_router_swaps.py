@@ -10,6 +10,7 @@ import pytest
 
 from tests.e2e.routed import RoutedStack, routed
 from tests.e2e.stack import CHAT, chat, until
+from tests.e2e.test_swaps import LONG_TOKENS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.llama]
 
@@ -50,7 +51,7 @@ async def keep_busy(fleet: RoutedStack, is_over: asyncio.Event) -> int:
 
 async def an_unload_waits_for_the_answer(fleet: RoutedStack) -> None:
     fleet.check("large", await fleet.ask("large"))
-    body = {**chat(1500, stream=True), "model": "large"}
+    body = {**chat(LONG_TOKENS, stream=True), "model": "large"}
     async with fleet.stack.client.stream("POST", fleet.stack.url(CHAT), json=body) as held:
         lines = held.aiter_lines()
         await anext(lines)

@@ -64,10 +64,12 @@ async def test_a_request_starts_a_server_and_idleness_stops_it(
         answer = await stack.client.post(stack.url(CHAT), json={**chat(4), "model": "qwen"})
         assert answer.status_code == 200
         assert answer.headers["x-coxswain-endpoint"] == "qwen-1"
-        assert calls.read_text().splitlines() == ["start llama@qwen-1"]
+        asked = ["start llama@qwen-1", "stop llama@qwen-1"]
 
         async def is_stopped() -> bool:
-            return calls.read_text().splitlines()[1:] == ["stop llama@qwen-1"]
+            found = calls.read_text().splitlines()
+            assert found == asked[: len(found)]
+            return found == asked
 
         await until(is_stopped)
         assert not (tmp_path / "agent.pid").exists()

@@ -114,8 +114,8 @@ def parse_slots(body: bytes) -> SlotsReading:
             held = _count(entry, "n_prompt_tokens")
             if held:
                 ended.append(EndedTask(task_id=task, held_tokens=held))
-    # Idle slots of some builds forget their tasks. The newest may be one of these: a lower number is
-    # then no sign of another process.
+    # Idle slots of some builds forget their tasks. The newest may be one of these: a lower number
+    # is then no sign of another process.
     is_newest_known = remembers_ended or busy == len(entries)
     return SlotsReading(
         slots=len(entries),

@@ -1,21 +1,19 @@
 """Brings what clients have spent from the books of usage to their limits. Days and months are those
 of UTC."""
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
+from extproc.app.day_checks import DayChecks
 from extproc.app.usage import Usage
 from extproc.core.budgets import Period, Spent
 from extproc.core.client_limits import ClientLimits
 from extproc.usage.counts import UsageCounts
 from extproc.usage.store import UsageError
 
-CHECK_S: Final = 1.0
-"""How often the day is read, in which other pickers may count too."""
 MONTH_S: Final = 60.0
 """How often the days before it are read."""
 
@@ -39,8 +37,8 @@ def days_at(unix_s: float) -> Days:
     return Days(*(each.timestamp() for each in (day, month, *ends)))
 
 
-class BudgetDays:
-    """Other pickers may write the same file: what they count is known within `CHECK_S`. While it
+class BudgetDays(DayChecks):
+    """Other pickers may write the same file: what they count is known after a check. While it
     cannot be read, what this process counts is added to what was known before."""
 
     def __init__(
@@ -49,6 +47,7 @@ class BudgetDays:
         limits: ClientLimits,
         unix_clock: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__("counting the budgets of clients")
         self._usage = usage
         self._limits = limits
         self._unix_clock = unix_clock
@@ -56,18 +55,7 @@ class BudgetDays:
         """What clients have spent in this month before today."""
         self._day = -1.0
         self._read_at = float("-inf")
-        self._task: asyncio.Task[None] | None = None
         self._problem = ""
-
-    def start(self) -> None:
-        """Begin to read again and again."""
-        self._task = asyncio.create_task(self._run(), name="count the budgets of clients")
-
-    async def aclose(self) -> None:
-        """Read no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
 
     def problems(self) -> tuple[str, ...]:
         """Why budgets are not counted in full, as text for operators."""
@@ -107,14 +95,6 @@ class BudgetDays:
         if problem and problem != self._problem:
             log.error("%s", problem)
         self._problem = problem
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(CHECK_S)
-            try:
-                await self.check()
-            except Exception:
-                log.exception("counting the budgets of clients failed; it goes on")
 
 
 def _spent(counts: UsageCounts) -> Spent:

@@ -137,8 +137,8 @@ class Service:
             self.http_port = await operators.pages.start(listen.http)
             if self.core.usage is not None:
                 self.core.usage.start()
-            if self.core.budget_days is not None:
-                await self.core.budget_days.check()
+            for checks in self.core.day_checks:
+                await checks.check()
         except (ListenError, SettingsError):
             await self._server.stop(0.0)  # it listens already
             await self._stop_grpc_ports()  # they may serve already

@@ -1,25 +1,23 @@
 """Closes tier 2 for the rest of a day that has used up its bound. Days are those of UTC."""
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable
 from typing import Final
 
+from extproc.app.day_checks import DayChecks
 from extproc.app.usage import Usage
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.settings.spill_section import SpillSettings
 from extproc.usage.store import UsageError
 
-CHECK_S: Final = 1.0
 DAY_S: Final = 86_400
 FAR: Final = "2"
-UNKNOWN: Final = "what tier 2 has used today is not known yet"
 
 log = logging.getLogger("coxswain.spill")
 
 
-class SpillDays:
+class SpillDays(DayChecks):
     """Requests are counted when they begin, from what the file has of the day at the start; cost is
     known when they have ended."""
 
@@ -31,6 +29,7 @@ class SpillDays:
         unix_clock: Callable[[], float] = time.time,
     ) -> None:
         """`settings` are those in force."""
+        super().__init__("bounding the spill of a day")
         self._usage = usage
         self._dispatcher = dispatcher
         self._settings = settings
@@ -40,20 +39,7 @@ class SpillDays:
         """The requests of the day that this process did not send."""
         self._mark = 0
         """What this process had sent when the day began for it."""
-        self._task: asyncio.Task[None] | None = None
         self._closed = ""
-
-    def start(self) -> None:
-        """Begin to check. Until the file was read, nothing spills that a day could bound."""
-        if self._settings().has_day_bound:
-            self._dispatcher.limit_spill(0, UNKNOWN)
-        self._task = asyncio.create_task(self._run(), name="bound a day's spill")
-
-    async def aclose(self) -> None:
-        """Check no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
 
     def problems(self) -> tuple[str, ...]:
         """Why tier 2 is closed, as text for operators."""
@@ -97,11 +83,3 @@ class SpillDays:
         elif self._closed and not closed:
             log.info("tier 2 is open again")
         self._closed = closed
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self.check()
-            except Exception:
-                log.exception("bounding the spill of a day failed; it goes on")
-            await asyncio.sleep(CHECK_S)

@@ -103,10 +103,3 @@ async def test_what_cannot_be_read_closes_it() -> None:
     assert "disk is on fire" in day.days.problems()[0]
     day.error = None
     assert await day.left() is None
-
-
-async def test_it_is_closed_until_the_file_was_read() -> None:
-    day = Day(max_requests_per_day=3)
-    day.days.start()
-    assert day.dispatcher.state.spill_left == 0
-    await day.days.aclose()

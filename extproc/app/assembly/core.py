@@ -9,6 +9,7 @@ from extproc.app import options
 from extproc.app.auditor import Auditor
 from extproc.app.budget_days import BudgetDays
 from extproc.app.core_timer import CoreTimer
+from extproc.app.day_checks import DayChecks
 from extproc.app.monitoring.bypasses import Bypasses
 from extproc.app.monitoring.envoy_counters import EnvoyCounters
 from extproc.app.monitoring.loop_lag import LoopLag
@@ -47,8 +48,7 @@ class CoreAssembly:
         self.on_observed: Callable[[Observation], None] = _ignored
         """Called with each observation, for the metrics."""
         self.usage: Usage | None = None
-        self.spill_days: SpillDays | None = None
-        self.budget_days: BudgetDays | None = None
+        self.day_checks: tuple[DayChecks, ...] = ()
         self.spill = settings.spill
         self.scraper = Scraper(
             sink=self.observe,
@@ -68,8 +68,10 @@ class CoreAssembly:
                 self.limits,
                 self.scraper.scrape_now if usage.read_counters else None,
             )
-            self.spill_days = SpillDays(self.usage, self.dispatcher, lambda: self.spill)
-            self.budget_days = BudgetDays(self.usage, self.limits)
+            self.day_checks = (
+                SpillDays(self.usage, self.dispatcher, lambda: self.spill),
+                BudgetDays(self.usage, self.limits),
+            )
         self.auditor = Auditor(
             self.dispatcher, self.registry, self.pending_streams, time.monotonic, self.limits
         )
@@ -77,10 +79,8 @@ class CoreAssembly:
     def start(self) -> None:
         """Begin to watch. Call it in the event loop."""
         self.client_keys.start()
-        if self.spill_days is not None:
-            self.spill_days.start()
-        if self.budget_days is not None:
-            self.budget_days.start()
+        for checks in self.day_checks:
+            checks.start()
         self.auditor.start()
         self.lag.start()
         self.bypasses.start()
@@ -88,10 +88,8 @@ class CoreAssembly:
 
     async def aclose(self) -> None:
         """The last scrapes and checks."""
-        if self.spill_days is not None:
-            await self.spill_days.aclose()
-        if self.budget_days is not None:
-            await self.budget_days.aclose()
+        for checks in self.day_checks:
+            await checks.aclose()
         await self.scraper.aclose()
         await self.envoy_counters.aclose()
         self.auditor.stop()
@@ -123,8 +121,7 @@ class CoreAssembly:
             *self.envoy_counters.problems(),
             *self.lag.problems(),
             *(self.usage.problems() if self.usage is not None else ()),
-            *(self.spill_days.problems() if self.spill_days is not None else ()),
-            *(self.budget_days.problems() if self.budget_days is not None else ()),
+            *(problem for checks in self.day_checks for problem in checks.problems()),
         )
 
     def source_problems(self) -> tuple[str, ...]:

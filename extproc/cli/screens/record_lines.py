@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from rich.table import Table
 from rich.text import Text
@@ -29,24 +30,17 @@ async def show_records(
 ) -> None:
     """Print the ended requests, and with `is_watching` those that end, until interrupted. Raises
     `PickerError`."""
-    answer = await picker.ask(picker.admin.ListRecords, request)
-    if not is_watching and output is Format.JSON:
-        print_list("records", plain(answer))
-        return
-    if not is_watching:
-        _print_records(answer)
-        return
     has_titles = False
-    while True:
-        if output is Format.JSON:
-            for record in answer.records:
-                print_json(plain(record), is_line=True)
-        elif answer.records:
+
+    def print_more(answer: pb.ListRecordsResponse) -> None:
+        nonlocal has_titles
+        if answer.records:
             console().print(_record_table(answer, has_titles=not has_titles))
             has_titles = True
-        request.after, request.instance = answer.last, answer.instance
-        await asyncio.sleep(POLL_S)
-        answer = await picker.ask(picker.admin.ListRecords, request)
+
+    print_words = print_more if is_watching else _print_records
+    call = picker.admin.ListRecords
+    await _show(picker, call, request, "records", output, print_words, is_watching=is_watching)
 
 
 async def show_events(
@@ -54,24 +48,41 @@ async def show_events(
 ) -> None:
     """Print the events, and with `is_watching` those that come, until interrupted. Raises
     `PickerError`."""
-    answer = await picker.ask(picker.admin.ListEvents, request)
-    if not is_watching and output is Format.JSON:
-        print_list("events", plain(answer))
-        return
-    if not is_watching and not answer.events:
-        console().print(Text("no events"))
-        return
-    while True:
+
+    def print_words(answer: pb.ListEventsResponse) -> None:
         for event in answer.events:
-            if output is Format.JSON:
-                print_json(plain(event), is_line=True)
-            else:
-                console().print(_event_line(event), soft_wrap=True)
+            console().print(_event_line(event), soft_wrap=True)
+        if not (answer.events or is_watching):
+            console().print(Text("no events"))
+
+    call = picker.admin.ListEvents
+    await _show(picker, call, request, "events", output, print_words, is_watching=is_watching)
+
+
+async def _show(
+    picker: AdminClient,
+    call: Any,
+    request: Any,
+    name: str,
+    output: Format,
+    print_words: Callable[[Any], None],
+    *,
+    is_watching: bool,
+) -> None:
+    """Print what a call lists as `name`, and with `is_watching` what is new each `POLL_S`."""
+    while True:
+        answer = await picker.ask(call, request)
+        if output is not Format.JSON:
+            print_words(answer)
+        elif is_watching:
+            for one in getattr(answer, name):
+                print_json(plain(one), is_line=True)
+        else:
+            print_list(name, plain(answer))
         if not is_watching:
             return
         request.after, request.instance = answer.last, answer.instance
         await asyncio.sleep(POLL_S)
-        answer = await picker.ask(picker.admin.ListEvents, request)
 
 
 def _event_line(event: pb.FleetEvent) -> Text:

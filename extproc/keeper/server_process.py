@@ -16,7 +16,8 @@ from extproc.keeper.output_pipe import OutputPipe
 
 STOP_GRACE_S: Final = 15.0
 """llama-server frees its memory before it ends; large models take seconds."""
-TOKEN_VARIABLE: Final = "COXSWAIN_TOKEN"  # noqa: S105  # the name of a variable
+OWN_VARIABLES: Final = frozenset({"COXSWAIN_TOKEN", "PYDANTIC_DISABLE_PLUGINS"})
+"""The keeper's token for the picker, and what `extproc.cli.loading` sets for this process."""
 
 
 class ServerProcess:
@@ -135,5 +136,5 @@ def how_it_ended(status: int) -> str:
 
 
 def _inherited() -> dict[str, str]:
-    """The keeper's environment without its token for the picker."""
-    return {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE}
+    """The keeper's environment without what is its own."""
+    return {name: value for name, value in os.environ.items() if name not in OWN_VARIABLES}

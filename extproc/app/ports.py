@@ -11,6 +11,7 @@ from extproc.app.security import exposure
 from extproc.settings import Settings
 from extproc.settings.values import split_host_port
 from extproc.transport import ServiceTable
+from extproc.transport.acceptor import listen
 from extproc.transport.descriptors import DATA_PLANE, connections
 from extproc.transport.http2_server import Http2Server
 from extproc.transport.limits import MESSAGE_BYTES, TransportLimits
@@ -90,9 +91,8 @@ def http2_server(settings: Settings, table: ServiceTable) -> Http2Server:
 def listening_sockets(address: str, setting: str) -> tuple[list[socket.socket], int]:
     """Sockets that listen on `address`, named by `setting`, not blocking, and their port. Raises
     `ListenError`."""
-    server = Http2Server({}, time.monotonic)
     try:
-        port = server.bind(*split_host_port(address))
+        found = listen(*split_host_port(address))
     except OSError:
         raise _cannot_listen(address, setting) from None
-    return server.take_sockets(), port
+    return found, int(found[0].getsockname()[1])

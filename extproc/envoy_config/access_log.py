@@ -108,7 +108,7 @@ def access_log_stream(
         reported.append(_has_bypassed())
     any_of = AccessLogFilter(or_filter=OrFilter(filters=reported))
     ours = [] if route_names is None else [matches(f"xds.route_name in {list(route_names)}")]
-    return [_to_picker("coxswain-ends", _all_of(_is_over(), *ours, any_of))]
+    return [_to_picker("coxswain-ends", all_of(_is_over(), *ours, any_of))]
 
 
 def _has_bypassed() -> AccessLogFilter:
@@ -116,7 +116,7 @@ def _has_bypassed() -> AccessLogFilter:
     which server got it, and the picker wrote no exchange. Rejections and other routes have no
     server, and what the picker decided has an exchange: neither costs a message.
     """
-    return _all_of(
+    return all_of(
         _has_metadata(header_names.SERVED), _has_metadata(header_names.EXCHANGE, is_present=False)
     )
 
@@ -134,7 +134,7 @@ def upload_watchdog_log(options: EnvoyOptions) -> list[AccessLog]:
         op=ComparisonFilterOp.EQ,
         value=RuntimeUInt32(default_value=0, runtime_key="coxswain.no_status"),
     )
-    goes_on = _all_of(
+    goes_on = all_of(
         AccessLogFilter(log_type_filter=LogTypeFilter(types=[AccessLogType.DownstreamPeriodic])),
         AccessLogFilter(status_code_filter=StatusCodeFilter(comparison=nothing)),
         _has_metadata(header_names.UPLOAD),
@@ -200,5 +200,6 @@ def matches(expression: str) -> AccessLogFilter:
     return AccessLogFilter(extension_filter=matcher)
 
 
-def _all_of(*filters: AccessLogFilter) -> AccessLogFilter:
+def all_of(*filters: AccessLogFilter) -> AccessLogFilter:
+    """Whether each of them, two or more, lets by."""
     return AccessLogFilter(and_filter=AndFilter(filters=list(filters)))

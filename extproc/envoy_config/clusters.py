@@ -89,7 +89,9 @@ def own_clusters(options: EnvoyOptions) -> list[Cluster]:
     found = [picker(options)]
     if options.status is not None:
         # Of the picker's HTTP pages clients reach the queue's alone.
-        found.append(http1_cluster(names.STATUS_CLUSTER, options.status, *options.other_status))
+        pages = (options.status, *options.other_status)
+        # A connection that is kept would make way for others, with the request just sent on it.
+        found.append(http1_cluster(names.STATUS_CLUSTER, *pages, common=ONE_REQUEST))
     if options.envoy.batches is not None:
         place = HostPort.parse(options.envoy.batches)
         found.append(http1_cluster(names.BATCHES_CLUSTER, place))
@@ -273,10 +275,12 @@ def _gone_at_once(members: int = 1) -> OutlierDetection:
     )
 
 
-def http1_cluster(name: str, *places: HostPort) -> Cluster:
+def http1_cluster(
+    name: str, *places: HostPort, common: HttpProtocolOptions | None = None
+) -> Cluster:
     """One HTTP/1.1 server, or one of each member of a cluster."""
     protocol = HttpProtocolOptionsExplicitHttpConfig(http_protocol_options=Http1ProtocolOptions())
-    return _cluster_at(name, places, protocol)
+    return _cluster_at(name, places, protocol, common)
 
 
 def _grpc_cluster(name: str, keepalive: KeepaliveSettings, *places: HostPort) -> Cluster:
@@ -291,7 +295,10 @@ def _grpc_cluster(name: str, keepalive: KeepaliveSettings, *places: HostPort) ->
 
 
 def _cluster_at(
-    name: str, places: Sequence[HostPort], protocol: HttpProtocolOptionsExplicitHttpConfig
+    name: str,
+    places: Sequence[HostPort],
+    protocol: HttpProtocolOptionsExplicitHttpConfig,
+    common: HttpProtocolOptions | None = None,
 ) -> Cluster:
     """One server, or all members of a cluster. A lost connection takes a member out, but never all
     of them: the last one goes on as a single picker with fronts does."""
@@ -302,7 +309,7 @@ def _cluster_at(
         type=ClusterDiscoveryType.STATIC if are_ips else ClusterDiscoveryType.STRICT_DNS,
         connect_timeout=seconds(1),
         circuit_breakers=_unbounded(),
-        typed_extension_protocol_options=_protocol(protocol),
+        typed_extension_protocol_options=_protocol(protocol, common),
         load_assignment=ClusterLoadAssignment(
             cluster_name=name, endpoints=[LocalityLbEndpoints(lb_endpoints=hosts)]
         ),

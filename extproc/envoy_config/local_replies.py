@@ -1,12 +1,11 @@
 """Envoy's own rejections (no server, server lost, timeout) in OpenAI's error format."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from envoy_data_plane.envoy.config.accesslog.v3 import (
     AccessLogFilter,
-    AndFilter,
     ComparisonFilter,
     ComparisonFilterOp,
     ResponseFlagFilter,
@@ -26,7 +25,7 @@ from envoy_data_plane.google.protobuf import Struct
 
 from extproc import header_names
 from extproc.envoy_config import names
-from extproc.envoy_config.access_log import matches
+from extproc.envoy_config.access_log import all_of, matches
 from extproc.envoy_config.broken_framing import IS_MALFORMED
 from extproc.envoy_config.messages import set_header
 from extproc.envoy_config.options import EnvoyOptions
@@ -51,6 +50,15 @@ PICKER_LOST = _Error(
 PICKER_AWAITED = _Error(
     "No endpoint picker has said yet which servers there are; send the request again.",
     names.PICKER_LOST,
+)
+QUEUE_LOST = _Error(
+    "The endpoint picker did not answer: it was lost, or it has too many connections. Send the "
+    "request again.",
+    names.PICKER_LOST,
+)
+BATCHES_LOST = _Error(
+    "The process that serves files and batches did not answer; send the request again.",
+    names.BATCHES_LOST,
 )
 SERVER_LOST = _Error(
     "The server closed the connection before it answered this request. The request may have "
@@ -112,10 +120,7 @@ def local_replies_on(route_names: Sequence[str], options: EnvoyOptions) -> Local
     """The same only for these routes, except for requests that are rejected before routing."""
     names_them = matches(f"xds.route_name in {list(route_names)}")
     mappers = [
-        replace(
-            mapper,
-            filter=AccessLogFilter(and_filter=AndFilter(filters=[names_them, mapper.filter])),
-        )
+        replace(mapper, filter=all_of(names_them, mapper.filter))
         for mapper in _on_routes(options)
         if mapper.filter is not None
     ]
@@ -132,6 +137,7 @@ def _before_routes() -> list[ResponseMapper]:
 
 def _on_routes(options: EnvoyOptions) -> list[ResponseMapper]:
     mappers = [
+        *_beside_servers(options),
         _mapper(matches(NO_PATH), UNSUPPORTED),
         _mapper(matches(DIED), SERVER_LOST, status=BAD_GATEWAY),
         _mapper(_has_flag(NO_CLUSTER), PICKER_AWAITED, may_return=True),
@@ -146,6 +152,20 @@ def _on_routes(options: EnvoyOptions) -> list[ResponseMapper]:
         *mappers,
         ResponseMapper(filter=_has_status(0, at_least=True), headers_to_add=_READABLE),
     ]
+
+
+def _beside_servers(options: EnvoyOptions) -> Iterator[ResponseMapper]:
+    """On the routes that lead to no server: what serves them bounds its connections, and no request
+    brings it down."""
+    if options.status is not None:
+        yield _door(names.QUEUE_ROUTE, QUEUE_LOST)
+    if options.envoy.batches is not None:
+        yield _door(names.BATCHES_ROUTE, BATCHES_LOST)
+
+
+def _door(route: str, error: _Error) -> ResponseMapper:
+    is_there = matches(f'xds.route_name == "{route}"')
+    return _mapper(all_of(is_there, _has_flag()), error, status=503, may_return=True)
 
 
 def _mapper(

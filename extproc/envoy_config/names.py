@@ -1,4 +1,4 @@
-"""Names of clusters and filters in the configuration, and of the reasons that Envoy gives."""
+"""Names of clusters, routes and filters in the configuration, and of Envoy's reasons."""
 
 from typing import Final
 
@@ -10,6 +10,10 @@ STATUS_CLUSTER: Final = "coxswain-status"
 BATCHES_CLUSTER: Final = "coxswain-batches"
 """The process that serves the API of batches."""
 
+QUEUE_ROUTE: Final = "queue"
+BATCHES_ROUTE: Final = "batches"
+
+BATCHES_LOST: Final = "batches-lost"
 BLOCKED_PATH: Final = "blocked-path"
 UNKNOWN_PATH: Final = "unknown-path"
 MALFORMED_HTTP: Final = "malformed-http"

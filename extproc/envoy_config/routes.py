@@ -112,7 +112,7 @@ def _queue_route(options: EnvoyOptions) -> Route:
     """The countdown, which the picker serves over HTTP."""
     is_get = HeaderMatcher(name=":method", string_match=StringMatcher(exact="GET"))
     return Route(
-        name="queue",
+        name=names.QUEUE_ROUTE,
         match=RouteMatch(prefix="/queue/", headers=[is_get]),
         # A stream sends events until the request is served.
         route=RouteAction(
@@ -128,7 +128,7 @@ def _batches_route(options: EnvoyOptions) -> Route:
     """The API of batches, which checks the clients' keys itself: nothing here takes a slot."""
     prefix = re.escape(options.path_prefix)
     return Route(
-        name="batches",
+        name=names.BATCHES_ROUTE,
         match=_match(f"(?:{prefix})?{BATCH_PATHS}"),
         route=RouteAction(
             cluster=names.BATCHES_CLUSTER,

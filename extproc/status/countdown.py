@@ -19,7 +19,7 @@ from typing import Final
 
 from aiohttp import web
 
-from extproc.header_names import PREFLIGHT, READABLE
+from extproc.header_names import PREFLIGHT, READABLE, REASON
 from extproc.transport.descriptors import PAGES, connections
 
 PATH: Final = "/queue/{id}"
@@ -192,5 +192,7 @@ def _not_queued() -> web.Response:
 
 def _error(status: int, code: str, message: str) -> web.Response:
     error = {"message": message, "type": "invalid_request_error", "code": code}
-    headers = {**_HEADERS, "retry-after": "1"} if status == 503 else _HEADERS
+    headers = {**_HEADERS, REASON: code}
+    if status == 503:
+        headers["retry-after"] = "1"
     return web.json_response({"error": error}, status=status, headers=headers)

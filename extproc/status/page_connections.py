@@ -1,20 +1,27 @@
 """The connections of the pages' port: a bounded number, and a bounded time until the first request.
 
 When there are as many as may be, the one that has been without a request for longest makes way: so
-nobody keeps others out by holding connections. Streams of events are bounded on their own.
+nobody keeps others out by holding connections. A new one is spared for a moment, in which others
+wait in the kernel: Envoy opens hundreds before it sends the first request. Streams of events are
+bounded on their own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, cast
+
+from extproc.transport.acceptor import Acceptor
 
 if TYPE_CHECKING:
     from aiohttp.web import RequestHandler
 
 LOG_INTERVAL_S: Final = 60.0
+SPARED_S: Final = 0.25
+"""How long a new connection, and one that was just answered, need not make way."""
 
 log = logging.getLogger("coxswain.status")
 
@@ -29,13 +36,23 @@ class PageConnections:
         self._open: dict[asyncio.Protocol, _Connection] = {}
         """By what serves them, those without a request for longest first."""
         self._logged_at = float("-inf")
+        self._acceptor: Acceptor | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def accept(self) -> asyncio.Protocol:
-        """For one more connection."""
-        return _Connection(self, self._serve(), self._headers_s)
+    def accept_from(self, listeners: Sequence[socket.socket]) -> None:
+        """Serve what connects to these, until `close`, which closes them."""
+        self._acceptor = Acceptor(listeners, self._take)
+        self._acceptor.accept(True)
+
+    def close(self) -> None:
+        """Accept no more; those that are open stay."""
+        if self._acceptor is not None:
+            self._acceptor.close()
+            self._acceptor = None
 
     def begins(self, handler: asyncio.Protocol) -> None:
         """A request has come."""
@@ -45,17 +62,47 @@ class PageConnections:
     def ends(self, handler: asyncio.Protocol) -> None:
         """And was answered."""
         if connection := self._open.pop(handler, None):
-            connection.is_asked = False
+            connection.ends()
             self._open[handler] = connection
 
-    def opened(self, connection: _Connection) -> None:
-        """One more is open. Another one makes way for it if there are too many."""
+    def closed(self, connection: _Connection) -> None:
+        if self._open.pop(connection.handler, None):
+            self._make_room()
+
+    def _take(self, accepted: socket.socket) -> None:
+        connection = _Connection(self, self._serve(), self._headers_s)
         self._open[connection.handler] = connection
-        if len(self._open) <= self._most:
+        task = asyncio.get_running_loop().create_task(self._connect(connection, accepted))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self._make_room()
+
+    async def _connect(self, connection: _Connection, accepted: socket.socket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted)
+        except OSError:  # it is gone
+            self.closed(connection)
+
+    def _make_room(self) -> None:
+        """Accept further connections only while there are not too many, or one can make way."""
+        if self._acceptor is None:
             return
-        waiting = (each for each in self._open.values() if not each.is_asked)
-        next(waiting, connection).abort()
-        now = asyncio.get_running_loop().time()
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        if len(self._open) <= self._most:
+            self._acceptor.accept(True)
+            return
+        now = loop.time()
+        idle = (each for each in self._open.values() if each.may_make_way(now))
+        if (longest := next(idle, None)) is not None:
+            self._log_limit(now)
+            longest.abort()  # which leads here again
+            return
+        self._acceptor.accept(False)
+        self._timer = loop.call_later(SPARED_S, self._make_room)
+
+    def _log_limit(self, now: float) -> None:
         if now - self._logged_at >= LOG_INTERVAL_S:
             self._logged_at = now
             log.warning(
@@ -63,9 +110,6 @@ class PageConnections:
                 "longest are closed",
                 self._most,
             )
-
-    def closed(self, connection: _Connection) -> None:
-        self._open.pop(connection.handler, None)
 
 
 class _Connection(asyncio.Protocol):
@@ -75,17 +119,30 @@ class _Connection(asyncio.Protocol):
         self, connections: PageConnections, handler: RequestHandler, headers_s: float
     ) -> None:
         self.handler = cast("asyncio.Protocol", handler)
-        self.is_asked = False
+        self._is_asked = False
         self._connections = connections
         self._headers_s = headers_s
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._spare()
 
     def begins(self) -> None:
         """A request has come: the time for the first one is over."""
-        self.is_asked = True
+        self._is_asked = True
         if self._timer is not None:
             self._timer.cancel()
+
+    def ends(self) -> None:
+        """It was answered: the answer is still to be written."""
+        self._is_asked = False
+        self._spare()
+
+    def _spare(self) -> None:
+        self._spared_until = asyncio.get_running_loop().time() + SPARED_S
+
+    def may_make_way(self, now: float) -> bool:
+        """Whether it has no request, and had its time to send one or to take the last answer."""
+        return not self._is_asked and now >= self._spared_until
 
     def abort(self) -> None:
         """Close it at once, and count it no more."""
@@ -99,7 +156,6 @@ class _Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._timer = asyncio.get_running_loop().call_later(self._headers_s, self.abort)
         self.handler.connection_made(transport)
-        self._connections.opened(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None

@@ -15,6 +15,7 @@ from extproc.security.foreign_text import json_text
 from extproc.status.dashboard import dashboard
 from extproc.status.hosts import Hosts
 from extproc.status.page_connections import PageConnections
+from extproc.transport.acceptor import listen
 from extproc.transport.descriptors import HEADERS_S, PAGES, connections
 
 FOR_ANY_HOST: Final = ("/queue/", "/healthz")
@@ -86,27 +87,25 @@ class StatusServer:
         self._runner = web.AppRunner(
             app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S
         )
-        self._server: asyncio.Server | None = None
         self._connections: PageConnections | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port (`port` 0 takes a free one); raises `OSError`."""
         await self._runner.setup()
         assert self._runner.server is not None
-        self._connections = PageConnections(connections(PAGES), HEADERS_S, self._runner.server)
         try:
-            self._server = await asyncio.get_running_loop().create_server(
-                self._connections.accept, host, port, reuse_address=True
-            )
+            listeners = listen(host, port)
         except OSError:
             await self._runner.cleanup()
             raise
-        return int(self._server.sockets[0].getsockname()[1])
+        self._connections = PageConnections(connections(PAGES), HEADERS_S, self._runner.server)
+        self._connections.accept_from(listeners)
+        return int(listeners[0].getsockname()[1])
 
     async def stop(self) -> None:
         """Close all connections; a server that was not started is no error."""
-        if self._server is not None:
-            self._server.close()
+        if self._connections is not None:
+            self._connections.close()
         await self._runner.cleanup()
 
     @web.middleware

@@ -6,13 +6,13 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Final, cast
 
+from extproc.transport.acceptor import BACKLOG, listen
 from extproc.transport.call import ServiceTable
 from extproc.transport.limits import TransportLimits
 from extproc.transport.protocol import Connections, Http2Protocol
 
-BACKLOG: Final = 4_096
 HANDSHAKE_S: Final = 10.0
 CLOSE_S: Final = 1.0
 
@@ -37,22 +37,8 @@ class Http2Server:
 
     def bind(self, host: str, port: int) -> int:
         """Listen on all addresses of `host`; returns the port. Raises `OSError`."""
-        flags = socket.AI_PASSIVE
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
-        try:
-            for family, kind, protocol, _, address in dict.fromkeys(found):
-                place = (address[0], port, *address[2:])
-                self._sockets.append(_listening(family, kind, protocol, place))
-                port = self._sockets[-1].getsockname()[1]
-        except OSError:
-            self._close_sockets()
-            raise
-        return port
-
-    def take_sockets(self) -> list[socket.socket]:
-        """The listening sockets, for a caller that accepts connections itself."""
-        taken, self._sockets = self._sockets, []
-        return taken
+        self._sockets = listen(host, port)
+        return int(self._sockets[0].getsockname()[1])
 
     async def serve(self, connection: socket.socket) -> None:
         """Serve a connection that was accepted elsewhere. Raises `OSError` if it is gone."""
@@ -130,19 +116,3 @@ class Http2Server:
         for each in self._sockets:
             each.close()
         self._sockets.clear()
-
-
-def _listening(family: int, kind: int, protocol: int, place: Any) -> socket.socket:
-    listening = socket.socket(family, kind, protocol)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            is_any = place[0] == "::"
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not is_any)
-        listening.bind(place)
-        listening.listen(BACKLOG)
-        listening.setblocking(False)
-    except OSError:
-        listening.close()
-        raise
-    return listening

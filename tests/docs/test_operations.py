@@ -53,6 +53,7 @@ def _codes(file: Path) -> Iterator[str]:
 
 
 ENVOYS_OWN: Final = (
+    names.BATCHES_LOST,
     names.MALFORMED_HTTP,
     names.PICKER_LOST,
     names.SERVER_LOST,

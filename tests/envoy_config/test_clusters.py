@@ -139,3 +139,9 @@ def test_the_countdown_is_asked_of_any_member_of_a_cluster() -> None:
     places = [one["endpoint"]["address"]["socket_address"] for one in locality["lb_endpoints"]]
     assert [place["address"] for place in places] == ["127.0.0.1", "10.0.0.3"]
     assert pages["outlier_detection"]["max_ejection_percent"] == 50
+
+
+def test_the_pickers_pages_keep_no_connection_of_envoy() -> None:
+    """One that is kept may make way for another just as Envoy sends a request on it."""
+    (protocol,) = clusters()["coxswain-status"]["typed_extension_protocol_options"].values()
+    assert protocol["common_http_protocol_options"] == {"max_requests_per_connection": 1}

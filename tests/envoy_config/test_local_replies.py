@@ -53,7 +53,7 @@ def test_each_is_in_openais_shape_and_each_reason_is_a_header_too() -> None:
 def test_a_lost_picker_may_be_asked_again() -> None:
     """503 instead of Envoy's 500, with the time after which; also one that an Envoy which has just
     started has not found yet."""
-    awaited, lost = (each for each in mappers() if error(each)["code"] == "picker-lost")
+    _, awaited, lost = (each for each in mappers() if error(each)["code"] == "picker-lost")
     assert awaited["filter"]["response_flag_filter"]["flags"] == ["NC"]
     assert lost["status_code"] == 503
     for each in (awaited, lost):
@@ -74,6 +74,21 @@ def test_a_server_that_ends_the_connection_is_502() -> None:
     assert codes.index("server-lost") < codes.index("%RESPONSE_FLAGS_LONG%")
     (lost,) = (each for each in mappers() if error(each)["code"] == "server-lost")
     assert lost["status_code"] == 502
+
+
+def test_a_door_to_no_server_accuses_none() -> None:
+    """The countdown's, and that of batches where it is: before those of servers, with any flag."""
+    codes = [error(each)["code"] for each in mappers()]
+    assert codes.index("picker-lost") == codes.index("unsupported-http") - 1
+    found = mappers(batches="127.0.0.1:9006")[2:4]
+    for mapper, route, code in zip(
+        found, ("queue", "batches"), ("picker-lost", "batches-lost"), strict=True
+    ):
+        names_it, has_flag = mapper["filter"]["and_filter"]["filters"]
+        assert f'xds.route_name == "{route}"' in str(names_it)
+        assert "flags" not in has_flag["response_flag_filter"]
+        assert (error(mapper)["code"], mapper["status_code"]) == (code, 503)
+        assert headers(mapper) == {"x-coxswain-reason": code, "retry-after": "1"}
 
 
 def test_too_many_headers_are_431_who_noticed() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import Iterator
 
@@ -12,7 +11,6 @@ import pytest
 from extproc.processes.connection_balancer import ConnectionBalancer
 from extproc.processes.member import Role
 from tests.fakes.envoy_stream import eventually
-from tests.fakes.no_descriptors import no_descriptors
 from tests.fakes.started_processes import some_started
 
 
@@ -82,23 +80,3 @@ async def test_a_connection_that_no_front_can_serve_is_closed(listener: socket.s
     assert await reader.read() == b""
     writer.close()
     balancer.accept(False)
-
-
-async def test_without_descriptors_it_waits_and_then_goes_on(
-    listener: socket.socket, caplog: pytest.LogCaptureFixture
-) -> None:
-    """One line, and no loop that does nothing else: a level-triggered socket wakes it each time."""
-    async with some_started() as processes:
-        (front,) = await processes.start(Role.FRONT, 1)
-        front.is_ready = True
-        balancer = ConnectionBalancer([listener], processes.table.ready_fronts)
-        with socket.create_connection(listener.getsockname()):
-            with no_descriptors():
-                balancer.accept(True)
-                await eventually(lambda: "too many" in caplog.text.lower())
-                for _ in range(100):
-                    await asyncio.sleep(0)
-            await eventually(lambda: front.connections == 1)
-        balancer.accept(False)
-    errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert errors == ["connections cannot be accepted: Too many open files"]

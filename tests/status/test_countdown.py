@@ -75,6 +75,7 @@ async def test_nobody_waits_with_this_id(id_: str, headers: dict[str, str]) -> N
         assert answer.status_code == 404
         if answer.headers["content-type"].startswith("application/json"):
             assert answer.json()["error"]["code"] == "not-queued"
+            assert answer.headers["x-coxswain-reason"] == "not-queued"
 
 
 async def test_a_stream() -> None:
@@ -128,7 +129,10 @@ async def test_streams_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """One too many is told to ask without a stream."""
     monkeypatch.setattr(countdown, "MAX_STREAMS", 0)
     async with client({"a": FIRST}) as web_page:
-        assert (await web_page.get("/queue/a", headers=STREAM)).status_code == 503
+        answer = await web_page.get("/queue/a", headers=STREAM)
+        assert answer.status_code == 503
+        assert answer.headers["x-coxswain-reason"] == "too-many-streams"
+        assert answer.headers["retry-after"] == "1"
         assert (await web_page.get("/queue/a")).status_code == 200
 
 

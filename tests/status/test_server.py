@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from extproc.core.views.fleet_capacity import FleetHealth
-from extproc.status import Hosts, StatusServer, StatusSources, server
+from extproc.status import Hosts, StatusServer, StatusSources, page_connections, server
 
 NO_SLOTS = FleetHealth(idle=0, processing=0)
 
@@ -228,6 +228,7 @@ async def test_connections_are_bounded_and_none_keeps_others_out(
     """Those without a request for longest make way, whether their headers never came or their last
     request is long over; a request that is being answered is not cut. One log line says so."""
     monkeypatch.setattr(server, "connections", lambda _: 3)
+    monkeypatch.setattr(page_connections, "SPARED_S", 0.0)
     gate = asyncio.Event()
 
     async def long(request: web.Request) -> web.StreamResponse:
@@ -259,6 +260,32 @@ async def test_connections_are_bounded_and_none_keeps_others_out(
         await subject.stop()
         while HELD:
             HELD.pop().close()
+
+
+async def test_those_who_come_together_are_answered_each(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Far more than may be open at once, which send their requests later, as Envoy does: none makes
+    way before, and those that do not fit wait."""
+    monkeypatch.setattr(server, "connections", lambda _: 32)
+    monkeypatch.setattr(page_connections, "SPARED_S", 3600.0)
+    subject = StatusServer(told.sources())
+    port = await subject.start("127.0.0.1", 0)
+    clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(300)]
+    try:
+        for _ in range(30):
+            await asyncio.sleep(0)
+        for each in clients:
+            each.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+            each.setblocking(False)
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(60):
+            answers = [await loop.sock_recv(each, 15) for each in clients]
+        assert set(answers) == {b"HTTP/1.1 200 OK"}
+    finally:
+        await subject.stop()
+        for each in clients:
+            each.close()
 
 
 async def test_headers_that_do_not_come_end_the_connection(

@@ -1,8 +1,10 @@
-"""The roles in deploy/kubernetes allow what the engine and discovery do, and nothing else."""
+"""The roles in deploy/kubernetes allow what the engine and discovery do, and nothing else; the
+chart's schema has every value."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +110,15 @@ async def test_discovery_does_what_its_role_allows_and_the_role_nothing_more(
         assert {method for method, _, _ in api.asked} == {"GET"}
     done |= {(group, kind, name, "watch") for group, kind, name, _ in done}
     assert done == allowed("discovery-role.yaml")
+
+
+def test_the_charts_schema_has_every_value_and_no_other() -> None:
+    """`tests/e2e/test_chart.py` renders the chart, where Helm is built."""
+    chart = DEPLOY / "helm/coxswain"
+    values = yaml.safe_load((chart / "values.yaml").read_text(encoding="utf-8"))
+    schema = json.loads((chart / "values.schema.json").read_text(encoding="utf-8"))
+    assert values.keys() == schema["properties"].keys() - {"global"}
+    for name, part in schema["properties"].items():
+        if "properties" in part:
+            assert not part["additionalProperties"], name
+            assert values[name].keys() == part["properties"].keys(), name

@@ -1,4 +1,4 @@
-"""The Helm chart: six sets of values, each linted, rendered, and taken by a real API server; its
+"""The Helm chart: seven sets of values, each linted, rendered, and taken by a real API server; its
 settings are those of a picker that starts, and the plain manifests are what it renders."""
 
 from __future__ import annotations
@@ -45,6 +45,12 @@ SETS: dict[str, dict[str, Any]] = {
         "networkPolicy": {"enabled": True},
         "envFromSecret": "coxswain-env",
         "servers": {"service": "llama", "ports": ["http"]},
+    },
+    "batches": {
+        "mode": "cluster",
+        "batches": {"enabled": True, "storageClass": "fast", "extraArgs": ["--keep", "7d"]},
+        "envFromSecret": "coxswain-env",
+        "networkPolicy": {"enabled": True},
     },
     "a-gateways-picker": {
         "envoy": {"enabled": False},
@@ -134,12 +140,16 @@ async def test_an_api_server_takes_what_the_chart_renders(
     objects = objects_of(rendered(tmp_path, values))
     await kubernetes.apply(*objects.values(), is_dry_run=True)
     kind = "StatefulSet" if values.get("mode") == "cluster" else "Deployment"
-    pod = objects[kind, "coxswain"]["spec"]["template"]["spec"]
-    for container in (*pod.get("initContainers", ()), *pod["containers"]):
-        security = container["securityContext"]
-        assert security["readOnlyRootFilesystem"] and not security["allowPrivilegeEscalation"]
-        assert security["capabilities"] == {"drop": ["ALL"]}
-    assert pod["securityContext"]["runAsNonRoot"]
+    workloads = {(kind, "coxswain"), ("Deployment", "coxswain-batches")} & objects.keys()
+    assert len(workloads) == 1 + ("batches" in values)
+    for workload in workloads:
+        pod = objects[workload]["spec"]["template"]["spec"]
+        for container in (*pod.get("initContainers", ()), *pod["containers"]):
+            security = container["securityContext"]
+            assert security["readOnlyRootFilesystem"]
+            assert not security["allowPrivilegeEscalation"]
+            assert security["capabilities"] == {"drop": ["ALL"]}
+        assert pod["securityContext"]["runAsNonRoot"]
 
 
 async def test_a_picker_starts_with_the_settings_of_the_chart(
@@ -147,7 +157,8 @@ async def test_a_picker_starts_with_the_settings_of_the_chart(
 ) -> None:
     """And so does its Envoy."""
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
-    monkeypatch.setenv("COXSWAIN_CLUSTER_TOKEN", "a-token-of-enough-characters-0123456789")
+    for name in ("CLUSTER", "ADMIN"):
+        monkeypatch.setenv(f"COXSWAIN_{name}_TOKEN", "a-token-of-enough-characters-0123456789")
     (tmp_path / "namespace").write_text(NAMESPACE)
     authority = Authority(tmp_path)
     pair = authority.issue("picker")
@@ -214,6 +225,22 @@ async def test_a_mistake_in_the_values_is_an_error(tmp_path: Path, values: dict[
     run = helm("template", CHART, "-f", file, "--kube-version", KUBERNETES)
     assert run.returncode != 0
     assert "values don't meet the specifications of the schema" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({}, "needs envFromSecret"),
+        ({"envFromSecret": "x", "envoy": {"enabled": False}}, "needs envoy.enabled"),
+    ],
+)
+async def test_batches_need_the_admin_port_and_envoy(
+    tmp_path: Path, values: dict[str, Any], problem: str
+) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({"batches": {"enabled": True}, **values}))
+    run = helm("template", CHART, "-f", file, "--kube-version", KUBERNETES)
+    assert run.returncode != 0 and problem in run.stderr
 
 
 async def test_a_release_of_another_name_has_objects_of_its_own(tmp_path: Path) -> None:

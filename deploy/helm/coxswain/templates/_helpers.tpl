@@ -12,6 +12,15 @@ app.kubernetes.io/name: llama-server
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- define "coxswain.batchesLabels" -}}
+app.kubernetes.io/name: coxswain-batches
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "coxswain.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
 {{/* The labels of the pods with llama-servers. */}}
 {{- define "coxswain.serverLabels" -}}
 {{- if .Values.llama.enabled }}{{ include "coxswain.llamaLabels" . }}
@@ -53,6 +62,9 @@ discovery:
   {{- end }}
 listen:
   http: 0.0.0.0:9090
+  {{- if .Values.batches.enabled }}
+  admin: 0.0.0.0:9003
+  {{- end }}
   http_hosts: [{{ include "coxswain.name" . }}, {{ include "coxswain.name" . }}.{{ .Release.Namespace }}.svc]
 {{- if .Values.envoy.enabled }}
   grpc: 127.0.0.1:9002
@@ -60,6 +72,13 @@ envoy:
   max_heap_bytes: 1073741824
   metrics: 127.0.0.1:9902
   stats: ["127.0.0.1:9902"]
+  {{- if .Values.batches.enabled }}
+  batches: {{ include "coxswain.name" . }}-batches:9006
+  {{- end }}
+{{- if .Values.batches.enabled }}
+objectives:
+  batch: {criticality: sheddable}
+{{- end }}
 queue:
   max_body_bytes: 268435456
 {{- else }}

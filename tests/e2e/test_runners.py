@@ -113,7 +113,7 @@ async def test_mixed_load_with_leaving_clients_a_death_and_a_drain(fleet: Fleet)
     """Every request is accounted for, no server has more of ours than its bound, and the tokens
     are those that the servers count."""
     random = Random(3)
-    ended: dict[str, int] = {"served": 0, "left": 0, "broken": 0}
+    ended: dict[str, int] = {"served": 0, "left": 0, "broken": 0, "refused": 0}
     ollama_only: set[str] = set()
     drained: list[int] = []
     """What a drained server got."""
@@ -127,7 +127,7 @@ async def test_mixed_load_with_leaving_clients_a_death_and_a_drain(fleet: Fleet)
             patience_s = random.uniform(0.0, 0.05) if random.random() < 0.2 else None
             try:
                 async with asyncio.timeout(patience_s):
-                    status, _, endpoint = await fleet.post(path, body)
+                    status, content, endpoint = await fleet.post(path, body)
             except TimeoutError:
                 ended["left"] += 1
                 continue
@@ -139,7 +139,7 @@ async def test_mixed_load_with_leaving_clients_a_death_and_a_drain(fleet: Fleet)
                 if path.startswith("/api/"):
                     ollama_only.add(endpoint)
             else:
-                ended["broken"] += 1
+                ended["refused" if b"UpstreamConnectionFailure" in content else "broken"] += 1
 
     async def troubles() -> None:
         vllm = fleet.runners["vllm"]
@@ -163,6 +163,7 @@ async def test_mixed_load_with_leaving_clients_a_death_and_a_drain(fleet: Fleet)
     assert ended["served"] > REQUESTS / 2
     assert ended["left"] > 0
     assert ended["broken"] <= BOUNDS["vllm"], "no more than ran at the server that died"
+    assert ended["refused"] <= BOUNDS["vllm"], "no more than were on their way to it"
     assert drained == [0]
     assert ollama_only == {"ollama"}, "its own paths are served by nothing else"
     for kind, runner in fleet.runners.items():

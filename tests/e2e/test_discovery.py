@@ -19,6 +19,7 @@ import pytest
 
 from extproc.core.address import Address
 from extproc.core.fleet.membership import Member, Membership
+from extproc.demo.port import free_port
 from extproc.transport import ServiceTable
 from extproc.transport.http2_server import Http2Server
 from extproc.xds import EndpointDiscovery
@@ -344,7 +345,7 @@ async def test_hosts_outlive_the_picker(servers: list[Server], tmp_path: Path) -
     """The picker goes and comes back without knowing its fleet yet: Envoy serves on."""
     a, b, _ = (server.address for server in servers)
     async with AsyncExitStack() as stack:
-        async with Picker(a) as picker:
+        async with Picker(a, port=free_port()) as picker:
             envoy = await stack.enter_async_context(running_envoy(tmp_path, picker.port))
         assert await envoy.pick(a) == str(a)
         successor = await stack.enter_async_context(Picker(port=picker.port))

@@ -118,8 +118,10 @@ async def test_rules_hold_for_what_runs_and_waits(tmp_path: Path) -> None:
                 assert (await send("/tokenize", "clinic")).status_code == 200
             assert (eu.count("/tokenize"), us.count("/tokenize")) == (10, 0)
 
-            first, second = (asyncio.create_task(send(COMPLETION, "clinic")) for _ in range(2))
-            await until(lambda: len(queue) == 1 and eu.count(COMPLETION) == 1)
+            first = asyncio.create_task(send(COMPLETION, "clinic"))
+            await until(lambda: eu.count(COMPLETION) == 1)
+            second = asyncio.create_task(send(COMPLETION, "clinic"))
+            await until(lambda: len(queue) == 1)
             other = asyncio.create_task(send(COMPLETION, "anybody"))
             await until(lambda: us.count(COMPLETION) == 1)
             gates[1].set()

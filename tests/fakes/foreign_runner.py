@@ -14,6 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
+from extproc.demo.port import free_port
 from tests.fakes.foreign_server import running, tag
 
 TOKEN_S = 0.002
@@ -65,11 +66,11 @@ class ForeignRunner:
             app.router.add_get("/api/ps", self._running)
         if self.kind == "vllm":
             app.router.add_get("/metrics", self._metrics)
+        self.port = self.port or free_port()  # which the kernel gives to nobody meanwhile
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port)
         await site.start()
-        self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
         """Its connections break off."""

@@ -64,14 +64,14 @@ async def test_lines_are_answered_by_a_real_server(tmp_path: Path, llama: None) 
     """With keys: another client sees nothing, lines are bound by what the key may that submitted
     them, and end with it."""
     keys = tmp_path / "keys"
-    keys.write_text("ann key-of-ann\nbob key-of-bob\nbatches key-of-batches\n")
+    keys.write_text("ann key-of-ann\nbob key-of-bob\ncyd key-of-cyd\nbatches key-of-batches\n")
     own = tmp_path / "own.key"
     own.write_text("key-of-batches\n")
     options = ["--keys-file", str(keys), "--api-key-file", str(own)]
-    options += ["--client", "ann", "--client", "bob"]
-    limits = {"bob": {"models": ["other"]}}
+    options += ["--client", "ann", "--client", "bob", "--client", "cyd"]
+    limits = {"bob": {"models": ["other"]}, "cyd": {"budgets": {"daily": {"tokens": 1}}}}
     clients = {"keys_file": str(keys), "batches": "batches", "limits": limits}
-    settings = {"clients": clients}
+    settings = {"clients": clients, "usage": {"path": str(tmp_path / "usage.db")}}
     async with batching(
         tmp_path, options=options, settings=settings, slots=(2,), key="key-of-ann"
     ) as batches:
@@ -97,6 +97,12 @@ async def test_lines_are_answered_by_a_real_server(tmp_path: Path, llama: None) 
         for one in await batches.content(batch["error_file_id"]):
             assert one["response"]["status_code"] == 404
             assert one["response"]["body"]["error"]["code"] == "model_not_found"
+        batches.client.headers["authorization"] = "Bearer key-of-cyd"
+        batch = await batches.until_ended(await batches.submit(lines(3)))
+        assert batch["request_counts"] == {"total": 3, "completed": 1, "failed": 2}
+        for one in await batches.content(batch["error_file_id"]):
+            assert one["response"]["status_code"] == 429
+            assert one["response"]["body"]["error"]["code"] == "insufficient_quota"
         batches.client.headers["authorization"] = "Bearer key-of-ann"
         id_ = await batches.submit(lines(6, tokens=8_000))
         await batches.stack.until(lambda status: status["slots"]["leased"] == 2)

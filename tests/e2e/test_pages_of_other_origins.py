@@ -135,8 +135,8 @@ async def test_a_page_of_another_origin_uses_all_of_the_api(llama: None, tmp_pat
             ("GET", "/slots", KEY, 403, "blocked-path"),
             ("DELETE", "/v1/stream?conv_id=none", KEY, 404, "conversation-not-found"),
             ("GET", "/props", "sk-other", 401, "invalid-api-key"),
-            ("GET", "/queue/nobody", KEY, 404, None),
-            ("GET", "/queue/nobody", "", 401, None),
+            ("GET", "/queue/nobody", KEY, 404, "not-queued"),
+            ("GET", "/queue/nobody", "", 401, "invalid-api-key"),
         ):
             read = await asking.ask(method, path, key=key)
             assert (read["status"], read["reason"]) == (status, reason), path

@@ -5,6 +5,10 @@ there are three numbers: the mean, to choose an endpoint; a lower bound, to reje
 upper bound, to keep room in a context that several slots share. The lower bound is half of the
 least ratio that was seen lately. The upper one is a little more than nearly all of them, of
 requests of the same kind: tools and images are in no text.
+
+What a chat template adds makes the ratios of short prompts others than those of long ones, which
+may be rare. So the ratios of prompts of the same magnitude are a lower bound of the upper one, and
+of what is longer than all that was seen each character counts as a token.
 """
 
 from collections import OrderedDict
@@ -20,7 +24,8 @@ UNKNOWN_LEAST: Final = 0.25
 """Sixteen characters to a token, before a prompt of the model was seen."""
 MARGIN: Final = 0.5
 LEAST_GROWTH: Final = 1.005
-"""By which the least ratio grows with each prompt: it is forgotten within some hundred."""
+"""By which the least ratio grows with each prompt, and the largest one shrinks: it is forgotten
+within some hundred."""
 LEAST_SAMPLE_TOKENS: Final = 100
 """Of shorter prompts the chat template is a large part."""
 PRIOR_WEIGHT: Final = 2.0
@@ -48,29 +53,56 @@ Parts = tuple[tuple[float, float], ...]
 class _Ratio:
     """Real tokens for each estimated one."""
 
-    __slots__ = ("least", "mean")
+    __slots__ = ("largest", "least", "mean")
 
     def __init__(self) -> None:
         self.mean = DecayingMean()
         self.least: float | None = None
+        self.largest = 0.0
 
     def add(self, ratio: float) -> None:
         self.mean.add(ratio)
         least = ratio if self.least is None else self.least * LEAST_GROWTH
         self.least = min(least, ratio)
+        self.largest = max(ratio, self.largest / LEAST_GROWTH)
 
 
 class _Most:
     """The largest ratios of real tokens to estimated ones, of one kind of request."""
 
-    __slots__ = ("_ratios", "bound", "parts")
+    __slots__ = ("_longest", "_magnitudes", "_ratios", "bound", "parts")
 
     def __init__(self) -> None:
         self._ratios = DecayingHistogram(decay=0.998, limit=1000)
+        self._magnitudes: dict[int, _Ratio] = {}
+        self._longest = 0
         self.bound = 0.0
         self.parts: Parts = ()
 
-    def add(self, ratio: float) -> None:
+    def at_most(self, estimated: int) -> float:
+        """The tokens that a prompt has at the most which is estimated to be that long."""
+        alike = self._magnitudes.get(estimated.bit_length())
+        bound = self.bound
+        if alike is not None:
+            bound = max(bound, alike.largest * (1.0 + LEAST_DOUBT))
+        return self._tokens(bound, estimated)
+
+    def parts_of(self, estimated: int) -> Parts:
+        """The tokens that it may have, with their chances, the most first."""
+        alike = self._magnitudes.get(estimated.bit_length())
+        least = 0.0 if alike is None or alike.least is None else alike.least
+        return tuple(
+            (self._tokens(max(least, ratio), estimated), share) for ratio, share in self.parts
+        )
+
+    def _tokens(self, ratio: float, estimated: int) -> float:
+        known = min(estimated, self._longest)
+        return ratio * (known + TEMPLATE_TOKENS) + max(ratio, UNKNOWN_MOST) * (estimated - known)
+
+    def add(self, estimated: int, real_tokens: int) -> None:
+        ratio = real_tokens / (estimated + TEMPLATE_TOKENS)
+        self._longest = max(self._longest, estimated)
+        self._magnitudes.setdefault(estimated.bit_length(), _Ratio()).add(ratio)
         self._ratios.add(ceil(log(ratio) / MOST_STEP))
         largest = self._ratios.quantile(MOST_SHARE)
         doubt = 1.0 / (1.0 + self._ratios.weight / MOST_DOUBT)
@@ -119,14 +151,14 @@ class PromptSizes:
     def record_most(self, model: str, request: Request, real_tokens: int) -> None:
         """The real length of a request's prompt became known, whatever is in it: at least 1."""
         kind = remember(self._most, (model, request.traits), _Most, MAX_MODELS)
-        kind.add(real_tokens / ((request.prompt_tokens or 0) + TEMPLATE_TOKENS))
+        kind.add(request.prompt_tokens or 0, real_tokens)
 
     def at_most(self, model: str, request: Request) -> float:
         """The tokens that a request's prompt has at the most; infinity if that is not known."""
         estimated = request.prompt_tokens
         kind = self._most.get((model, request.traits))
         if kind is not None:
-            return kind.bound * ((estimated or 0) + TEMPLATE_TOKENS)
+            return kind.at_most(estimated or 0)
         if estimated is None or not request.prompt_chars:
             return inf  # there may be more in it than its text
         return UNKNOWN_MOST * estimated + TEMPLATE_TOKENS
@@ -135,7 +167,4 @@ class PromptSizes:
         """The tokens that a request's prompt may have, with their chances, the most first; empty if
         none of its kind was seen."""
         kind = self._most.get((model, request.traits))
-        if kind is None:
-            return ()
-        estimated = (request.prompt_tokens or 0) + TEMPLATE_TOKENS
-        return tuple((ratio * estimated, share) for ratio, share in kind.parts)
+        return () if kind is None else kind.parts_of(request.prompt_tokens or 0)

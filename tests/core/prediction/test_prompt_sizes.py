@@ -51,6 +51,26 @@ def test_short_prompts_show_nothing_and_models_are_bounded() -> None:
     assert len(sizes._ratios) <= MAX_MODELS
 
 
+def test_short_prompts_say_nothing_of_long_ones() -> None:
+    """Of each a template adds 20 tokens, for which more are added to the estimate. So a long prompt
+    has a larger part of its estimate than all short ones that were seen."""
+    sizes = PromptSizes()
+    short, long = (
+        Request(id="r", timeout_s=1.0, prompt_tokens=tokens, prompt_chars=4 * tokens)
+        for tokens in (30, 3000)
+    )
+    for _ in range(500):
+        sizes.record_most("m", short, 50)
+    assert 50 <= sizes.at_most("m", short) < 60
+    assert min(sizes.at_most("m", long), sizes.parts("m", long)[-1][0]) > 3020
+    sizes.record_most("m", long, 3020)
+    for _ in range(500):
+        sizes.record_most("m", short, 50)
+    assert 3020 < sizes.at_most("m", long) < 3200
+    assert sizes.parts("m", long)[-1][0] == pytest.approx(3020)
+    assert 50 <= sizes.at_most("m", short) < 60
+
+
 def test_impossible_lengths_show_nothing() -> None:
     sizes = PromptSizes()
     for real_tokens in (0, -5, 10**40):

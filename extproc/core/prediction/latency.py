@@ -24,6 +24,7 @@ from extproc.core.prediction.statistics import DecayingMean, RobustLinearFit
 
 MAX_ENDS_A_SECOND = 50
 LEAST_MEASURED = 3.0
+"""With this weight of samples an endpoint's own rates are known."""
 SURE_OF_PACE = 30.0
 """With fewer samples of its token rate it may have been measured while the machine stood still."""
 SLOWER = 1.01
@@ -31,7 +32,6 @@ SLOWER = 1.01
 BURST_SCRAPES = 15
 """Scrapes at once after a request began where the token rate is not known: about half a second in
 which an answer that is shorter than usual intervals is seen twice."""
-"""With this weight of samples an endpoint's own rates are known."""
 MAX_TASKS = 1024
 """Slots whose progress is remembered between scrapes, for each endpoint."""
 TRUSTED_SHARE = 0.7
@@ -144,6 +144,11 @@ class EndpointLatency:
         more tokens; None like `measured_token_s`."""
         token_s = self.measured_token_s(busy_slots)
         return None if token_s is None else min(token_s, self._least_token_s)
+
+    def careful_token_s(self, busy_slots: int) -> float | None:
+        """`measured_token_s`, but `least_token_s` while there are few samples."""
+        rate = self.measured_token_s if self.is_sure_of_pace else self.least_token_s
+        return rate(busy_slots)
 
     @property
     def trusts_headers(self) -> bool:

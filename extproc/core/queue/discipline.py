@@ -84,13 +84,13 @@ class QueueDiscipline:
         while True:
             found = self._best(endpoint, endpoint_slots, now)
             if found is None:
-                return self._next_by_reservation(endpoint, endpoint_slots)
+                return self._next_by_reservation(endpoint, endpoint_slots, now)
             ticket, pool, has_aged = found
             if self._ledger.shares_contexts and not has_aged:
-                earlier = self._reserved_elsewhere(endpoint, endpoint_slots, ticket)
+                earlier = self._reserved_elsewhere(endpoint, endpoint_slots, ticket, now)
                 if earlier is not None:
                     return earlier
-            demand = self._demand(ticket)
+            demand = self._demand(ticket, now)
             if pool.fits(ticket.request.weight_slots, demand):
                 return ticket
             reservation = pool.reservation
@@ -125,7 +125,7 @@ class QueueDiscipline:
                 continue
             reservation = pool.reservation
             if reservation is None or reservation.may_be_bypassed(
-                ticket.criticality, ticket.request.weight_slots, self._demand(ticket)
+                ticket.criticality, ticket.request.weight_slots, self._demand(ticket, now)
             ):
                 best = (key, ticket, pool)
         return None if best is None else NextTicket(best[1], best[2], has_aged=False)
@@ -145,7 +145,7 @@ class QueueDiscipline:
                 if reservation.is_exclusive and reservation.can_be_met():
                     continue
                 ticket = min(ticket, self._queue.holder(reservation))
-            fits = pool.can_ever_fit(ticket.request.weight_slots, self._demand(ticket))
+            fits = pool.can_ever_fit(ticket.request.weight_slots, self._demand(ticket, now))
             if fits and (first is None or ticket < first.ticket):
                 first = NextTicket(ticket, pool, has_aged=True)
         if first is None or now - first.ticket.entered_at < self._aging.after_s:
@@ -153,7 +153,7 @@ class QueueDiscipline:
         return first
 
     def _next_by_reservation(
-        self, endpoint: Endpoint, endpoint_slots: EndpointSlots
+        self, endpoint: Endpoint, endpoint_slots: EndpointSlots, now: float
     ) -> Ticket | None:
         """A ticket with a reservation, here or elsewhere, that fits here now."""
         if not endpoint_slots.model_pools:  # the common case must not check all reservations
@@ -171,12 +171,12 @@ class QueueDiscipline:
             pool = available_pool(endpoint, endpoint_slots, ticket.constraints.model, self._loads)
             if pool is None or pool.reservation not in (None, ticket.reservation):
                 continue
-            if pool.fits(ticket.request.weight_slots, self._demand(ticket)):
+            if pool.fits(ticket.request.weight_slots, self._demand(ticket, now)):
                 return ticket
         return None
 
     def _reserved_elsewhere(
-        self, endpoint: Endpoint, endpoint_slots: EndpointSlots, ticket: Ticket
+        self, endpoint: Endpoint, endpoint_slots: EndpointSlots, ticket: Ticket, now: float
     ) -> Ticket | None:
         """The first ticket that waits for tokens at another endpoint, if it may use this one, came
         before `ticket` and fits here now."""
@@ -194,15 +194,15 @@ class QueueDiscipline:
             model = earlier.constraints.model
             pool = available_pool(endpoint, endpoint_slots, model, self._loads)
             if pool is not None and pool.reservation is None:
-                fits = pool.fits(earlier.request.weight_slots, self._demand(earlier))
+                fits = pool.fits(earlier.request.weight_slots, self._demand(earlier, now))
                 return earlier if fits else None
         return None
 
-    def _demand(self, ticket: Ticket) -> TokenDemand | None:
+    def _demand(self, ticket: Ticket, now: float) -> TokenDemand | None:
         """What it takes of a shared context, None if there is none."""
         if not self._ledger.shares_contexts:
             return None
-        return self._demands.of(ticket.resolved, ticket.request)
+        return self._demands.of(ticket.resolved, ticket.request, now)
 
     def find_bypass(
         self, resolved: ResolvedRequest, request: Request, now: float
@@ -234,7 +234,8 @@ class QueueDiscipline:
             pool = available_pool(endpoint, endpoint_slots, resolved.constraints.model, self._loads)
             if pool is None or reservation is None or pool.reservation is not reservation:
                 continue
-            demand = self._demands.of(resolved, request) if self._ledger.shares_contexts else None
+            shares = self._ledger.shares_contexts
+            demand = self._demands.of(resolved, request, now) if shares else None
             if reservation.may_be_bypassed(criticality, request.weight_slots, demand):
                 return endpoint.address
         return None

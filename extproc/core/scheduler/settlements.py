@@ -52,7 +52,8 @@ class Settlements:
         fallbacks = tuple(other for other in others if other != address)[:most_fallbacks]
         adapter_id = None if adapter is None else endpoint.adapter_ids.get(adapter)
         is_cold = pool is not None and not is_loaded
-        demand = state.demands.of(resolved, request) if state.ledger.shares_contexts else None
+        shares = state.ledger.shares_contexts
+        demand = state.demands.of(resolved, request, now) if shares else None
         lease = state.ledger.open(address, request.weight_slots, now, pool, model, demand)
         lease.bounds = resolved.bounds
         for bound in resolved.bounds:

@@ -61,7 +61,7 @@ class Spilling:
             return None
         if request.is_partial and not self._state.uploads.may_begin(request, now):
             return None
-        target = self._target(resolved, request)
+        target = self._target(resolved, request, now)
         return None if target is None else self._pick(target, resolved, request, now, now)
 
     def queued(self, ticket: Ticket, now: float) -> None:
@@ -132,7 +132,7 @@ class Spilling:
         request = ticket.request
         if request.is_partial and not self._state.uploads.may_begin(request, now):
             return False
-        return self._target(ticket.resolved, request) is not None
+        return self._target(ticket.resolved, request, now) is not None
 
     def _is_late(self, ticket: Ticket, position: QueuePosition, now: float) -> bool:
         """Whether its wait in all is expected to pass its bound, or its own deadline."""
@@ -166,17 +166,17 @@ class Spilling:
         )
         return leases < state.options.spill.max_running
 
-    def _target(self, resolved: ResolvedRequest, request: Request) -> _Target | None:
+    def _target(self, resolved: ResolvedRequest, request: Request, now: float) -> _Target | None:
         """The endpoint of the lowest tier that has room for the request, of several the one with
         the most free slots. O(endpoints of higher tiers)."""
         if not self._has_room():
             return None
-        found = (self._target_at(one, resolved, request) for one in self._state.fleet.far)
+        found = (self._target_at(one, resolved, request, now) for one in self._state.fleet.far)
         targets = [target for target in found if target is not None]
         return min(targets, key=lambda one: (one.endpoint.spec.tier, -one.free_slots), default=None)
 
     def _target_at(
-        self, endpoint: Endpoint, resolved: ResolvedRequest, request: Request
+        self, endpoint: Endpoint, resolved: ResolvedRequest, request: Request, now: float
     ) -> _Target | None:
         if not endpoint.is_pickable:
             return None
@@ -199,14 +199,15 @@ class Spilling:
             return None  # asked again, as before any slot that a queued request gets
         endpoint_slots = state.ledger.endpoint_slots(endpoint.address)
         pool = available_pool(endpoint, endpoint_slots, constraints.model, state.model_loads)
-        demand = state.demands.of(resolved, request) if state.ledger.shares_contexts else None
+        shares = state.ledger.shares_contexts
+        demand = state.demands.of(resolved, request, now) if shares else None
         if pool is None or not pool.open_slots or not pool.fits(request.weight_slots, demand):
             return None
         return _Target(endpoint, constraints, model, pool.free_slots)
 
     def _spill(self, ticket: Ticket, now: float) -> None:
         resolved, request = ticket.resolved, ticket.request
-        target = self._target(resolved, request)
+        target = self._target(resolved, request, now)
         assert target is not None, "it can go"
         picked = self._pick(target, resolved, request, ticket.entered_at, now)
         self._state.outbox.settle(ticket, picked)

@@ -45,7 +45,7 @@ def share_contexts(state: State, endpoint: Endpoint) -> None:
                 run = state.in_flight.get(lease)
                 if run is not None:
                     lease.demand = state.demands.of_model(
-                        lease.model, run.objective.name, run.request
+                        lease.model, run.objective.name, run.request, lease.opened_at
                     )
         pool.share_context(capacity)
     if endpoint_slots.model_pools:
@@ -122,14 +122,24 @@ def _observe_pool(
             continue  # in its prefill a longer prompt may still look like the shorter one
         for lease, run, reading in together:
             whole, claim = reading.whole_prompt_tokens, tokens.claims[lease.id]
-            if not whole or not reading.decoded_tokens:
+            if not reading.decoded_tokens:
+                claim.seen_at = observation.began_at
+                continue
+            if not whole:
                 continue
             if not claim.decoded_tokens and len(together) == 1:
                 state.prompt_sizes.record_most(lease.model or "", run.request, whole)
             claim.seen(whole, reading.decoded_tokens, tokens.capacity_tokens)
+            claim.seen_at = observation.began_at
     others.sort(key=_held, reverse=True)
-    foreign = tuple(_foreign(state, model, one, tokens) for one in others[: pool.foreign_slots])
-    tokens.saw_foreign(foreign, observation.answered_at)
+    began_at = observation.began_at
+    foreign = others[: pool.foreign_slots]
+    tokens.saw_foreign(
+        tuple(_foreign(state, model, one, tokens, began_at) for one in foreign),
+        observation.answered_at,
+    )
+    latency = state.latency.endpoint(observation.address)
+    tokens.token_s = latency.careful_token_s(max(1, len(readings))) or inf
 
 
 def _begun_together(ours: list[Pair]) -> list[list[Pair]]:
@@ -162,12 +172,14 @@ def _whole_prompt(reading: SlotReading) -> int:
     return reading.whole_prompt_tokens or 0
 
 
-def _foreign(state: State, model: str, reading: SlotReading, tokens: TokenPool) -> TokenClaim:
+def _foreign(
+    state: State, model: str, reading: SlotReading, tokens: TokenPool, seen_at: float
+) -> TokenClaim:
     held, decoded = _held(reading), reading.decoded_tokens or 0
     prompt = max(0, held - decoded)
     left = reading.remaining_tokens
     most = None if left is None else float(decoded + left)
-    demand = state.demands.of_foreign(model, prompt, most)
+    demand = state.demands.of_foreign(model, prompt, most, seen_at)
     return TokenClaim(demand, tokens.capacity_tokens, decoded)
 
 
@@ -189,18 +201,18 @@ def learn_length(
     if run.answered_at is None or run.is_error or run.is_cold or end is LeaseEnd.HANDED_OVER:
         return
     request, progress = run.request, run.progress
+    if progress is not None and not progress.has_token:
+        progress = None
     if request.kind is not Kind.GENERATION or lease.weight_slots > 1:
         return
     pool = state.ledger.endpoint_slots(lease.address)
     latency = state.latency.endpoint(lease.address)
     busy_slots = max(1, pool.slots - pool.free_slots)
-    if progress is not None and progress.has_token:
-        is_sure = latency.is_sure_of_pace
-        rate = latency.measured_token_s if is_sure else latency.least_token_s
+    if progress is not None:
+        token_s = latency.careful_token_s(busy_slots)
         decoded_at, decoded = progress.last_token
     else:
-        rate, decoded_at, decoded = latency.least_token_s, lease.opened_at, 0
-    token_s = rate(busy_slots)
+        token_s, decoded_at, decoded = latency.least_token_s(busy_slots), lease.opened_at, 0
     if not token_s:
         return
     answer_tokens = decoded + max(0.0, now - decoded_at) / token_s

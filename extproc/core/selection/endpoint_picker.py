@@ -124,7 +124,7 @@ class EndpointPicker:
             return None
         demand: TokenDemand | None = None
         if self._ledger.shares_contexts:
-            demand = self._demands.of(resolved, request)
+            demand = self._demands.of(resolved, request, now)
             best = self._with_room(best, ranking, resolved, request, demand)
             if best is None:
                 return None
@@ -231,7 +231,9 @@ class EndpointPicker:
         _, model, is_loaded = self._pool(offered, resolved)
         if model is not None and not is_loaded:
             patience_s = LOAD_PATIENCE_S - waited_s
-            return self._loaded_target(resolved, request, patience_s) if patience_s > 0 else None
+            return (
+                self._loaded_target(resolved, request, patience_s, now) if patience_s > 0 else None
+            )
         if not request.prompt_blocks and request.session_id is None:
             return None
         ranking = self._rankings.at(resolved.constraints)
@@ -244,7 +246,7 @@ class EndpointPicker:
             pool, _, is_loaded = self._pool(address, resolved)
             if not pool.slots or not is_loaded:
                 continue
-            if self._has_room(pool, resolved, request):
+            if self._has_room(pool, resolved, request, now):
                 continue
             if here is None:
                 used, _, _ = self._pool(offered, resolved)
@@ -262,7 +264,7 @@ class EndpointPicker:
         return best
 
     def _loaded_target(
-        self, resolved: ResolvedRequest, request: Request, patience_s: float
+        self, resolved: ResolvedRequest, request: Request, patience_s: float, now: float
     ) -> AffinityTarget | None:
         """The best busy endpoint that has the model loaded; None if none has. O(endpoints).
 
@@ -273,16 +275,18 @@ class EndpointPicker:
             pool, _, is_loaded = self._pool(address, resolved)
             if not is_loaded or not pool.slots:
                 continue
-            if self._has_room(pool, resolved, request):
+            if self._has_room(pool, resolved, request, now):
                 continue
             return AffinityTarget(address, patience_s)
         return None
 
-    def _has_room(self, pool: EndpointSlots, resolved: ResolvedRequest, request: Request) -> bool:
+    def _has_room(
+        self, pool: EndpointSlots, resolved: ResolvedRequest, request: Request, now: float
+    ) -> bool:
         """Whether it has an open slot, and tokens for the request if a context is shared."""
         if not pool.open_slots or pool.tokens is None:
             return pool.open_slots > 0
-        return pool.fits(request.weight_slots, self._demands.of(resolved, request))
+        return pool.fits(request.weight_slots, self._demands.of(resolved, request, now))
 
     def _wait_s(self, address: Address, slots: int, now: float) -> float:
         """Seconds until a slot there is free for one more: slots are freed one after another."""

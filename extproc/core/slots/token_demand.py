@@ -17,11 +17,12 @@ class TokenDemand:
     """`prompt_tokens` at most, and at most `answer_tokens` for each of `answers` answers at once,
     of whose lengths `lengths` is the distribution (None: not known; then they hardly exceed
     `guess_tokens`). `prompts` are the tokens that the prompt may have, with their chances, the most
-    first (empty: not known)."""
+    first (empty: not known). It begins at `begins_at`, in monotonic seconds."""
 
     __slots__ = (
         "answer_tokens",
         "answers",
+        "begins_at",
         "guess_tokens",
         "lengths",
         "prompt_tokens",
@@ -36,6 +37,7 @@ class TokenDemand:
         answers: int = 1,
         prompts: Parts = (),
         guess_tokens: float = inf,
+        begins_at: float = 0.0,
     ) -> None:
         self.prompt_tokens = prompt_tokens
         self.answer_tokens = answer_tokens
@@ -43,6 +45,7 @@ class TokenDemand:
         self.answers = answers
         self.prompts = prompts
         self.guess_tokens = guess_tokens
+        self.begins_at = begins_at
 
 
 UNKNOWN: Final = TokenDemand(inf, inf)
@@ -56,47 +59,62 @@ class TokenDemands:
         self._lengths = lengths
         self._prompts = prompts
 
-    def of(self, resolved: ResolvedRequest, request: Request) -> TokenDemand:
+    def of(self, resolved: ResolvedRequest, request: Request, now: float) -> TokenDemand:
         """The demand of a request that is to begin."""
-        return self.of_model(resolved.constraints.model, resolved.objective.name, request)
+        return self.of_model(resolved.constraints.model, resolved.objective.name, request, now)
 
-    def of_model(self, model: str | None, objective: str, request: Request) -> TokenDemand:
+    def of_model(
+        self, model: str | None, objective: str, request: Request, begins_at: float
+    ) -> TokenDemand:
         """The same for a request for that model, of that objective."""
         prompt_tokens = self._prompts.at_most(model or "", request)
         if request.kind is not Kind.GENERATION:
-            return TokenDemand(prompt_tokens, 0.0)
+            return TokenDemand(prompt_tokens, 0.0, begins_at=begins_at)
         prompts = self._prompts.parts(model or "", request)
         most = inf if request.max_tokens is None else float(request.max_tokens)
         features = features_of(request, model, objective)
         lengths = self._lengths.of(features)
         guess = self._lengths.guess(features) if lengths is None else inf
-        return TokenDemand(prompt_tokens, most, lengths, request.weight_slots, prompts, guess)
+        answers = request.weight_slots
+        return TokenDemand(prompt_tokens, most, lengths, answers, prompts, guess, begins_at)
 
-    def of_foreign(self, model: str, held_tokens: float, left_tokens: float | None) -> TokenDemand:
-        """The demand of a request of others that holds this much, and may generate as many more."""
+    def of_foreign(
+        self, model: str, held_tokens: float, left_tokens: float | None, seen_at: float
+    ) -> TokenDemand:
+        """The demand of a request of others that held this much, and might generate as many more,
+        when it was seen."""
         most = inf if left_tokens is None else left_tokens
         lengths = self._lengths.of_model(model)
         guess = self._lengths.guess_of_model(model) if lengths is None else inf
-        return TokenDemand(held_tokens, most, lengths, guess_tokens=guess)
+        return TokenDemand(held_tokens, most, lengths, guess_tokens=guess, begins_at=seen_at)
 
 
 class TokenClaim:
-    """One request that runs in a context of `capacity_tokens`: its demand, and how far scrapes have
-    seen it come."""
+    """One request that runs in a context of `capacity_tokens`: its demand, how far scrapes have
+    seen it come, and what it may have generated since then."""
 
-    __slots__ = ("answer_tokens", "decoded_tokens", "demand", "prompt_tokens")
+    __slots__ = (
+        "answer_tokens",
+        "decoded_tokens",
+        "demand",
+        "prompt_tokens",
+        "seen_at",
+        "unseen_tokens",
+    )
 
     def __init__(
         self, demand: TokenDemand, capacity_tokens: float, decoded_tokens: float = 0.0
     ) -> None:
         self.demand = demand
-        self.prompt_tokens = self.answer_tokens = self.decoded_tokens = 0.0
+        self.prompt_tokens = self.answer_tokens = self.decoded_tokens = self.unseen_tokens = 0.0
+        self.seen_at = demand.begins_at
+        """When it had as many tokens as are known."""
         self.seen(demand.prompt_tokens, decoded_tokens, capacity_tokens)
 
     def seen(self, prompt_tokens: float, decoded_tokens: float, capacity_tokens: float) -> None:
         """It has a prompt of that length, and has generated as many tokens for each answer."""
         self.prompt_tokens = min(prompt_tokens, capacity_tokens)
-        self.decoded_tokens = decoded_tokens
+        self.decoded_tokens, self.unseen_tokens = decoded_tokens, 0.0
         most, guess = self.demand.answer_tokens, self.demand.guess_tokens
         if decoded_tokens < guess < most:
             most = guess
@@ -104,31 +122,45 @@ class TokenClaim:
         """At most, for each answer: the context ends too. One that exceeded a guess may go on until
         there."""
 
+    def pass_time(self, now: float, token_s: float) -> None:
+        """It goes on at a speed of `token_s` seconds for each token, infinite if that is not
+        known."""
+        unseen_tokens = max(0.0, now - self.seen_at) / token_s
+        self.unseen_tokens = min(self.left_tokens, unseen_tokens)
+
     @property
     def held_tokens(self) -> float:
-        """What it holds now, as far as that was seen."""
-        return self.prompt_tokens + self.demand.answers * self.decoded_tokens
+        """What it holds now, by what was seen and the time that has passed."""
+        generated_tokens = self.decoded_tokens + self.unseen_tokens
+        return self.prompt_tokens + self.demand.answers * generated_tokens
 
     @property
     def left_tokens(self) -> float:
-        """How many more each of its answers may get at most."""
+        """How many more than were seen each of its answers may get at most, so that it ends when
+        they are generated at the latest."""
         return max(0.0, self.answer_tokens - self.decoded_tokens)
+
+    @property
+    def growth_tokens(self) -> float:
+        """How many more than it holds now each of its answers may get at most."""
+        return self.left_tokens - self.unseen_tokens
 
     @property
     def most_tokens(self) -> float:
         """What it holds at most before it ends."""
-        return self.held_tokens + self.demand.answers * self.left_tokens
+        answers = self.demand.answers
+        return self.prompt_tokens + answers * (self.decoded_tokens + self.left_tokens)
 
     def likely_left(self, so_far: float, chance: float) -> float:
         """How many more tokens each of its answers hardly gets: with this chance any of them gets
         more. The inverse of `chance_from`, with `chance_so_far`."""
-        lengths, left_tokens = self.demand.lengths, self.left_tokens
+        lengths, growth_tokens = self.demand.lengths, self.growth_tokens
         if lengths is None:
-            return left_tokens
+            return growth_tokens
         answers = self.demand.answers
         of_each = chance if answers == 1 else 1.0 - (1.0 - chance) ** (1.0 / answers)
-        most = lengths.length_beyond(of_each * so_far) - self.decoded_tokens
-        return min(left_tokens, max(0.0, most))
+        most = lengths.length_beyond(of_each * so_far) - self.decoded_tokens - self.unseen_tokens
+        return min(growth_tokens, max(0.0, most))
 
     def chance_beyond(self, tokens: float) -> float:
         """The chance that it still runs after this many more tokens."""
@@ -137,7 +169,9 @@ class TokenClaim:
     def chance_so_far(self) -> float:
         """The chance that an answer became as long as its are, more than 0."""
         lengths = self.demand.lengths
-        return 1.0 if lengths is None else lengths.survival(self.decoded_tokens)
+        if lengths is None:
+            return 1.0
+        return lengths.survival(self.decoded_tokens + self.unseen_tokens)
 
     def chance_from(self, so_far: float, tokens: float) -> float:
         """`chance_beyond`, with `chance_so_far`."""
@@ -146,6 +180,7 @@ class TokenClaim:
         lengths = self.demand.lengths
         if lengths is None:
             return 1.0
-        chance = min(1.0, lengths.survival(self.decoded_tokens + tokens) / so_far)
+        then_tokens = self.decoded_tokens + self.unseen_tokens + tokens
+        chance = min(1.0, lengths.survival(then_tokens) / so_far)
         answers = self.demand.answers
         return chance if answers == 1 else float(1.0 - (1.0 - chance) ** answers)

@@ -21,6 +21,10 @@ the distribution is what counts.
 
 The margin grows with each overflow that happened all the same, and shrinks with requests that end
 well. Foreign requests that run count by what the last scrape showed of them.
+
+A usual scrape may be seconds old, in which a server generates hundreds of tokens. So each request
+is taken to have gone on at the server's speed since then. One that ends by its bound is still taken
+to end no sooner than by what was seen: the server may have stood still.
 """
 
 from collections.abc import Collection, Iterable
@@ -68,6 +72,8 @@ class TokenPool:
         self._usual_foreign = 0.0
         self._usual_at = 0.0
         self._overflow_margin = 0.0
+        self.token_s = inf
+        """Seconds in which each request generates a token; infinite while that is not known."""
 
     def resize(self, capacity_tokens: int, slots: int) -> None:
         """The server has another context, or other slots."""
@@ -84,7 +90,7 @@ class TokenPool:
 
     @property
     def held_tokens(self) -> float:
-        """What requests hold now, as far as it was seen; a lease holds its whole prompt at once."""
+        """What requests hold now, as far as it is known; a lease holds its whole prompt at once."""
         return self._held(self.claims.values()) + self.foreign_tokens
 
     @property
@@ -165,6 +171,8 @@ class TokenPool:
         expected_foreign = max(0.0, self._usual_foreign - self.foreign_tokens)
         room = self.capacity_tokens - self.margin_tokens - expected_foreign
         running = [*self.claims.values(), *self._foreign]
+        for claim in running:
+            claim.pass_time(demand.begins_at, self.token_s)
         beside = _Beside(running, room)
         new = TokenClaim(demand, self.capacity_tokens)
         if not demand.prompts:
@@ -245,7 +253,7 @@ def hardly_overflows(claims: list[TokenClaim], room: float, chance: float) -> bo
     alone = 0.0
     for claim, so_far, left in usual:
         more = (spare + left) / claim.demand.answers
-        if more < claim.left_tokens:
+        if more < claim.growth_tokens:
             alone += claim.chance_from(so_far, more)
     return alone <= chance / 2.0
 
@@ -257,15 +265,17 @@ def _end(one: tuple[float, TokenClaim]) -> float:
 class Combinations:
     """All combinations of up to `MOST_COMBINED` requests that run, and what each holds."""
 
-    __slots__ = ("_growth", "_held", "_left", "_running", "_so_far")
+    __slots__ = ("_growth", "_held", "_left", "_most", "_running", "_so_far")
 
     def __init__(self, running: list[TokenClaim]) -> None:
         self._running = running
         self._so_far = [claim.chance_so_far() for claim in running]
-        self._held, self._growth, self._left = [0.0], [0], [inf]
+        self._held, self._most, self._growth, self._left = [0.0], [0.0], [0], [inf]
         for claim in running:  # each doubles them: those without it, then those with it
             held, answers, left = claim.held_tokens, claim.demand.answers, claim.left_tokens
+            most = claim.most_tokens
             self._held += [each + held for each in self._held]
+            self._most += [each + most for each in self._most]
             self._growth += [each + answers for each in self._growth]
             self._left += [min(each, left) for each in self._left]
 
@@ -276,8 +286,11 @@ class Combinations:
         total = 0.0
         new_held, new_answers, new_left = new.held_tokens, new.demand.answers, new.left_tokens
         so_far = new.chance_so_far()
+        most_beside = room - new.most_tokens
         negligible = 0.0 if enough == inf else enough * NEGLIGIBLE / len(self._held)
         for chosen in range(1, len(self._held)):
+            if self._most[chosen] <= most_beside:
+                continue
             spare = room - new_held - self._held[chosen]
             moment = max(0.0, spare / (new_answers + self._growth[chosen]))
             if moment >= new_left or moment >= self._left[chosen]:
@@ -309,7 +322,7 @@ def _overflow_chance(claims: list[TokenClaim], room: float) -> float:
             if left < moment:
                 continue
             load = claim.held_tokens + claim.demand.answers * min(following, left)
-            load = min(load, room)  # alone it ends where the context does
+            load = min(load, claim.most_tokens, room)  # alone it ends where the context does
             most += load
             terms.append((load, claim.chance_beyond(moment)))
         if most > room:

@@ -199,7 +199,7 @@ def _ranked(
     ttft_s = None if request is None else ttft_limit_s(resolved, request)
     demand: TokenDemand | None = None
     if request is not None and view.state.ledger.shares_contexts:
-        demand = view.state.demands.of(resolved, request)
+        demand = view.state.demands.of(resolved, request, now)
     for endpoint in view.fleet:
         endpoint_slots = view.slots_at(endpoint.address)
         is_chosen = endpoint.address == chosen

@@ -29,11 +29,11 @@ def asked(**more: object) -> Request:
 def test_a_demand_before_anything_is_known() -> None:
     """One token for each character of the prompt; an answer up to `max_tokens`, or without end."""
     demands = TokenDemands(AnswerLengths(), PromptSizes())
-    demand = demands.of(RESOLVED, asked())
+    demand = demands.of(RESOLVED, asked(), 0.0)
     assert (demand.prompt_tokens, demand.answer_tokens) == (400 + TEMPLATE_TOKENS, inf)
     assert demand.lengths is None
-    assert demands.of(RESOLVED, asked(max_tokens=50)).answer_tokens == 50
-    assert demands.of(RESOLVED, asked(kind=Kind.EMBEDDING, max_tokens=50)).answer_tokens == 0.0
+    assert demands.of(RESOLVED, asked(max_tokens=50), 0.0).answer_tokens == 50
+    assert demands.of(RESOLVED, asked(kind=Kind.EMBEDDING, max_tokens=50), 0.0).answer_tokens == 0.0
 
 
 @pytest.mark.parametrize("request_", [asked(prompt_tokens=None), asked(prompt_chars=0)])
@@ -42,10 +42,10 @@ def test_a_prompt_that_is_not_all_text_is_unknown(request_: Request) -> None:
     the kind was seen."""
     prompts = PromptSizes()
     demands = TokenDemands(AnswerLengths(), prompts)
-    assert demands.of(RESOLVED, request_).prompt_tokens == inf
+    assert demands.of(RESOLVED, request_, 0.0).prompt_tokens == inf
     for _ in range(100):
         prompts.record_most("m", request_, 900)
-    assert 900 <= demands.of(RESOLVED, request_).prompt_tokens < 1000
+    assert 900 <= demands.of(RESOLVED, request_, 0.0).prompt_tokens < 1000
 
 
 def test_demands_use_what_was_learned() -> None:
@@ -54,12 +54,12 @@ def test_demands_use_what_was_learned() -> None:
     for _ in range(LEAST_OF_MODEL):
         lengths.add(features_of(asked(), "m", ""), 20.0, is_complete=True)
     demands = TokenDemands(lengths, PromptSizes())
-    foreign = demands.of_foreign("m", 300.0, None)
-    own = demands.of(RESOLVED, asked()).lengths
+    foreign = demands.of_foreign("m", 300.0, None, 0.0)
+    own = demands.of(RESOLVED, asked(), 0.0).lengths
     assert own is lengths.of(features_of(asked(), "m", "")) is not None
     assert foreign.lengths is lengths.of_model("m") is not None
     assert (foreign.prompt_tokens, foreign.answer_tokens) == (300.0, inf)
-    assert demands.of_foreign("m", 300.0, 7.0).answer_tokens == 7.0
+    assert demands.of_foreign("m", 300.0, 7.0, 0.0).answer_tokens == 7.0
 
 
 def test_few_answers_make_a_guess() -> None:
@@ -69,13 +69,13 @@ def test_few_answers_make_a_guess() -> None:
         lengths.add(features_of(asked(), "m", ""), 20.0, is_complete=True)
     demands = TokenDemands(lengths, PromptSizes())
     guess = lengths.guess_of_model("m")
-    for demand in (demands.of(RESOLVED, asked()), demands.of_foreign("m", 300.0, None)):
+    for demand in (demands.of(RESOLVED, asked(), 0.0), demands.of_foreign("m", 300.0, None, 0.0)):
         assert demand.lengths is None and demand.guess_tokens == guess < 10_000
         claim = TokenClaim(demand, 32_768)
         assert claim.left_tokens == guess
         claim.seen(300, guess + 1, 32_768)
         assert claim.most_tokens == 32_768
-    assert TokenClaim(demands.of_foreign("m", 300.0, 7.0), 32_768).left_tokens == 7.0
+    assert TokenClaim(demands.of_foreign("m", 300.0, 7.0, 0.0), 32_768).left_tokens == 7.0
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_large_context_is_shared_after_few_answers(
         lengths.add(features_of(asked(), "m", ""), 200.0, is_complete=True)
     demands = TokenDemands(lengths, PromptSizes())
     pool = TokenPool(context, 4)
-    while len(pool.claims) < 4 and pool.admits(demand := demands.of(RESOLVED, asked())):
+    while len(pool.claims) < 4 and pool.admits(demand := demands.of(RESOLVED, asked(), 0.0)):
         pool.add(len(pool.claims), demand)
     assert len(pool.claims) == beside
 
@@ -107,6 +107,23 @@ def test_a_claim_is_bounded_by_the_context() -> None:
     assert (claim.held_tokens, claim.left_tokens, claim.most_tokens) == (230, 282, 512)
     bounded = TokenClaim(TokenDemand(100, 50, answers=2), 512)
     assert bounded.most_tokens == 200
+
+
+def test_a_claim_goes_on_between_scrapes() -> None:
+    """It holds what it may have generated since it was seen, and never more than it may hold. It
+    still ends no sooner than by what was seen."""
+    claim = TokenClaim(TokenDemand(100, 300, begins_at=10.0), 512)
+    claim.pass_time(12.0, inf)
+    assert claim.held_tokens == 100
+    claim.pass_time(12.0, 0.01)
+    assert (claim.held_tokens, claim.growth_tokens, claim.left_tokens) == (300, 100, 300)
+    claim.pass_time(20.0, 0.01)
+    assert claim.held_tokens == claim.most_tokens == 400
+    claim.seen(100, 250, 512)
+    assert (claim.held_tokens, claim.most_tokens) == (350, 400)
+    claim.seen_at = 20.0
+    claim.pass_time(20.25, 0.01)
+    assert (claim.held_tokens, claim.left_tokens) == (375, 50)
 
 
 def test_the_chance_that_a_request_still_runs() -> None:

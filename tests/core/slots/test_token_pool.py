@@ -71,6 +71,22 @@ def test_unknown_answers_wait_for_each_other() -> None:
     assert pool.admits(TokenDemand(50, 10))  # it is over long before
 
 
+def test_what_was_generated_since_a_scrape_takes_room() -> None:
+    """Of four answers one is long. One that still runs four seconds after it began is that, and has
+    400 tokens by now: beside it there is no room for 600 more, although no scrape has seen it."""
+    lengths = short_answers(count=300)
+    for _ in range(100):
+        lengths.add(900.0, is_complete=True)
+    pool = pool_of(TokenDemand(100, 2000, lengths, begins_at=10.0), capacity=1400)
+    pool.token_s = 0.01
+    assert pool.admits(TokenDemand(100, 500, begins_at=10.0))
+    assert not pool.admits(TokenDemand(100, 500, begins_at=14.0))
+    assert pool.held_tokens == 500
+    pool.claims[0].seen(100, 40, 1400)
+    pool.claims[0].seen_at = 13.9
+    assert pool.admits(TokenDemand(100, 500, begins_at=14.0))
+
+
 def test_known_answers_share_the_context() -> None:
     """Of short answers four fit, although each might become as long as the context."""
     demand = TokenDemand(100, 1e9, short_answers())

@@ -192,17 +192,20 @@ def learn_length(
 ) -> None:
     """A request ended: its answer was as long as the last scrape showed, and as its server's speed
     allows since then. If its client left, or if it had what its client allowed it, it would have
-    become longer.
+    become longer; if it is not streamed it has no headers then, so a token that a scrape saw shows
+    that it had begun.
 
     An answer that seems too short overflows a context, one that seems too long costs a wait. So
     only speeds that were measured there count, and the quickest of them while they are few: a
     machine that stands still for a moment makes a speed a tenth of what it is. An answer that no
     scrape saw is short, and may have been all of its time, without its prompt."""
-    if run.answered_at is None or run.is_error or run.is_cold or end is LeaseEnd.HANDED_OVER:
+    if run.is_error or run.is_cold or end is LeaseEnd.HANDED_OVER:
         return
     request, progress = run.request, run.progress
     if progress is not None and not progress.has_token:
         progress = None
+    if run.answered_at is None and progress is None:
+        return
     if request.kind is not Kind.GENERATION or lease.weight_slots > 1:
         return
     pool = state.ledger.endpoint_slots(lease.address)

@@ -354,6 +354,27 @@ def test_an_answer_that_its_client_cut_off_would_have_been_longer() -> None:
     assert known is not None and known.survival(100) > 0.7
 
 
+def test_an_answer_that_nobody_waited_for_was_longer_than_it_was_seen() -> None:
+    """One that is not streamed has no headers when its client leaves. Without these only short
+    answers would count: of all that clients wait for, the long ones are left more often."""
+    fleet = sized(fleet_of())
+    address = fleet.add(4, context_tokens=CONTEXT)
+    paced(fleet, address, 0.01)
+    for task in range(2 * LEAST_OF_MODEL):
+        lease = fleet.pick(**asked(50))
+        if task % 2:
+            answered(fleet, lease, 0.2)
+            continue
+        fleet.now += 4
+        fleet.scrape(address, slots=4, busy_slots=1, slot_readings=(reading(task, 50, 400),))
+        fleet.dispatcher.release(lease, LeaseEnd.ABANDONED, fleet.now)
+        fleet.pass_time(1)
+        fleet.scrape(address, slots=4, busy_slots=0)
+        fleet.pass_time(1)
+    known = learned(fleet)
+    assert known is not None and known.survival(350) > 0.3
+
+
 def test_lengths_are_learned_from_the_time_of_requests() -> None:
     """After enough of them short answers run side by side; before, each is alone."""
     fleet = sized(fleet_of())

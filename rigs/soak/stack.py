@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from bench.rig import READY_S, Rig, until_listening
+from bench.rig import QUIET, READY_S, Rig, until_listening
 from extproc.demo.port import free_ports
 from extproc.demo.process import Child
 from rigs.picker_pages import Pages
@@ -16,6 +16,8 @@ SLOTS = 4
 SERVICE_S = 0.02
 """What a request takes at a server: they serve about 700 a second in all."""
 SIMULATOR_SLOTS = 2
+RECORDS = 1_000
+"""Ended requests that the picker keeps. Their memory is full before the growth is judged."""
 MESSAGE_TIMEOUT_S = 30.0
 """Envoy passes over a picker that is silent for so long: on a machine that is busy with other
 things one second is no fault of the picker's, and what passes it cannot be accounted for."""
@@ -58,7 +60,8 @@ async def start(rig: Rig, client: httpx.AsyncClient) -> Stack:
         ],
     )
     await until_listening(child, simulator)
-    picker, grpc = await rig.start_picker([*ports, simulator], http=http)
+    settings = {**QUIET, "records": {"size": RECORDS}}
+    picker, grpc = await rig.start_picker([*ports, simulator], settings, http=http)
     envoy, port = await rig.start_envoy(grpc, message_timeout_s=MESSAGE_TIMEOUT_S)
     pages = Pages(client, http)
     stack = Stack(port=port, picker=picker, envoy=envoy, pages=pages, _http=client)

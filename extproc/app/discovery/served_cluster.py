@@ -54,12 +54,12 @@ class ServedCluster:
         written: dict[tuple[bool, bool, tuple[Trust, ...]], bytes] = {}
 
         def write(abilities: frozenset[str], trusts: tuple[Trust, ...]) -> bytes:
-            # Envoy's full types take a second to load and many megabytes: only if one asks.
-            from extproc.envoy_config.clusters import served_llama  # noqa: PLC0415
-
             injects_keys, reuses = has_keys and KEYS in abilities, REUSE in abilities
             kind = injects_keys, reuses, trusts
             with ONE_AT_A_TIME:
+                # Envoy's full types take a second to load and many megabytes: only if one asks.
+                from extproc.envoy_config.clusters import served_llama  # noqa: PLC0415
+
                 known = written.get(kind)
                 if known is None:
                     if len(written) >= MAX_WRITTEN:

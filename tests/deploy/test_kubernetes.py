@@ -51,6 +51,21 @@ def test_the_role_is_bound_to_the_service_account(file: str) -> None:
     assert subject["name"] == manifests()["ServiceAccount"]["metadata"]["name"]
 
 
+@pytest.mark.parametrize(
+    ("in_chart", "origin"),
+    [
+        ("alerts.yml", "prometheus/alerts.yml"),
+        ("dashboard.json", "grafana/dashboards/coxswain.json"),
+    ],
+)
+def test_the_chart_has_the_files_of_deploy(in_chart: str, origin: str) -> None:
+    """Copies, as Helm reads nothing outside of the chart, and links are lost in archives."""
+    of_chart = DEPLOY / "helm/coxswain/files" / in_chart
+    wrong = f"cp deploy/{origin} deploy/helm/coxswain/files/{in_chart}"
+    assert not of_chart.is_symlink(), wrong
+    assert of_chart.read_bytes() == (DEPLOY / origin).read_bytes(), wrong
+
+
 def _group_and_kind(path: str) -> tuple[str, str]:
     parts = path.strip("/").split("/")
     return parts[1] if parts[0] == "apis" else "", parts[parts.index("namespaces") + 2]

@@ -25,7 +25,7 @@ from extproc.batches.picker_news import PickerNews
 from extproc.batches.runner import CONNECT_S, MAX_RUNNING, Runner
 from extproc.batches.store import BatchStore, StoreError
 from extproc.core.address import is_loopback
-from extproc.security.known_keys import UNKNOWN, KnownKey
+from extproc.security.known_keys import KnownKey
 from extproc.security.secret_file import SecretFileError, is_header_value, read_secret
 from extproc.settings import Settings
 from extproc.settings.security_section import ClientsSettings
@@ -93,9 +93,10 @@ async def run_batches(plan: BatchesPlan, connect: Callable[[], grpc.aio.Channel]
         news.on_news = runner.wake
 
         def who_asks(authorization: str, api_key: str) -> KnownKey | None:
-            key = UNKNOWN if keys.known is None else keys.known.find(authorization, api_key)
-            may_ask = keys.known is None or key.client
-            return key if may_ask and (not plan.clients or key.client in plan.clients) else None
+            key = keys.key_of(authorization, api_key)
+            if key is None or (plan.clients and key.client not in plan.clients):
+                return None
+            return key
 
         api = BatchApi(
             store,

@@ -73,10 +73,6 @@ class KnownKeys:
         """Whether the key with this digest opens still."""
         return digest in self._names
 
-    def client_of(self, authorization: str, api_key: str) -> str:
-        """Whose key is in one of these headers; empty if neither is a client's."""
-        return self.find(authorization, api_key).client
-
     def find(self, authorization: str, api_key: str) -> KnownKey:
         """The client's key in one of these headers, `authorization` and `x-api-key`."""
         if authorization[: len(BEARER)].lower() == BEARER:

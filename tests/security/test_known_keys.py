@@ -32,23 +32,23 @@ def test_a_digest_is_the_sha_256_that_everybody_computes() -> None:
 )
 def test_whose_key_it_is(authorization: str, api_key: str, client: str) -> None:
     """In either header, with the word Bearer or without; a digest opens nothing."""
-    assert KnownKeys(KEYS).client_of(authorization, api_key) == client
+    assert KnownKeys(KEYS).find(authorization, api_key).client == client
 
 
 def test_all_keys_change_at_once() -> None:
     keys = KnownKeys(KEYS)
     keys.replace({digest_of("sk-new"): "web"})
-    assert keys.client_of("Bearer sk-new", "") == "web"
-    assert keys.client_of("Bearer sk-web", "") == keys.client_of("", "sk-batch") == ""
+    assert keys.find("Bearer sk-new", "").client == "web"
+    assert keys.find("Bearer sk-web", "").client == keys.find("", "sk-batch").client == ""
     keys.replace({})
-    assert keys.client_of("Bearer sk-new", "") == ""
+    assert keys.find("Bearer sk-new", "").client == ""
 
 
 def test_a_long_text_is_no_key() -> None:
     """It is not even hashed: headers may have 60 KB."""
     longest, longer = "k" * MAX_KEY_CHARS, "k" * (MAX_KEY_CHARS + 1)
     keys = KnownKeys({digest_of(longest): "web", digest_of(longer): "web"})
-    assert keys.client_of(longest, "") == "web" and keys.client_of(longer, "") == ""
+    assert keys.find(longest, "").client == "web" and keys.find(longer, "").client == ""
 
 
 def test_keys_expire() -> None:
@@ -58,7 +58,7 @@ def test_keys_expire() -> None:
     keys.replace(KEYS, {web: 100.0})
     before = keys.names()
     assert keys.ends() == {web: 100.0} and keys.expire(99.9) == []
-    assert keys.names() is before and keys.client_of("sk-web", "") == "web"
+    assert keys.names() is before and keys.find("sk-web", "").client == "web"
     assert keys.expire(100.0) == ["web"] and keys.expire(100.0) == []
     assert keys.names() == {batch: "batch"} and before == KEYS
     assert not keys.knows(web) and not keys.is_client("web")
@@ -66,4 +66,4 @@ def test_keys_expire() -> None:
     assert keys.find("sk-web", "sk-other") == ("", web)
     assert keys.find("sk-web", "sk-batch") == ("batch", batch)
     keys.replace(KEYS)
-    assert keys.client_of("sk-web", "") == "web"
+    assert keys.find("sk-web", "").client == "web"

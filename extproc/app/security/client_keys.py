@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from extproc.security.file_signature import Changes, FileSignature, read_signature
-from extproc.security.known_keys import KnownKeys
+from extproc.security.known_keys import UNKNOWN, KnownKey, KnownKeys
 from extproc.security.reading import BlockedReadError, Reads
 from extproc.settings import Problem, Settings, SettingsError
 from extproc.settings.client_keys import (
@@ -91,10 +91,18 @@ class ClientKeys:
         self.known.replace(names, ends)
         self.known.expire(self._unix_clock())
 
+    def key_of(self, authorization: str, api_key: str) -> KnownKey | None:
+        """The client's key in these headers, `UNKNOWN` where keys are not checked; None if it may
+        not ask for anything."""
+        if self.known is None:
+            return UNKNOWN
+        key = self.known.find(authorization, api_key)
+        return key if key.client else None
+
     def who_asks(self, authorization: str, api_key: str) -> str | None:
-        """The name of the client with these headers, empty where keys are not checked; None if it
-        may not ask for anything."""
-        return "" if self.known is None else self.known.client_of(authorization, api_key) or None
+        """The name of that client, empty where keys are not checked; None if it may not ask."""
+        key = self.key_of(authorization, api_key)
+        return None if key is None else key.client
 
     def start(self) -> None:
         if self._file is not None:

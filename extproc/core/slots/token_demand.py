@@ -129,10 +129,14 @@ class TokenClaim:
         self.unseen_tokens = min(self.left_tokens, unseen_tokens)
 
     @property
+    def generated_tokens(self) -> float:
+        """What each of its answers has now, by what was seen and the time that has passed."""
+        return self.decoded_tokens + self.unseen_tokens
+
+    @property
     def held_tokens(self) -> float:
-        """What it holds now, by what was seen and the time that has passed."""
-        generated_tokens = self.decoded_tokens + self.unseen_tokens
-        return self.prompt_tokens + self.demand.answers * generated_tokens
+        """What it holds now."""
+        return self.prompt_tokens + self.demand.answers * self.generated_tokens
 
     @property
     def left_tokens(self) -> float:
@@ -159,7 +163,7 @@ class TokenClaim:
             return growth_tokens
         answers = self.demand.answers
         of_each = chance if answers == 1 else 1.0 - (1.0 - chance) ** (1.0 / answers)
-        most = lengths.length_beyond(of_each * so_far) - self.decoded_tokens - self.unseen_tokens
+        most = lengths.length_beyond(of_each * so_far) - self.generated_tokens
         return min(growth_tokens, max(0.0, most))
 
     def chance_beyond(self, tokens: float) -> float:
@@ -171,7 +175,7 @@ class TokenClaim:
         lengths = self.demand.lengths
         if lengths is None:
             return 1.0
-        return lengths.survival(self.decoded_tokens + self.unseen_tokens)
+        return lengths.survival(self.generated_tokens)
 
     def chance_from(self, so_far: float, tokens: float) -> float:
         """`chance_beyond`, with `chance_so_far`."""
@@ -180,7 +184,6 @@ class TokenClaim:
         lengths = self.demand.lengths
         if lengths is None:
             return 1.0
-        then_tokens = self.decoded_tokens + self.unseen_tokens + tokens
-        chance = min(1.0, lengths.survival(then_tokens) / so_far)
+        chance = min(1.0, lengths.survival(self.generated_tokens + tokens) / so_far)
         answers = self.demand.answers
         return chance if answers == 1 else float(1.0 - (1.0 - chance) ** answers)

@@ -40,8 +40,8 @@ class DayChecks(ABC):
 
     async def _run(self) -> None:
         while True:
+            await asyncio.sleep(CHECK_S)
             try:
                 await self.check()
             except Exception:
                 log.exception("%s failed; it goes on", self._what)
-            await asyncio.sleep(CHECK_S)

@@ -28,19 +28,19 @@ def test_both_say_the_same_of_an_endpoint() -> None:
     assert endpoint is not None
     tree = status_json(fleet.dispatcher, exchanges=0, envoys=(), outcomes={}, now=now)
     shown = tree["endpoints"][str(address)]
-    told: dict[str, Any] = MessageToDict(
+    sent: dict[str, Any] = MessageToDict(
         endpoint_message(fleet.dispatcher, endpoint, now),
         preserving_proto_field_name=True,
         always_print_fields_with_no_presence=True,
     )
-    assert shown.keys() - told.keys() == ONLY_STATUS
-    assert told.keys() - shown.keys() == ONLY_MESSAGES
-    told["health"] = told["health"].removeprefix("HEALTH_").lower()
-    told["intent"] = told["intent"].removeprefix("INTENT_").lower()
-    told["models"] = [model["name"] for model in told["models"]]
-    told["tokens"] = {
-        name: value if name == "source" else int(value) for name, value in told["tokens"].items()
+    assert shown.keys() - sent.keys() == ONLY_STATUS
+    assert sent.keys() - shown.keys() == ONLY_MESSAGES
+    sent["health"] = sent["health"].removeprefix("HEALTH_").lower()
+    sent["intent"] = sent["intent"].removeprefix("INTENT_").lower()
+    sent["models"] = [model["name"] for model in sent["models"]]
+    sent["tokens"] = {
+        name: value if name == "source" else int(value) for name, value in sent["tokens"].items()
     }
-    assert {name: told[name] for name in told.keys() - ONLY_MESSAGES} == {
+    assert {name: sent[name] for name in sent.keys() - ONLY_MESSAGES} == {
         name: shown[name] for name in shown.keys() - ONLY_STATUS
     }

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.fleet.health import Health
 from extproc.core.observation import ModelReading, ModelState
 from extproc.core.placement.demand import NO_DEMAND, ModelDemand, ModelUse, ServerCounts
 from extproc.core.placement.load_record import LoadRecord, LoadWatch
@@ -295,7 +296,7 @@ class Placement:
         self, demands: Mapping[str, ModelDemand], elsewhere: Mapping[str, int], now: float
     ) -> dict[str, ModelLoad]:
         """What requests wait for, by all names of the models: loads that go on, and those that
-        have not begun."""
+        have not begun. `""` is for requests that name none, while no server is there for them."""
         found: dict[str, ModelLoad] = {}
         places: dict[str, list[KeptMachine]] = {}
         wanted = {name for machine in self.machines for name in self.placer.wanted(machine)}
@@ -305,7 +306,9 @@ class Placement:
                     places.setdefault(name, []).append(machine)
         for name, machines in places.items():
             if name in wanted:
-                load = first_load(name, self.machines, self.placer.wanted, now)
+                load = first_load(
+                    *(name, self.machines, self.placer.wanted, self._is_new, now)
+                )
             elif name in elsewhere:
                 load = None
             else:
@@ -314,7 +317,15 @@ class Placement:
             if load is not None:
                 aliases = machines[0].models[name].aliases
                 found.update(dict.fromkeys((name, *aliases), load))
+        going_on = [(one.ready_at, name) for name, one in found.items() if one.ready_at is not None]
+        if going_on and not any(endpoint.is_pickable for endpoint in self._dispatcher.fleet):
+            found[""] = found[min(going_on)[1]]
         return found
+
+    def _is_new(self, address: Address) -> bool:
+        """Whether no scrape has shown this server yet, or Envoy does not know it."""
+        endpoint = self._dispatcher.fleet.get(address)
+        return endpoint is None or endpoint.health is Health.LOADING or not endpoint.is_routable
 
     def _failed(self) -> dict[str, str]:
         """Why models cannot be loaded, by all of their names: they failed on every machine that has

@@ -272,6 +272,13 @@ def test_the_forecast_and_the_reason_name_the_load() -> None:
     kit.decide(60.0)
     expected_s = kit.dispatcher.view.position_of(queued.ticket, kit.now).expected_s
     assert expected_s is not None and 0 < expected_s <= 1.0, "late, and soon all the same"
+    set_state(kit.machine, "a", KeptState.LOADED, kit.now)
+    kit.decide()
+    note = "waits for a to be loaded at gpu-1, about 0 s"
+    assert kit.dispatcher.view.wait_note("chat", kit.now) == note, "no scrape has shown it yet"
+    kit.loaded("a")
+    kit.decide()
+    assert kit.dispatcher.view.wait_note("chat", kit.now) == ""
 
 
 def test_what_delays_a_load_is_named() -> None:
@@ -317,7 +324,12 @@ def test_a_request_that_names_no_model_loads_one_if_none_is() -> None:
     kit.attach()
     assert isinstance(kit.submit(None), Queued)
     assert kit.decide() == ("a",)
+    note = "waits for a to be loaded at gpu-1, about 10 s"
+    assert kit.dispatcher.view.wait_note(None, kit.now) == note
     assert kit.decide() == ("a",), "one is enough"
+    kit.loaded("a")
+    kit.decide()
+    assert kit.dispatcher.view.wait_note(None, kit.now) == ""
 
 
 def test_idle_time_counts_from_the_last_request() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from extproc.core.address import Address
 from extproc.core.placement.machine import KeptMachine, KeptState
 from extproc.core.placement.swaps import ASSUMED_LOAD_S
 
@@ -47,19 +48,22 @@ def first_load(
     model: str,
     machines: Mapping[str, KeptMachine],
     wanted: Callable[[str], Sequence[str]],
+    is_new: Callable[[Address], bool],
     now: float,
 ) -> ModelLoad | None:
     """The load of a model that is expected to be ready first; None if it is loaded somewhere, or
-    nobody loads it. `wanted` are the models that are wanted on a machine."""
+    nobody loads it. `wanted` are the models that are wanted on a machine; `is_new` says whether
+    requests could not go to its server yet: until then, what is loaded there is nearly ready."""
     found: list[tuple[float, str]] = []
     for name, machine in machines.items():
         if model not in wanted(name) or not machine.is_connected:
             continue
         status = machine.statuses[model]
-        if status.state is KeptState.LOADED:
+        is_loaded = status.state is KeptState.LOADED
+        if is_loaded and not is_new(machine.models[model].address):
             return None
         begun_at = status.since if status.state is KeptState.LOADING else now
-        usual_at = begun_at + load_estimate_s(model, machine, machines)
+        usual_at = now if is_loaded else begun_at + load_estimate_s(model, machine, machines)
         found.append((max(usual_at, now + LEAST_LEFT_S), name))
     if not found:
         return None

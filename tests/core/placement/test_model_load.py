@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from extproc.core.placement.machine import KeptState
+from collections.abc import Mapping
+
+from extproc.core.address import Address
+from extproc.core.placement.machine import KeptMachine, KeptState
 from extproc.core.placement.model_load import (
     LEAST_LEFT_S,
     ModelLoad,
@@ -31,20 +34,29 @@ def test_many_machines_are_counted() -> None:
 
 
 def test_the_load_that_is_ready_first_is_the_one_to_wait_for() -> None:
-    """What took long is expected to take a little longer; a loaded model is no load."""
+    """What took long is expected to take a little longer; a loaded model is no load, but its
+    server is still to be seen."""
     here, there = (machine(name, 15, a=10) for name in ("m", "n"))
     machines = {"m": here, "n": there}
     wanted: dict[str, tuple[str, ...]] = {"m": (), "n": ()}
-    assert first_load("a", machines, wanted.__getitem__, 1.0) is None, "nobody loads it"
+    new: set[Address] = set()
+
+    def first_of(machines: Mapping[str, KeptMachine], now: float) -> ModelLoad | None:
+        return first_load("a", machines, wanted.__getitem__, new.__contains__, now)
+
+    assert first_of(machines, 1.0) is None, "nobody loads it"
     wanted = {"m": ("a",), "n": ("a",)}
     set_state(here, "a", KeptState.LOADING, 1.0, load_s=20.0)
     set_state(there, "a", KeptState.WAITING, 1.0, load_s=5.0)
-    first = first_load("a", machines, wanted.__getitem__, 2.0)
+    first = first_of(machines, 2.0)
     assert first is not None and (first.where, first.ready_at) == ("n", 7.0)
-    late = first_load("a", {"m": here}, wanted.__getitem__, 30.0)
+    late = first_of({"m": here}, 30.0)
     assert late is not None and late.ready_at == 30.0 + LEAST_LEFT_S
     set_state(there, "a", KeptState.LOADED, 9.0)
-    assert first_load("a", machines, wanted.__getitem__, 9.0) is None
+    assert first_of(machines, 9.0) is None
+    new.add(there.models["a"].address)
+    seen_soon = first_of(machines, 9.0)
+    assert seen_soon is not None and seen_soon.ready_at == 9.0 + LEAST_LEFT_S
 
 
 def test_a_load_takes_as_long_as_the_last_one_here_or_elsewhere() -> None:

@@ -26,8 +26,11 @@ from extproc.batches.store import (
     FullError,
     StoredFile,
 )
+from extproc.header_names import REASON
 from extproc.security.known_keys import KnownKey
 from extproc.settings.client_keys import ID_CHARS
+from extproc.transport.descriptors import BATCHES
+from extproc.transport.http_port import HttpPort
 
 OWNER: Final = web.RequestKey("owner", str)
 KEY: Final = web.RequestKey("key", str)
@@ -87,23 +90,15 @@ class BatchApi:
         app.router.add_get("/v1/batches", self._list_batches)
         app.router.add_get("/v1/batches/{id}", self._get_batch)
         app.router.add_post("/v1/batches/{id}/cancel", self._cancel_batch)
-        self._runner = web.AppRunner(
-            app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S
-        )
+        self._port = HttpPort(app, "batches", BATCHES, SHUTDOWN_S)
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port (`port` 0 takes a free one); raises `OSError`."""
-        await self._runner.setup()
-        try:
-            await web.TCPSite(self._runner, host, port, reuse_address=True).start()
-        except OSError:
-            await self._runner.cleanup()
-            raise
-        return int(self._runner.addresses[0][1])
+        return await self._port.start(host, port)
 
     async def stop(self) -> None:
         """Close all connections."""
-        await self._runner.cleanup()
+        await self._port.stop()
 
     @web.middleware
     async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -345,4 +340,6 @@ def _error(error: ApiError) -> web.Response:
         "param": error.param,
         "code": error.code,
     }
-    return _json({"error": body}, error.status)
+    answer = _json({"error": body}, error.status)
+    answer.headers[REASON] = error.code.replace("_", "-")
+    return answer

@@ -14,9 +14,8 @@ from extproc.core.views.fleet_capacity import FleetHealth
 from extproc.security.foreign_text import json_text
 from extproc.status.dashboard import dashboard
 from extproc.status.hosts import Hosts
-from extproc.status.page_connections import PageConnections
-from extproc.transport.acceptor import listen
-from extproc.transport.descriptors import HEADERS_S, PAGES, connections
+from extproc.transport.descriptors import PAGES
+from extproc.transport.http_port import HttpPort
 
 FOR_ANY_HOST: Final = ("/queue/", "/healthz")
 MISDIRECTED: Final = 421
@@ -73,7 +72,7 @@ class StatusServer:
         self._kept: dict[str, tuple[float, str]] = {}
         app = web.Application(
             client_max_size=MAX_BODY_BYTES,
-            middlewares=[self._accounted, _only_for(hosts or Hosts())],
+            middlewares=[_only_for(hosts or Hosts())],
         )
         app.on_response_prepare.append(_forbid_caching)
         app.router.add_get("/", self._page)
@@ -84,38 +83,15 @@ class StatusServer:
         app.router.add_get("/activity", self._activity)
         app.router.add_get("/metrics", self._metrics)
         app.add_routes(routes)
-        self._runner = web.AppRunner(
-            app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S
-        )
-        self._connections: PageConnections | None = None
+        self._port = HttpPort(app, "the pages", PAGES, SHUTDOWN_S)
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port (`port` 0 takes a free one); raises `OSError`."""
-        await self._runner.setup()
-        assert self._runner.server is not None
-        try:
-            listeners = listen(host, port)
-        except OSError:
-            await self._runner.cleanup()
-            raise
-        self._connections = PageConnections(connections(PAGES), HEADERS_S, self._runner.server)
-        self._connections.accept_from(listeners)
-        return int(listeners[0].getsockname()[1])
+        return await self._port.start(host, port)
 
     async def stop(self) -> None:
         """Close all connections; a server that was not started is no error."""
-        if self._connections is not None:
-            self._connections.close()
-        await self._runner.cleanup()
-
-    @web.middleware
-    async def _accounted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        assert self._connections is not None
-        self._connections.begins(request.protocol)
-        try:
-            return await handler(request)
-        finally:
-            self._connections.ends(request.protocol)
+        await self._port.stop()
 
     async def _page(self, _: web.Request) -> web.Response:
         page = self._dashboard

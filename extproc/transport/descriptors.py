@@ -26,6 +26,7 @@ PAGES: Final = (4, 2_048)
 DATA_PLANE: Final = (8, 1_000)
 ADMIN: Final = (8, 1_000)
 KEDA: Final = (16, 200)
+BATCHES: Final = (4, 1_000)
 """What part of the limit the connections of a port may take, and how many at most."""
 
 

@@ -120,6 +120,7 @@ async def test_nobody_sees_what_is_anothers(tmp_path: Path) -> None:
             nobody = await api.client.request(method, path, headers={"authorization": "x"})
             assert nobody.status_code == 401, path
             assert nobody.json()["error"]["code"] == "invalid_api_key"
+            assert nobody.headers["x-coxswain-reason"] == "invalid-api-key"
         for path in ("/v1/batches", "/v1/files"):
             assert (await api.client.get(path, headers=bob)).json()["data"] == []
         body = {

@@ -14,7 +14,8 @@ import pytest
 from aiohttp import web
 
 from extproc.core.views.fleet_capacity import FleetHealth
-from extproc.status import Hosts, StatusServer, StatusSources, page_connections, server
+from extproc.status import Hosts, StatusServer, StatusSources, server
+from extproc.transport import http_port
 
 NO_SLOTS = FleetHealth(idle=0, processing=0)
 
@@ -227,8 +228,8 @@ async def test_connections_are_bounded_and_none_keeps_others_out(
 ) -> None:
     """Those without a request for longest make way, whether their headers never came or their last
     request is long over; a request that is being answered is not cut. One log line says so."""
-    monkeypatch.setattr(server, "connections", lambda _: 3)
-    monkeypatch.setattr(page_connections, "SPARED_S", 0.0)
+    monkeypatch.setattr(http_port, "connections", lambda _: 3)
+    monkeypatch.setattr(http_port, "SPARED_S", 0.0)
     gate = asyncio.Event()
 
     async def long(request: web.Request) -> web.StreamResponse:
@@ -267,8 +268,8 @@ async def test_those_who_come_together_are_answered_each(
 ) -> None:
     """Far more than may be open at once, which send their requests later, as Envoy does: none makes
     way before, and those that do not fit wait."""
-    monkeypatch.setattr(server, "connections", lambda _: 32)
-    monkeypatch.setattr(page_connections, "SPARED_S", 3600.0)
+    monkeypatch.setattr(http_port, "connections", lambda _: 32)
+    monkeypatch.setattr(http_port, "SPARED_S", 3600.0)
     subject = StatusServer(told.sources())
     port = await subject.start("127.0.0.1", 0)
     clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(300)]
@@ -292,7 +293,7 @@ async def test_headers_that_do_not_come_end_the_connection(
     told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection that has brought a request stays."""
-    monkeypatch.setattr(server, "HEADERS_S", 0.05)
+    monkeypatch.setattr(http_port, "HEADERS_S", 0.05)
     subject = StatusServer(told.sources())
     port = await subject.start("127.0.0.1", 0)
     try:

@@ -251,8 +251,10 @@ async def run(
     """
     from extproc.app.batches import BatchesError, BatchesPlan, run_batches
     from extproc.settings import SettingsError
+    from extproc.transport.descriptors import raise_limit
 
     set_up_log(log_format)
+    raise_limit()
     plan = BatchesPlan(
         picker=picker.address,
         store=store,

@@ -1,4 +1,5 @@
-"""The connections of the pages' port: a bounded number, and a bounded time until the first request.
+"""A port of an aiohttp application, and its connections: a bounded number, and a bounded time until
+the first request.
 
 When there are as many as may be, the one that has been without a request for longest makes way: so
 nobody keeps others out by holding connections. A new one is spared for a moment, in which others
@@ -14,22 +15,76 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
-from extproc.transport.acceptor import Acceptor
+from aiohttp import web
+
+from extproc.transport.acceptor import Acceptor, listen
+from extproc.transport.descriptors import HEADERS_S, connections
 
 if TYPE_CHECKING:
-    from aiohttp.web import RequestHandler
+    from aiohttp.typedefs import Handler
 
 LOG_INTERVAL_S: Final = 60.0
 SPARED_S: Final = 0.25
 """How long a new connection, and one that was just answered, need not make way."""
 
-log = logging.getLogger("coxswain.status")
+log = logging.getLogger("coxswain.service")
 
 
-class PageConnections:
+class HttpPort:
+    """Serves an application from `start` to `stop`; `name` says in logs whose port it is, and
+    `share` what part of the descriptors its connections may take, and how many at most."""
+
+    def __init__(
+        self, app: web.Application, name: str, share: tuple[int, int], shutdown_s: float
+    ) -> None:
+        """Before the application has started. `shutdown_s` is the longest time to finish answers
+        at the end."""
+        app.middlewares.insert(0, self._accounted)
+        self._name = name
+        self._share = share
+        self._runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, shutdown_timeout=shutdown_s
+        )
+        self._connections: _Connections | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen, and return the port (`port` 0 takes a free one); raises `OSError`."""
+        await self._runner.setup()
+        assert self._runner.server is not None
+        try:
+            listeners = listen(host, port)
+        except OSError:
+            await self._runner.cleanup()
+            raise
+        self._connections = _Connections(
+            self._name, connections(self._share), HEADERS_S, self._runner.server
+        )
+        self._connections.accept_from(listeners)
+        return int(listeners[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Close all connections; a port that was not opened is no error."""
+        if self._connections is not None:
+            self._connections.close()
+        await self._runner.cleanup()
+
+    @web.middleware
+    async def _accounted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        assert self._connections is not None
+        self._connections.begins(request.protocol)
+        try:
+            return await handler(request)
+        finally:
+            self._connections.ends(request.protocol)
+
+
+class _Connections:
     """Belongs to one event loop. `serve` makes what reads and answers the requests of one."""
 
-    def __init__(self, most: int, headers_s: float, serve: Callable[[], RequestHandler]) -> None:
+    def __init__(
+        self, name: str, most: int, headers_s: float, serve: Callable[[], web.RequestHandler]
+    ) -> None:
+        self._name = name
         self._most = most
         self._headers_s = headers_s
         self._serve = serve
@@ -106,8 +161,9 @@ class PageConnections:
         if now - self._logged_at >= LOG_INTERVAL_S:
             self._logged_at = now
             log.warning(
-                "the pages have %d connections, which is the limit: those without a request for "
-                "longest are closed",
+                "%s have %d connections, which is the limit: those without a request for longest "
+                "are closed",
+                self._name,
                 self._most,
             )
 
@@ -116,7 +172,7 @@ class _Connection(asyncio.Protocol):
     """One connection; all that comes goes on to its handler."""
 
     def __init__(
-        self, connections: PageConnections, handler: RequestHandler, headers_s: float
+        self, connections: _Connections, handler: web.RequestHandler, headers_s: float
     ) -> None:
         self.handler = cast("asyncio.Protocol", handler)
         self._is_asked = False

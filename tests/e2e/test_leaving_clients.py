@@ -13,6 +13,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -247,11 +248,12 @@ async def test_a_llama_server_defers_nobody_however_its_clients_leave(tmp_path: 
             left.append(way)
 
         ways = [*Way] * ROUNDS
-        remaining = iter(enumerate(ways))
+        numbers = count()
 
         async def client() -> None:
-            for number, way in remaining:
-                await leave_in(way, number)
+            """Until they left in all ways, and the server was looked at as often."""
+            while (number := next(numbers)) < len(ways) or len(deferred) <= len(ways):
+                await leave_in(ways[number % len(ways)], number)
 
         async def look() -> None:
             while True:
@@ -265,5 +267,5 @@ async def test_a_llama_server_defers_nobody_however_its_clients_leave(tmp_path: 
             await asyncio.gather(*(client() for _ in range(4)))
         finally:
             looking.cancel()
-    assert len(left) == len(ways) and len(deferred) > len(ways)
-    assert [count for count in deferred if count] == []
+    assert len(left) >= len(ways) and len(deferred) > len(ways)
+    assert set(deferred) == {0}

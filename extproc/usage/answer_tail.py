@@ -17,6 +17,8 @@ first event. Texts of a model cannot pass for them: quotes in a JSON string are 
 import re
 from typing import Final, NamedTuple
 
+from extproc.runners.llama_server.error_texts import OVERFLOW_EVENT, OVERFLOW_EVENT_BYTES
+
 HEAD_BYTES: Final = 1024
 TAIL_BYTES: Final = 4096
 _EVENT: Final = b"data: "
@@ -28,16 +30,6 @@ _COUNT: Final = re.compile(
     rb'|total_output_tokens)"\s*:\s*(\d{1,12})(\.\d{1,20})?\b'
 )
 _TIMES: Final = (b"prompt_ms", b"predicted_ms")
-_OVERFLOW: Final = re.compile(
-    rb'(?:\A|\n)data: (?P<wrapped>\{"error":)?'
-    rb'\{"code":500,"message":"(?:Context size has been exceeded\.|got exception: speculative batch'
-    rb' index \d+ is not inside the current sub-batch \[\d+, \d+\))","type":"server_error"\}'
-    rb"(?(wrapped)\})\s*\Z"
-)
-"""The last event of llama-server's; the second text with speculative decoding. In Anthropic's API
-the error is not wrapped. A model's text has neither raw line breaks nor bare quotes."""
-_OVERFLOW_BYTES: Final = 192
-"""Longer than that event."""
 
 
 class TokenUsage(NamedTuple):
@@ -80,7 +72,9 @@ class AnswerTail:
 
     def is_overflow(self) -> bool:
         """Whether the body is a stream that ended because the context of its server was full."""
-        return self._was_overflow or _OVERFLOW.search(self._tail[-_OVERFLOW_BYTES:]) is not None
+        if self._was_overflow:
+            return True
+        return OVERFLOW_EVENT.search(self._tail[-OVERFLOW_EVENT_BYTES:]) is not None
 
     def usage(self) -> TokenUsage:
         """The counts, of which the last ones are those of the whole response."""

@@ -11,9 +11,10 @@ import pytest
 from extproc.core.decision import Picked
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.request import DAMAGED, MEDIA, Kind, Request
+from extproc.runners.llama_server.error_texts import OF_MEDIA
 from extproc.stream import response_feedback
 from extproc.stream.envoy import codec
-from extproc.stream.server_errors import OF_MEDIA, is_about_request, may_be_overflow
+from extproc.stream.server_errors import is_about_request, may_be_overflow
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.small_fleet import SmallFleet
 

@@ -3,9 +3,10 @@
 What a command needs is imported when it runs, so that `coxswain --help` answers at once.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperArgument, TyperCommand
 
 from extproc.cli.commands import batch, config, endpoints, keeper, keys, models, queue, requests
 from extproc.cli.commands.agent import agent
@@ -20,7 +21,6 @@ from extproc.cli.commands.top import top
 from extproc.cli.commands.up import up
 from extproc.cli.commands.usage import usage
 from extproc.cli.rpc_command import hands_down
-from extproc.cli.worded_help import use_words
 
 COMMANDS = (
     *(up, serve, agent, status, version, top, load, unload, pin, logs),
@@ -81,8 +81,37 @@ def _coxswain(
     pass
 
 
+class _Argument(TyperArgument):
+    """Its name says what it is."""
+
+    def display_type_rich(self, ctx: Any) -> str | None:  # noqa: ARG002 - typer's signature
+        return None
+
+    def get_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
+        return [self.display_name_raw if self.required else f"[{self.display_name_raw}]"]
+
+
+class _Command(TyperCommand):
+    """A command whose help names its arguments in words, without the types of Python."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        for param in self.params:
+            if isinstance(param, TyperArgument):
+                param.__class__ = _Argument
+
+
+def _use_words(app: typer.Typer) -> None:
+    """Let all commands that were added so far have such help."""
+    for command in app.registered_commands:
+        command.cls = _Command
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            _use_words(group.typer_instance)
+
+
 for command in COMMANDS:
     root.command()(command)
 for name, group in GROUPS.items():
     root.add_typer(group, name=name)
-use_words(root)
+_use_words(root)

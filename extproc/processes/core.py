@@ -18,7 +18,6 @@ from extproc.core.processes import Processes, Takeover
 from extproc.processes.child import Child, Identity
 from extproc.processes.control import Message, in_parts
 from extproc.processes.fronts.core_calls import PING_S, CoreCalls
-from extproc.processes.fronts.core_server import CoreServer
 from extproc.processes.fronts.lease_grant import LeaseGrant
 from extproc.processes.fronts.link import Link
 from extproc.processes.fronts.resumption import Resumption
@@ -42,6 +41,7 @@ FLEET_S: Final = 2.0
 SCRAPE_S: Final = 1.0
 """How long it waits for the servers' own word about their slots."""
 POLL_S: Final = 0.005
+DRAIN_POLL_S: Final = 0.01
 FLEET_INTERVAL_S: Final = 0.5
 LEARN_PAUSE_S: Final = 0.2
 EPOCH_SHIFT: Final = 44
@@ -382,3 +382,20 @@ class Core:
 
     def _reload(self) -> None:
         self._spawn(self._service.settings.follow(log))
+
+
+class CoreServer:
+    """Its data plane's server: the fronts listen, and their links bring the calls."""
+
+    def __init__(self, calls: CoreCalls) -> None:
+        self._calls = calls
+
+    async def start(self) -> None:
+        """Links are attached as they come."""
+
+    async def stop(self, grace_s: float) -> None:
+        """Let calls end within `grace_s`, then end them."""
+        end = asyncio.get_running_loop().time() + grace_s
+        while len(self._calls) and asyncio.get_running_loop().time() < end:  # noqa: ASYNC110
+            await asyncio.sleep(DRAIN_POLL_S)
+        self._calls.end_calls()

@@ -118,7 +118,7 @@ class CoreCalls:
                     log.warning("front %s is silent", link.name)
                     link.close()
         if may_decide and self.is_open:
-            self._hear_meanwhile()
+            self._hear_buffered()
             for link in list(self.fronts):
                 link.flush()
 
@@ -163,7 +163,7 @@ class CoreCalls:
             front.backlog += batch
             self._is_behind = True
             if may_hear:
-                self._hear_meanwhile()
+                self._hear_buffered()
             return
         for frame in batch:
             self._hear(front, frame)
@@ -189,7 +189,7 @@ class CoreCalls:
                 rest.append(frame)
         return rest
 
-    def _hear_meanwhile(self, undecided: Sequence[tuple[FrontCall, CoreCall]] = ()) -> None:
+    def _hear_buffered(self, undecided: Sequence[tuple[FrontCall, CoreCall]] = ()) -> None:
         """Hear the news of these calls, and what fronts have said since."""
         self._is_behind = False
         said: dict[FrontLink, list[Said]] = {}
@@ -283,7 +283,7 @@ class CoreCalls:
         try:
             for held, call in continued:
                 self._hear_news(held, call)
-            self._hear_meanwhile(undecided)
+            self._hear_buffered(undecided)
         finally:
             if is_successor:
                 self.resumption.assign()

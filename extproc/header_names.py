@@ -1,7 +1,7 @@
 """The names of headers and metadata by which the picker, Envoy and its configuration speak.
 
 Elsewhere are those that go with one rule: rate limits (`extproc/stream/envoy/codec/rate_limits.py`)
-and how long Envoy waits (`extproc/transport/patience.py`).
+and how long Envoy waits (`extproc/transport/long_wait.py`).
 """
 
 from collections.abc import Mapping

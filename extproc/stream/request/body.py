@@ -16,8 +16,8 @@ from typing import Any, Final
 import jiter
 
 from extproc.core.request import Kind
-from extproc.stream.request.intern_text import intern_text
 from extproc.stream.request.prompt import Prompt, has_media, read_prompt
+from extproc.stream.request.shared_text import shared_text
 from extproc.stream.request.top_level import NO_OBJECT, NUMBER_END, read_cut, read_whole
 
 MAX_COUNT: Final = 65_536
@@ -123,7 +123,7 @@ def read_body(
         unread = TOO_LONG_NAME
     prompt = read_prompt(tree) if kind is Kind.GENERATION else _inputs_alone(tree)
     return RequestBody(
-        model=intern_text(model) if is_named and model else None,
+        model=shared_text(model) if is_named and model else None,
         text=prompt.text,
         has_media=prompt.has_media,
         has_grammar=any(tree.get(key) for key in _GRAMMARS),

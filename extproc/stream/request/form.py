@@ -8,7 +8,7 @@ from email.parser import BytesHeaderParser
 from typing import Final
 
 from extproc.stream.request.body import CUT, MAX_NAME_CHARS, MAX_TOKENS, TOO_LONG_NAME, RequestBody
-from extproc.stream.request.intern_text import intern_text
+from extproc.stream.request.shared_text import shared_text
 
 MAX_PARTS: Final = 64
 MAX_HEAD_BYTES: Final = 4096
@@ -32,7 +32,7 @@ def read_form(body: bytes, content_type: str, *, is_whole: bool) -> RequestBody:
     bound = fields.get("max_tokens", "")
     is_count = bound.isascii() and bound.isdigit()
     return RequestBody(
-        model=intern_text(model) if 0 < len(model) <= MAX_NAME_CHARS else None,
+        model=shared_text(model) if 0 < len(model) <= MAX_NAME_CHARS else None,
         max_tokens=min(int(bound), MAX_TOKENS) or None if is_count else None,
         problem=NO_FORM if is_whole and not has_end else None,
         unread=unread,

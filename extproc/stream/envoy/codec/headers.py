@@ -34,7 +34,7 @@ from extproc.pb import base_pb2
 from extproc.pb import external_processor_pb2 as pb
 from extproc.security.known_keys import UNKNOWN as NO_KEY
 from extproc.security.known_keys import KnownKeys
-from extproc.stream.request.intern_text import intern_text
+from extproc.stream.request.shared_text import shared_text
 
 MAX_NAME_CHARS: Final = 256
 MAX_ID_CHARS: Final = 200
@@ -152,8 +152,8 @@ def read_request_head(message: pb.HttpHeaders, keys: KnownKeys | None = None) ->
     kind = content_type.lower()
     encoding = get("content-encoding", "").strip().lower()
     head = RequestHead(
-        intern_text(get(":method", "")),
-        intern_text(path[:MAX_PATH_CHARS]),
+        shared_text(get(":method", "")),
+        shared_text(path[:MAX_PATH_CHARS]),
         get("x-request-id", "")[:MAX_ID_CHARS],
         _tenant(found) if keys is None else f"{CLIENT}{key.client}" if key.client else "",
         _name(get(SESSION)),

@@ -4,6 +4,6 @@ from functools import lru_cache
 
 
 @lru_cache(maxsize=1024)
-def intern_text(text: str) -> str:
+def shared_text(text: str) -> str:
     """The shared copy of `text`, while it is among the last 1,024 texts."""
     return text

@@ -1,5 +1,5 @@
-"""Brings what clients have spent from the books of usage to their limits. Days and months are those
-of UTC."""
+"""Brings what clients have spent from the counts of usage to their limits. Days and months are
+those of UTC."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""What is checked each second by the books of usage: budgets of clients, the bounds of a day."""
+"""What is checked each second by the counts of usage: budgets of clients, the bounds of a day."""
 
 import asyncio
 import logging
@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Final
 
 CHECK_S: Final = 1.0
-"""How often the books are read, which other pickers may write too."""
+"""How often the counts are read, which other pickers may write too."""
 
 log = logging.getLogger("coxswain.usage")
 
@@ -22,7 +22,7 @@ class DayChecks(ABC):
 
     @abstractmethod
     async def check(self) -> None:
-        """Read the books, and act by them. Never raises `UsageError`."""
+        """Read the counts, and act by them. Never raises `UsageError`."""
 
     @abstractmethod
     def problems(self) -> tuple[str, ...]:

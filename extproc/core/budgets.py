@@ -1,6 +1,6 @@
 """What clients have spent of their budgets in this day and this month.
 
-The sums come from the books of usage, which outlive a process and may have more than one writer;
+The sums come from the counts of usage, which outlive a process and may have more than one writer;
 `known` brings them. Until it does so again, what is counted here is added to them.
 
 Pure: time is an argument, in monotonic seconds.
@@ -62,8 +62,8 @@ class Spending:
     def known(
         self, spent: Mapping[Period, Mapping[str, Spent]], ends: Mapping[Period, float]
     ) -> None:
-        """The books say what each client has spent, of all that was counted until now, and when
-        each period ends."""
+        """Take what each client has spent, of all that was counted until now, and when each period
+        ends."""
         self._spent = {period: dict(spent[period]) for period in Period}
         self._ends = dict(ends)
 
@@ -75,7 +75,7 @@ class Spending:
 
     def of(self, name: str, period: Period, now: float) -> Spent:
         """What the client has spent in this period."""
-        if now >= self._ends[period]:  # the books will say when the next one ends
+        if now >= self._ends[period]:  # the counts will say when the next one ends
             self._spent[period], self._ends[period] = {}, inf
         return self._spent[period].get(name, NOTHING)
 

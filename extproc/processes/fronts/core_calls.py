@@ -3,8 +3,8 @@
     hello of each front -> adopt: leases are continued -> (every server is observed)
                         -> open: queued requests are placed, slots assigned, news of fronts heard
 
-Nothing of a front is heard between its hello and the opening: it would be decided with books that
-lack what other fronts hold. Only the news of leases that are continued are heard at once: the lease
+Nothing of a front is heard between its hello and the opening: it would be decided without what
+other fronts hold. Only the news of leases that are continued are heard at once: the lease
 of a request that has ended would hide one that another core has sent to the same server, and a
 scrape would not find that. Requests that no core has decided are then heard in the order in which
 they began, at whichever front. A front that says hello later is taken over in one step.

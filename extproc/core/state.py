@@ -35,6 +35,7 @@ from extproc.core.queue.drain_rate import DrainRate
 from extproc.core.queue.fair_queueing import FairQueueing
 from extproc.core.queue.request_queue import RequestQueue
 from extproc.core.queue.slo_attainment import SloAttainment
+from extproc.core.queue.ticket import UNKNOWN_SIZE, ExpectedSize
 from extproc.core.rejection import Reason
 from extproc.core.request import Request, ResolvedRequest
 from extproc.core.scaling.traffic import Traffic
@@ -194,6 +195,22 @@ class State:
         if not self.bounds.is_empty:
             resolved = self.under_bounds(resolved, request)
         return self.fit_context(resolved, request)
+
+    def size_of(self, resolved: ResolvedRequest, request: Request, now: float) -> ExpectedSize:
+        """What the order of the queue needs to know of a request that finds no free slot."""
+        if self.sizes is not None:
+            return self.sizes.expected(resolved, request, now)
+        if self.queue.order.is_started_first:
+            return 0.0, 0 if self.has_started(request) else 1
+        return UNKNOWN_SIZE
+
+    def has_started(self, request: Request) -> bool:
+        """Whether a request of its session was served before; without an id of a session, whether
+        one was that began with more than half of what is read of its prompt. O(log blocks)."""
+        if request.session_id is not None:
+            return self.sessions.last_endpoint(request.session_id) is not None
+        blocks = request.prompt_blocks
+        return 2 * self.prefix_caches.depth(blocks) > len(blocks)
 
     def restrict(self, resolved: ResolvedRequest, request: Request) -> ResolvedRequest:
         """The request with the endpoints that the rules leave it. O(filters x endpoints)."""

@@ -36,13 +36,14 @@ class QueueSettings(Section):
     timeout_s: Reloadable[Seconds] = 60.0
     """The longest time in the queue in seconds; then the request is rejected with 504. A request
     can shorten it with the header x-coxswain-queue-timeout-ms, but not extend it."""
-    discipline: Literal["first_come", "shortest_expected"] = "first_come"
+    discipline: Literal["first_come", "shortest_expected", "started_first"] = "first_come"
     """The order of the queued requests of one flow, or of one tenant without flows: `first_come` is
     the order of arrival, `shortest_expected` serves the request first that will take the fewest
-    slot-seconds, as learned from similar ones. Criticality, SLOs and the shares of tenants are the
-    same with both. See docs/routing.md."""
+    slot-seconds, as learned from similar ones, `started_first` those of sessions that were served
+    before, so that agents finish before others start. Criticality, SLOs and the shares of tenants
+    are the same with all. See docs/routing.md."""
     max_overtaken_s: Seconds = 30.0
-    """With `shortest_expected`: a request that has been queued for this time, in seconds, is passed
+    """Without `first_come`: a request that has been queued for this time, in seconds, is passed
     by no other of its flow any more."""
 
     @property

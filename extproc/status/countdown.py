@@ -47,7 +47,7 @@ class QueuePosition:
     """A queued request: its position from 1, among how many, and its times in seconds.
 
     `expected_s` is None while nothing is known about the rate of the queue. `order` is the
-    discipline if it is not the order of arrival: a shorter request may still pass this one.
+    discipline if it is not the order of arrival: a later request may still pass this one.
     """
 
     position: int

@@ -13,6 +13,10 @@ const MAX_NAME_CHARS = 60;
 const CHART_HEIGHT = 100; // a chart is as many units wide as it shows seconds
 const MAX_GAP = 3; // intervals without a sample, beyond which a curve is interrupted
 
+const QUEUE_ORDERS = {
+  shortest_expected: "The order is by expected length, the shortest first",
+  started_first: "Requests of sessions that were served before go first",
+};
 const PLAIN_RUNNERS = ["", "llama-server"];
 const KINDS = ["leased", "foreign", "idle", "unusable"];
 const BAD_EVENTS = new Set(["issue", "ejected", "bypassed", "unreachable", "overflow", "model-failed", "reload-rejected", "rule-off"]);
@@ -206,7 +210,7 @@ function showQueue(queue, scale) {
   write(byId("longest"), seconds(queue.longest_wait_s));
   write(byId("expected"), queue.queued && queue.expected_s === null ? "not known yet" : seconds(queue.expected_s));
   byId("order-note").hidden = !queue.order;
-  write(byId("order-note"), queue.order ? `The order is by expected length, the shortest first, within each tenant and flow. After ${seconds(queue.max_overtaken_s)} in the queue no other request passes.` : "");
+  write(byId("order-note"), queue.order ? `${QUEUE_ORDERS[queue.order] || clipped(queue.order)}, within each tenant and flow. After ${seconds(queue.max_overtaken_s)} in the queue no other request passes.` : "");
   write(byId("max"), whole.format(queue.max_requests));
 }
 

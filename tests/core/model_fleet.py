@@ -27,7 +27,7 @@ from extproc.core.observation import Observation, ScrapeStatus
 from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
-from extproc.core.request import Request
+from extproc.core.request import Kind, Request
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.slots.draining_evidence import ARRIVAL_S, RELEASE_S
 from extproc.core.slots.endpoint_slots import EndpointSlots, can_fit
@@ -94,6 +94,7 @@ class ModelFleet:
             ),
             self,
         )
+        self.dispatcher.state.sessions.served("old", Address("10.0.0.2", 8000), None)
         events = {
             self.submit: 30,
             self.answer: 12,
@@ -120,7 +121,9 @@ class ModelFleet:
     def settled(self, ticket: Ticket, settlement: Settlement) -> None:
         if isinstance(settlement, Picked):
             earlier = [one for id_, one in self.waiting.items() if id_ < ticket.id]
-            self._check_bypassed([one for one in earlier if not self._may_be_passed(one)])
+            # Slots may have been reserved for it while it might still pass the others.
+            if not self.order.has_classes or ticket.reserved_at is None:
+                self._check_bypassed([one for one in earlier if not self._may_be_passed(one)])
         del self.waiting[ticket.id]
         self._take(ticket.request, settlement)
 
@@ -189,6 +192,9 @@ class ModelFleet:
             weight_slots=self.random.choices([1, 2, 5], [90, 8, 2])[0],
             is_uploading=self.random.random() < 0.1,
             traits=self.random.choice(("/a", "/b", "/c")) if self.order.is_by_size else "",
+            # Embeddings change no session: nothing waits for the server that has it.
+            kind=Kind.EMBEDDING if self.order.is_started_first else Kind.GENERATION,
+            session_id=self.random.choice(("old", "new")) if self.order.is_started_first else None,
         )
         outcome = self._submit(request)
         if isinstance(outcome, Queued):

@@ -24,11 +24,14 @@ def test_every_claim_holds_after_every_event(seed: int, world: World) -> None:
     fleet.finish_all()
 
 
+@pytest.mark.parametrize("discipline", [Discipline.SHORTEST_EXPECTED, Discipline.STARTED_FIRST])
 @given(seed=st.integers(0, 2**32), world=st.sampled_from(World))
 @settings(max_examples=60, deadline=None)
-def test_the_claims_hold_in_the_order_by_size(seed: int, world: World) -> None:
-    """No slot is idle for it, and a request that has waited for the bound is passed by none."""
-    order = QueueOrder(discipline=Discipline.SHORTEST_EXPECTED, max_overtaken_s=1.0)
+def test_the_claims_hold_in_orders_with_classes(
+    discipline: Discipline, seed: int, world: World
+) -> None:
+    """No slot is idle for them, and a request that has waited for the bound is passed by none."""
+    order = QueueOrder(discipline=discipline, max_overtaken_s=1.0)
     fleet = ModelFleet(Random(seed), world, order=order)
     fleet.change_fleet()
     for _ in range(300):

@@ -192,7 +192,7 @@ class PrefixIndex(Learner):
 
         Starts at the deepest block that any endpoint remembers, and goes towards the beginning.
         """
-        low = _depth(chain, self._holders)
+        low = self.depth(chain)
         found: dict[Address, None] = {}
         while low and len(found) < limit:
             holders = self._holders[chain[low - 1]]
@@ -203,10 +203,15 @@ class PrefixIndex(Learner):
             low = low * 3 // 4
         return list(islice(found, limit))
 
+    def depth(self, chain: tuple[int, ...]) -> int:
+        """The number of leading blocks of the chain that any endpoint processed, as far as they are
+        remembered."""
+        return _depth(chain, self._holders)
+
     def longest_hit(self, chain: tuple[int, ...]) -> int:
         """How many leading blocks of the chain are expected in the cache of one of the endpoints
         that remember most of it."""
-        depth = _depth(chain, self._holders)
+        depth = self.depth(chain)
         if not depth:
             return 0
         holders = self._holders[chain[depth - 1]]

@@ -1,7 +1,7 @@
 """The queued requests with equal constraints and bounds, and the next of them by priority.
 
 Order: criticality, lowest SLO attainment, the tenant's use of the fleet, the flow's use within
-the tenant, expected size if the queue's order is by size, arrival.
+the tenant, class if the queue's order has classes, arrival.
 
 The tickets of a flow keep their order of arrival otherwise. Tickets without an SLO share one tenant
 queue. Each objective with an SLO has its own, because its attainment changes for all of its
@@ -20,10 +20,10 @@ from extproc.core.queue.slo_attainment import SloAttainment
 from extproc.core.queue.ticket import Ticket
 
 PriorityKey = tuple[int, float, float, float, int, int]
-"""Criticality, SLO attainment, virtual times of the tenant and of its flow, size class, ticket
-number or place; the smallest is next."""
+"""Criticality, SLO attainment, virtual times of the tenant and of its flow, class, ticket number or
+place; the smallest is next."""
 OVERDUE: Final = -(10**6)
-"""Below all size classes: no other ticket of its flow may pass any more."""
+"""Below all classes: no other ticket of its flow may pass any more."""
 
 
 class ConstraintQueue:
@@ -74,19 +74,19 @@ class ConstraintQueue:
     ) -> tuple[PriorityKey, Ticket]:
         """The next ticket and its key, to compare with other queues; raises if it is empty."""
         best: tuple[PriorityKey, Ticket] | None = None
-        is_by_size, is_last_come = self.order.is_by_size, self.order.is_last_come
+        has_classes, is_last_come = self.order.has_classes, self.order.is_last_come
         for (criticality, objective), queue in self.queues.items():
             if best is not None and criticality > best[0][0]:
                 continue
             ticket = queue.head(now)
             share = 1.0 if objective is None else slo_attainment.share(objective, now)
             flow = ticket.flow
-            size_class = ticket.size_class
-            if is_by_size and now >= self.order.overtaken_until(ticket.entered_at):
-                size_class = OVERDUE
+            order_class = ticket.order_class
+            if has_classes and now >= self.order.overtaken_until(ticket.entered_at):
+                order_class = OVERDUE
             tenant_s, flow_s = flow.tenant.virtual_s, flow.virtual_s
             place = queue.place_of(ticket) if is_last_come else ticket.id
-            key = (criticality, share, tenant_s, flow_s, size_class, place)
+            key = (criticality, share, tenant_s, flow_s, order_class, place)
             if best is None or key < best[0]:
                 best = (key, ticket)
         if best is None:
@@ -98,3 +98,7 @@ class ConstraintQueue:
         while self._arrivals[0][1].queued_in is not self:
             heapq.heappop(self._arrivals)
         return self._arrivals[0][1]
+
+    def next_of_flow(self, ticket: Ticket, now: float) -> Ticket:
+        """The next ticket of the flow of a ticket that is in this queue."""
+        return self.queues[ticket.subqueue_key].next_of_flow(ticket.flow, now)

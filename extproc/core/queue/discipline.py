@@ -6,6 +6,8 @@ Among the constraint queues that the endpoint can serve, the ticket with the sma
     those that it can serve, if that ticket has waited `after_s`. So such a ticket is served at
     the latest when an endpoint that it may use has served `every` times as many tickets as
     arrived before it, itself included.
+    In the order `started_first` the turn is that of its flow, in which the order decides: agents
+    have more calls than aging has turns between, so more would be started than end.
   Reservation: a multi-slot ticket that is next but finds too few free slots gets a reservation:
     the endpoint holds its free slots for the ticket. A reservation blocks no other endpoint, each
     pool has at most one, and only a request of higher criticality may use reserved slots.
@@ -139,6 +141,7 @@ class QueueDiscipline:
         if (endpoint_slots.served_from_queue + 1) % self._aging.every:
             return None
         first: NextTicket | None = None
+        first_in: ConstraintQueue | None = None
         for constraint_queue, pool in candidates:
             ticket, reservation = constraint_queue.first_arrived(), pool.reservation
             if reservation is not None:
@@ -147,9 +150,13 @@ class QueueDiscipline:
                 ticket = min(ticket, self._queue.holder(reservation))
             fits = pool.can_ever_fit(ticket.request.weight_slots, self._demand(ticket, now))
             if fits and (first is None or ticket < first.ticket):
-                first = NextTicket(ticket, pool, has_aged=True)
-        if first is None or now - first.ticket.entered_at < self._aging.after_s:
+                first, first_in = NextTicket(ticket, pool, has_aged=True), constraint_queue
+        if first is None or first_in is None or now - first.ticket.entered_at < self._aging.after_s:
             return None
+        if first_in.order.is_started_first and first.ticket.queued_in is first_in:
+            ticket = first_in.next_of_flow(first.ticket, now)
+            fits = first.pool.can_ever_fit(ticket.request.weight_slots, self._demand(ticket, now))
+            return first._replace(ticket=ticket) if fits else None
         return first
 
     def _next_by_reservation(

@@ -11,6 +11,7 @@ class Discipline(Enum):
     FIRST_COME = "first_come"
     SHORTEST_EXPECTED = "shortest_expected"
     LAST_COME = "last_come"
+    STARTED_FIRST = "started_first"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,15 @@ class QueueOrder:
         return self.discipline is Discipline.SHORTEST_EXPECTED
 
     @property
+    def is_started_first(self) -> bool:
+        return self.discipline is Discipline.STARTED_FIRST
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether requests of one flow have classes, of which the lowest is next."""
+        return self.is_by_size or self.is_started_first
+
+    @property
     def is_last_come(self) -> bool:
         return self.discipline is Discipline.LAST_COME
 
@@ -38,7 +48,7 @@ class QueueOrder:
     def overtaken_until(self, entered_at: float) -> float:
         """Until when a request that was queued at that time may be passed by a later one of its
         flow."""
-        return entered_at + self.max_overtaken_s if self.is_by_size else -inf
+        return entered_at + self.max_overtaken_s if self.has_classes else -inf
 
 
 ARRIVAL_ORDER = QueueOrder()

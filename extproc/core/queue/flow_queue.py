@@ -1,4 +1,4 @@
-"""Tickets of one criticality and one SLO: by tenant, then by flow, then by arrival or by size.
+"""Tickets of one criticality and one SLO: by tenant, then by flow, then by arrival or by class.
 
 Tenants, and the flows of each, are ordered by their virtual times (see `fair_queueing`). Virtual
 times change while tickets are queued but never fall, so an entry is checked again when it is first.
@@ -112,9 +112,13 @@ class FlowQueue:
             del self._flows[ticket.flow]
             self._unsorted.discard(ticket.flow)
 
-    def head(self, now: float) -> Ticket:  # noqa: ARG002 - for orders that change with time
+    def head(self, now: float) -> Ticket:
         """The next ticket; raises `IndexError` when the queue is empty."""
-        return self.first()
+        return self.next_of(self._next_flow(), now)
+
+    def next_of(self, flow: Flow, now: float) -> Ticket:  # noqa: ARG002 - for orders with time
+        """The next ticket of a flow that has any."""
+        return self._first_of(flow)
 
     def place_of(self, head: Ticket) -> int:
         """The number by which the next ticket is compared with those of other queues."""
@@ -123,10 +127,14 @@ class FlowQueue:
     def first(self) -> Ticket:
         """The ticket that arrived first in the next flow; raises `IndexError` when the queue is
         empty."""
+        return self._first_of(self._next_flow())
+
+    def _next_flow(self) -> Flow:
         if len(self._flows) == 1:  # as for most tenants
-            flow = next(iter(self._flows))
-        else:
-            flow = self._order.least(self._next_id)
+            return next(iter(self._flows))
+        return self._order.least(self._next_id)
+
+    def _first_of(self, flow: Flow) -> Ticket:
         return next(iter(self._in_order(flow).values()))
 
     def _next_id(self, flow: Flow) -> int | None:
@@ -165,52 +173,53 @@ class LastComeFlowQueue(FlowQueue):
         if ticket.flow not in self._flows:
             del self._places[ticket.flow]
 
-    def head(self, now: float) -> Ticket:  # noqa: ARG002 - for orders that change with time
-        flow = self.first().flow
-        return self._flows[flow][next(reversed(self._flows[flow]))]
+    def next_of(self, flow: Flow, now: float) -> Ticket:  # noqa: ARG002 - for orders with time
+        tickets = self._in_order(flow)
+        return tickets[next(reversed(tickets))]
 
     def place_of(self, head: Ticket) -> int:
         return self._places[head.flow][0]
 
 
-class SizedFlowQueue(FlowQueue):
-    """The tickets of one tenant, of each flow the shortest expected first (SEPT).
+class ClassedFlowQueue(FlowQueue):
+    """The tickets of one tenant, of each flow the lowest class first: the shortest expected (SEPT),
+    or those of sessions that were served before.
 
-    Which flow is next does not depend on sizes, so no share of any tenant or flow changes. Tickets
-    of one size class keep their order of arrival, and a ticket that has waited for the bound of
+    Which flow is next does not depend on classes, so no share of any tenant or flow changes.
+    Tickets of one class keep their order of arrival, and a ticket that has waited for the bound of
     the order is passed by no other of its flow. Every call is O(log tickets), amortised.
     """
 
-    __slots__ = ("_by_size", "_max_overtaken_s")
+    __slots__ = ("_by_class", "_max_overtaken_s")
 
     def __init__(self, queue_order: QueueOrder) -> None:
         super().__init__()
         self._max_overtaken_s = queue_order.max_overtaken_s
-        self._by_size: dict[Flow, list[tuple[int, int]]] = {}
-        """Of each flow a heap of size classes and ticket numbers, of which some have left."""
+        self._by_class: dict[Flow, list[tuple[int, int]]] = {}
+        """Of each flow a heap of classes and ticket numbers, of which some have left."""
 
     def enter(self, ticket: Ticket, *, is_back: bool) -> None:
         super().enter(ticket, is_back=is_back)
-        heap = self._by_size.get(ticket.flow)
+        heap = self._by_class.get(ticket.flow)
         if heap is None:
-            heap = self._by_size[ticket.flow] = []
-        heapq.heappush(heap, (ticket.size_class, ticket.id))
+            heap = self._by_class[ticket.flow] = []
+        heapq.heappush(heap, (ticket.order_class, ticket.id))
 
     def leave(self, ticket: Ticket) -> None:
         super().leave(ticket)
         tickets = self._flows.get(ticket.flow)
         if tickets is None:
-            del self._by_size[ticket.flow]
-        elif len(self._by_size[ticket.flow]) > 2 * len(tickets) + SLACK:
-            self._by_size[ticket.flow] = sorted(
-                (each.size_class, each.id) for each in tickets.values()
+            del self._by_class[ticket.flow]
+        elif len(self._by_class[ticket.flow]) > 2 * len(tickets) + SLACK:
+            self._by_class[ticket.flow] = sorted(
+                (each.order_class, each.id) for each in tickets.values()
             )
 
-    def head(self, now: float) -> Ticket:
-        first = self.first()
+    def next_of(self, flow: Flow, now: float) -> Ticket:
+        first = self._first_of(flow)
         if now >= first.entered_at + self._max_overtaken_s:
             return first
-        heap, tickets = self._by_size[first.flow], self._flows[first.flow]
+        heap, tickets = self._by_class[flow], self._flows[flow]
         while heap[0][1] not in tickets:
             heapq.heappop(heap)
         return tickets[heap[0][1]]
@@ -266,6 +275,10 @@ class TenantQueue:
             return next(iter(self._tenants.values())).head(now)
         return self._tenants[self._order.least(self._next_id)].head(now)
 
+    def next_of_flow(self, flow: Flow, now: float) -> Ticket:
+        """The next ticket of a flow that has any."""
+        return self._tenants[flow.tenant].next_of(flow, now)
+
     def place_of(self, head: Ticket) -> int:
         """The number by which the next ticket is compared with those of other queues."""
         return self._tenants[head.flow.tenant].place_of(head)
@@ -278,4 +291,4 @@ class TenantQueue:
 def _flow_queue(order: QueueOrder) -> FlowQueue:
     if order.is_last_come:
         return LastComeFlowQueue()
-    return SizedFlowQueue(order) if order.is_by_size else FlowQueue()
+    return ClassedFlowQueue(order) if order.has_classes else FlowQueue()

@@ -129,7 +129,7 @@ class RequestQueue:
     ) -> Ticket:
         flow = self._fairness.flow(resolved.objective, request.fairness_id, request.tenant)
         ticket = Ticket(id_, request, now, resolved, flow)
-        ticket.expected_slot_s, ticket.size_class = size
+        ticket.expected_slot_s, ticket.order_class = size
         if deadline is not None:
             ticket.deadline = deadline
         if not self._tickets:

@@ -12,8 +12,8 @@ from extproc.core.request import Request, ResolvedRequest
 from extproc.core.slots.endpoint_slots import Reservation
 
 ExpectedSize = tuple[float, int]
-"""The slot-seconds that a request is expected to take, 0 if unknown, and the class of its size: a
-lower one is served first where the order is by size."""
+"""The slot-seconds that a request is expected to take, 0 if unknown, and its class: a lower one is
+served first in its flow where the order has classes."""
 UNKNOWN_SIZE: Final = (0.0, 0)
 IDS_PER_SECOND: Final = 1_000_000
 
@@ -30,13 +30,13 @@ class Ticket:
         "flow",
         "id",
         "is_waiting",
+        "order_class",
         "pinned_to",
         "queued_in",
         "request",
         "reservation",
         "reserved_at",
         "resolved",
-        "size_class",
         "subqueue_key",
     )
 
@@ -49,7 +49,7 @@ class Ticket:
         self.entered_at = now
         self.expected_slot_s = 0.0
         """As expected when it was queued."""
-        self.size_class = 0
+        self.order_class = 0
         self.deadline = now + request.timeout_s
         self.is_waiting = True
         self.resolved = resolved

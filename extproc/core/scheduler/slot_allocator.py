@@ -100,14 +100,15 @@ class SlotAllocator(Settlements):
         return ticket
 
     def _size_of(self, resolved: ResolvedRequest, request: Request, now: float) -> ExpectedSize:
-        """The size by which the request is queued; unknown if nobody wants it or the estimate
-        fails."""
-        sizes = self._state.sizes
-        if sizes is None:
+        """The size and the class by which the request is queued; unknown if nobody wants them or
+        the estimate fails."""
+        state = self._state
+        if not state.queue.order.has_classes:
             return UNKNOWN_SIZE
         try:
-            size = sizes.expected(resolved, request, now)
-            sizes.classes.queued(size)
+            size = state.size_of(resolved, request, now)
+            if state.sizes is not None:
+                state.sizes.classes.queued(size)
         except Exception as error:  # noqa: BLE001 - it is queued all the same
             self._outbox.step_failed("estimating the size of a request", error)
             return UNKNOWN_SIZE

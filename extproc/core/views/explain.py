@@ -153,6 +153,9 @@ def _resolution_details(
         known = f"expected to take {slot_s:.2g} slot-seconds" if slot_s else "not known"
         details["queue_order"] = "shortest expected first, within its flow"
         details["size"] = known
+    if state.queue.order.is_started_first:
+        details["queue_order"] = "started sessions first, within its flow"
+        details["session"] = "started" if state.has_started(request) else "new"
     return details
 
 

@@ -11,7 +11,7 @@ MAX_COUNTED = 4096
 """Positions in one flow are counted up to this number; all later ones get the same."""
 
 Key = tuple[bool, int, int]
-"""Whether others may still pass it, its size class, its number; the smallest is served first."""
+"""Whether others may still pass it, its class, its number; the smallest is served first."""
 
 
 class FlowPositions:
@@ -28,7 +28,7 @@ class FlowPositions:
         self._ids: list[int] = []
         self._keys: list[Key] = []
         self._work_s: list[float] = []
-        if not order.is_by_size:
+        if not order.has_classes:
             self._ids = sorted(islice(tickets, MAX_COUNTED))
             return
         counted = sorted(
@@ -42,7 +42,7 @@ class FlowPositions:
         """How many tickets of its flow are served before a ticket, which may be a new one."""
         if self._order.is_last_come:
             return len(self._ids) - bisect_right(self._ids, ticket.id)
-        if not self._order.is_by_size:
+        if not self._order.has_classes:
             return bisect_left(self._ids, ticket.id)
         return bisect_left(self._keys, self._key(ticket))
 
@@ -52,7 +52,7 @@ class FlowPositions:
 
     def _key(self, ticket: Ticket) -> Key:
         may_be_passed = self._now < self._order.overtaken_until(ticket.entered_at)
-        return (may_be_passed, ticket.size_class if may_be_passed else 0, ticket.id)
+        return (may_be_passed, ticket.order_class if may_be_passed else 0, ticket.id)
 
 
 def arrived_before(ticket: Ticket, tickets: Iterable[int]) -> int:

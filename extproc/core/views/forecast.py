@@ -92,10 +92,8 @@ class Forecast:
         """The position that a request would get if it were queued now."""
         flow = self._state.fairness.peek(resolved.objective, request.fairness_id, request.tenant)
         ticket = Ticket(NEWEST, request, now, resolved, flow)
-        sizes = self._state.sizes
-        if sizes is not None:
-            size = sizes.expected(resolved, request, now)
-            ticket.expected_slot_s, ticket.size_class = size
+        size = self._state.size_of(resolved, request, now)
+        ticket.expected_slot_s, ticket.order_class = size
         return self._position(ticket, now, {}, has_reservation=False, arrivals=1)
 
     def _position(
@@ -172,7 +170,7 @@ class Forecast:
                 work_s += positions.work_ahead_s(ticket)
                 arrived += arrived_before(ticket, own.tickets_of(ticket.flow))
         others = max(1, position - ahead)
-        left_share = max(self._least_share, 1.0 - sizes.share_below(ticket.size_class))
+        left_share = max(self._least_share, 1.0 - sizes.share_below(ticket.order_class))
         slots = (others + work_s / sizes.usual_slot_s) / left_share
         constraints, criticality = ticket.resolved.constraints, ticket.criticality
         by_size_s = self._expected_s(constraints, criticality, slots, now)

@@ -92,7 +92,7 @@ def test_without_the_setting_nothing_is_learned() -> None:
     long, short = fleet.queue("/long"), fleet.queue("/short")
     assert fleet.dispatcher.state.sizes is None
     assert fleet.dispatcher.view.size_errors() == {}
-    assert (long.expected_slot_s, short.size_class) == (0.0, 0)
+    assert (long.expected_slot_s, short.order_class) == (0.0, 0)
     assert "size" not in explain(fleet.dispatcher.view, request("/long"), fleet.now).resolved
     fleet.finish(lease, 1.0)
     assert fleet.settled(long) and not fleet.settled(short)
@@ -196,7 +196,7 @@ def test_a_failing_estimate_costs_no_request(monkeypatch: pytest.MonkeyPatch) ->
     events: list[Event] = []
     fleet.dispatcher.on_events(lambda: events.extend(fleet.dispatcher.take_events()))
     ticket = fleet.queue("/long")
-    assert ticket.is_waiting and ticket.size_class == 0
+    assert ticket.is_waiting and ticket.order_class == 0
     assert [one.step for one in events if isinstance(one, StepFailed)] == [
         "estimating the size of a request"
     ]

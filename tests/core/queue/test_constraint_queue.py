@@ -38,7 +38,7 @@ class Tickets:
         flow = self._fairness.flow(objective, "", tenant)
         resolved = ResolvedRequest(objective=objective)
         ticket = Ticket(next(self._ids), Request(id="r", timeout_s=9.0), 0.0, resolved, flow)
-        ticket.size_class = size_class
+        ticket.order_class = size_class
         self.queue.enter(ticket)
         return ticket
 

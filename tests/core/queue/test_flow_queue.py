@@ -11,9 +11,9 @@ from extproc.core.queue.fair_queueing import FairQueueing, Flow
 from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.core.queue.flow_queue import (
     SLACK,
+    ClassedFlowQueue,
     FlowQueue,
     LastComeFlowQueue,
-    SizedFlowQueue,
     TenantQueue,
 )
 from extproc.core.queue.ticket import Ticket
@@ -36,7 +36,7 @@ class Tickets:
         request = Request(id="r", timeout_s=9.0)
         of_flow = self.flow(flow, tenant)
         ticket = Ticket(next(self._ids), request, 0.0, ResolvedRequest(), of_flow)
-        ticket.size_class = size_class
+        ticket.order_class = size_class
         return ticket
 
 
@@ -54,7 +54,7 @@ def filled(queue: FlowQueue | TenantQueue, *tickets: Ticket) -> None:
         queue.enter(ticket, is_back=False)
 
 
-@pytest.mark.parametrize("queue", [FlowQueue(), SizedFlowQueue(BY_SIZE), TenantQueue()])
+@pytest.mark.parametrize("queue", [FlowQueue(), ClassedFlowQueue(BY_SIZE), TenantQueue()])
 def test_tickets_of_equal_use_and_size_come_by_arrival(queue: FlowQueue | TenantQueue) -> None:
     """Of one flow or of several."""
     made = Tickets()
@@ -114,7 +114,7 @@ def test_the_tickets_of_one_flow_are_known() -> None:
     assert not queue.tickets_of(made.flow("unknown"))
 
 
-@pytest.mark.parametrize("queue", [FlowQueue(), SizedFlowQueue(BY_SIZE), TenantQueue()])
+@pytest.mark.parametrize("queue", [FlowQueue(), ClassedFlowQueue(BY_SIZE), TenantQueue()])
 def test_a_ticket_that_is_not_queued_cannot_leave(queue: FlowQueue | TenantQueue) -> None:
     """To remove it twice is a bug of the caller."""
     ticket = Tickets().new()
@@ -153,7 +153,7 @@ def test_a_flow_whose_tickets_left_gets_no_entry_when_entries_are_dropped() -> N
 
 def test_by_size_only_the_order_within_a_flow_changes() -> None:
     """A short ticket of another flow does not pass the flow that used less."""
-    queue, made = SizedFlowQueue(BY_SIZE), Tickets()
+    queue, made = ClassedFlowQueue(BY_SIZE), Tickets()
     long, short = made.new("a", size_class=3), made.new("a", size_class=1)
     foreign = made.new("b", size_class=-9)
     filled(queue, long, short, foreign)
@@ -164,7 +164,7 @@ def test_by_size_only_the_order_within_a_flow_changes() -> None:
 
 
 def test_by_size_a_ticket_that_waited_for_the_bound_is_next() -> None:
-    queue, made = SizedFlowQueue(BY_SIZE), Tickets()
+    queue, made = ClassedFlowQueue(BY_SIZE), Tickets()
     long, short = made.new(size_class=3), made.new(size_class=1)
     filled(queue, long, short)
     assert (queue.head(29.9), queue.head(30.0)) == (short, long)

@@ -19,6 +19,7 @@ from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request, ResolvedRequest
 
 BY_SIZE = QueueOrder(discipline=Discipline.SHORTEST_EXPECTED, max_overtaken_s=30.0)
+STARTED_FIRST = QueueOrder(discipline=Discipline.STARTED_FIRST, max_overtaken_s=30.0)
 ONE, OTHER = Constraints(model="a"), Constraints(model="b")
 OBJECTIVES = (
     Objective(name="gold", criticality=Criticality.CRITICAL),
@@ -143,13 +144,13 @@ def play(order: QueueOrder, arrivals: Arrivals) -> list[Ticket]:
     return served
 
 
-@given(ARRIVALS)
+@given(ARRIVALS, st.sampled_from([BY_SIZE, STARTED_FIRST]))
 @settings(max_examples=300, deadline=None)
-def test_shares_of_tenants_and_flows_do_not_change(arrivals: Arrivals) -> None:
+def test_shares_of_tenants_and_flows_do_not_change(arrivals: Arrivals, order: QueueOrder) -> None:
     """The same criticalities, tenants and flows are served in the same turns as in the order of
     arrival; only which request of a flow it is may differ."""
-    by_arrival, by_size = play(ARRIVAL_ORDER, arrivals), play(BY_SIZE, arrivals)
-    assert [one.flow.key for one in by_arrival] == [one.flow.key for one in by_size]
+    by_arrival, by_class = play(ARRIVAL_ORDER, arrivals), play(order, arrivals)
+    assert [one.flow.key for one in by_arrival] == [one.flow.key for one in by_class]
 
 
 @given(ARRIVALS)
@@ -186,7 +187,7 @@ def test_against_a_plain_list(moves: list[tuple[str, int]]) -> None:
             target.append(ticket)
         if here:
             late = [one for one in here if now - one.entered_at >= 30.0]
-            due = min(late) if late else min(here, key=lambda one: (one.size_class, one.id))
+            due = min(late) if late else min(here, key=lambda one: (one.order_class, one.id))
             assert line.next(now) is due
         assert line.queue.faults() == []
 
@@ -200,7 +201,7 @@ def test_stale_entries_do_not_accumulate() -> None:
     assert queue is not None
     (tenants,) = queue.queues.values()
     ((_, flows),) = tenants.tenants()
-    assert len(flows._by_size[line.next(0.0).flow]) < 200  # type: ignore[attr-defined]
+    assert len(flows._by_class[line.next(0.0).flow]) < 200  # type: ignore[attr-defined]
 
 
 def test_who_returns_keeps_its_arrival_position_among_its_size() -> None:
@@ -218,4 +219,4 @@ def test_who_returns_keeps_its_arrival_position_among_its_size() -> None:
     for _ in tickets:
         order.append(line.next(0.0))
         line.queue.leave(order[-1])
-    assert order == sorted(tickets, key=lambda one: (one.size_class, one.id))
+    assert order == sorted(tickets, key=lambda one: (one.order_class, one.id))

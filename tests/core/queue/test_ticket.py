@@ -50,7 +50,7 @@ def test_a_new_ticket_waits_anywhere_without_a_size() -> None:
     entered = ticket()
     assert entered.is_waiting and entered.constraints == entered.resolved.constraints
     assert (entered.reservation, entered.reserved_at, entered.pinned_to) == (None, None, None)
-    assert (entered.expected_slot_s, entered.size_class) == UNKNOWN_SIZE
+    assert (entered.expected_slot_s, entered.order_class) == UNKNOWN_SIZE
 
 
 def test_the_bytes_of_its_body_are_counted_as_they_were_when_it_entered() -> None:

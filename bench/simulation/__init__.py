@@ -5,6 +5,7 @@ from functools import partial
 
 from bench import load
 from bench.result import Measure, Say, Section
+from bench.simulation.agents import agents
 from bench.simulation.caches import cache_sizes, chats, hot_prefix
 from bench.simulation.overflows import shared_context
 from bench.simulation.sizes import sizes
@@ -17,6 +18,7 @@ SCENARIOS: dict[str, Callable[[float, int], Section]] = {
     "chats": chats,
     "caches": cache_sizes,
     "hot": hot_prefix,
+    "agents": agents,
     "foresight": foresight,
     "failures": failures,
     "overload": overload,

@@ -1,5 +1,7 @@
 """One request of a trace, and what became of it."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 
 
@@ -9,7 +11,8 @@ class Job:
     works it out from the tokens. `blocks` chain over the prompt, `blocks_after` go on over the
     answer. Times are None until they are known; those of a try that was lost do not count. If
     `is_killed`, it ended with the others of its server when their shared context was full.
-    `estimated_tokens` are what the picker takes its prompt for, if not `prompt_tokens`.
+    `estimated_tokens` are what the picker takes its prompt for, if not `prompt_tokens`. `follower`
+    arrives `pause_s` after the end of this one; until that is known, at infinity.
     """
 
     id: int
@@ -26,6 +29,8 @@ class Job:
     traits: str = ""
     is_embedding: bool = False
     max_tokens: int | None = None
+    follower: Job | None = None
+    pause_s: float = 0.0
     started_at: float | None = None
     answered_at: float | None = None
     ended_at: float | None = None

@@ -1,6 +1,8 @@
 """Runs of a trace through a balancer over a fleet, and what can be said of them afterwards."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from math import inf
 from random import Random
 from typing import NamedTuple
 
@@ -81,10 +83,23 @@ def run(
     for outage in outages:
         clock.at(outage.begins_at, servers[outage.server].die)
         clock.at(outage.ends_at, servers[outage.server].come_back)
+    for server in servers:
+        server.on_end = partial(_ended, server.on_end, balancer, clock)
     for job in jobs:
-        clock.at(job.arrived_at, lambda now, job=job: balancer.arrive(job, now))  # type: ignore[misc]
+        if job.arrived_at < inf:
+            clock.at(job.arrived_at, partial(balancer.arrive, job))
     clock.run()
     return jobs, servers
+
+
+def _ended(
+    on_end: Callable[[Job, float], None], balancer: Balancer, clock: Clock, job: Job, now: float
+) -> None:
+    """Report it to the balancer, and let the job that follows arrive after its pause."""
+    on_end(job, now)
+    if job.follower is not None:
+        job.follower.arrived_at = now + job.pause_s
+        clock.at(job.follower.arrived_at, partial(balancer.arrive, job.follower))
 
 
 def mean(numbers: Iterable[float]) -> float:

@@ -1,4 +1,4 @@
-"""Streams of requests: plain ones, chats over shared system prompts, tenants, bursts."""
+"""Streams of requests: plain ones, chats over shared system prompts, agents, a hot prefix."""
 
 import heapq
 import math
@@ -15,6 +15,10 @@ PAUSE_S = 20.0
 """Between its turns, beside five seconds."""
 SYSTEMS, SYSTEM_TOKENS = 4, 600
 HOT_SHARE, HOT_TOKENS = 0.5, 2000
+CALLS = (5, 25)
+"""Of an agent, as often each number."""
+AGENT_PAUSES_S = (1.0, 20.0)
+"""Of an agent between the end of a call and the next one."""
 
 
 def lognormal(random: Random, mean: float, variation: float) -> float:
@@ -76,6 +80,40 @@ def chats(random: Random, count: int, rate: float) -> list[Job]:
         if left > 1:
             pause = 5.0 + random.expovariate(1 / PAUSE_S)
             heapq.heappush(coming, (now + pause, which, left - 1, after, asked + answer))
+    return jobs
+
+
+def agents(random: Random, count: int, rate: float) -> list[Job]:
+    """Agents that start at `rate` a second. Each waits for its answer, pauses, and asks again: its
+    prompt is the one before, the answer, and what a tool said. Their jobs are in order of agents.
+    """
+    shared = [blocks((), SYSTEM_TOKENS, random) for _ in range(SYSTEMS)]
+    jobs: list[Job] = []
+    now = 0.0
+    for agent in range(count):
+        now += random.expovariate(rate)
+        after, tokens = random.choice(shared), SYSTEM_TOKENS
+        asked = 1000.0 + lognormal(random, 1000, 1.0)
+        before: Job | None = None
+        for _ in range(random.randint(*CALLS)):
+            tokens += int(asked)
+            chain = blocks(after, tokens, random)
+            answer = 1 + int(lognormal(random, 150, 1.0))
+            after = blocks(chain, tokens + answer, random)
+            job = Job(
+                id=len(jobs),
+                arrived_at=now if before is None else math.inf,
+                prompt_tokens=tokens,
+                answer_tokens=answer,
+                blocks=chain,
+                blocks_after=after,
+                session=f"agent-{agent}",
+                pause_s=random.uniform(*AGENT_PAUSES_S),
+            )
+            if before is not None:
+                before.follower = job
+            jobs.append(job)
+            before, tokens, asked = job, tokens + answer, lognormal(random, 500, 1.0)
     return jobs
 
 

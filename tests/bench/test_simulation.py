@@ -20,6 +20,7 @@ SCALES = {
     "chats": 0.5,
     "caches": 0.6,
     "hot": 0.5,
+    "agents": 0.5,
     "foresight": 0.5,
     "failures": 0.8,
     "overload": 0.4,

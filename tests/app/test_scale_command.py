@@ -18,7 +18,8 @@ from threading import Event
 import grpc
 import pytest
 
-from extproc.app.scale_command import MAX_LINES, ScaleCommand
+from extproc.app.program import MAX_LINES
+from extproc.app.scale_command import ScaleCommand
 from extproc.core.scaling.wanted import Cause, ModelTraffic
 from extproc.core.views.scale_advisor import ModelScale
 from tests.demo.test_process import is_alive
@@ -159,7 +160,7 @@ async def test_it_and_its_group_are_ended(
     tmp_path: Path, timeout_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At its time limit, and when the picker stops; also one that ignores SIGTERM."""
-    monkeypatch.setattr("extproc.app.scale_command.TERM_GRACE_S", 0.2)
+    monkeypatch.setattr("extproc.app.program.TERM_GRACE_S", 0.2)
     command = program(tmp_path, STUBBORN)
     async with following([str(command)], Wanted({"qwen": (1, 0)}), timeout_s) as scale:
         await until(lambda: len(written(tmp_path)) == 2)

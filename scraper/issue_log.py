@@ -18,9 +18,11 @@ SHOWN_BY_ISSUES = frozenset({ScrapeStatus.UNREACHABLE, ScrapeStatus.FAILED})
 class IssueLog:
     """The current issues of one endpoint. Its log lines never contain data of a response."""
 
-    def __init__(self, name: Callable[[], str]) -> None:
-        """`name` gives the name of the endpoint at any time."""
+    def __init__(self, name: Callable[[], str], *, may_be_off: bool = False) -> None:
+        """`name` gives the name of the endpoint at any time. That its machine `may_be_off` makes it
+        no warning if it answers no scrape."""
         self._name = name
+        self._may_be_off = may_be_off
         self._clear_scrapes: dict[str, int] = {}
         self._crashed: set[str] = set()
         self._status: ScrapeStatus | None = None
@@ -31,13 +33,14 @@ class IssueLog:
         if status is not self._status and status not in SHOWN_BY_ISSUES:
             logger.info("endpoint %s: %s", self._name(), status.value)
             self._status = status
-        self._record_issues(observation.issues)
+        is_off = self._may_be_off and status in SHOWN_BY_ISSUES
+        self._record_issues(observation.issues, logging.INFO if is_off else logging.WARNING)
 
-    def _record_issues(self, issues: Iterable[Issue]) -> None:
+    def _record_issues(self, issues: Iterable[Issue], level: int) -> None:
         present = {issue.code: issue for issue in issues}
         for code, issue in present.items():
             if code not in self._clear_scrapes:
-                logger.warning("endpoint %s: %s", self._name(), issue)
+                logger.log(level, "endpoint %s: %s", self._name(), issue)
             self._clear_scrapes[code] = 0
         for code in self._clear_scrapes.keys() - present.keys():
             self._clear_scrapes[code] += 1

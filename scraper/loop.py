@@ -140,7 +140,7 @@ class Scraper:
     async def _run(self, watch: _Watch) -> None:
         address = watch.target.address
         schedule = Schedule(self._options.cadence, self._random)
-        issue_log = IssueLog(lambda: self._name_of(address))
+        issue_log = IssueLog(lambda: self._name_of(address), may_be_off=watch.target.may_be_off)
         probe = watch.probe
         try:
             while True:

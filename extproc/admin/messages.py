@@ -16,6 +16,7 @@ HEALTH: Final = {
     Health.DEGRADED: pb.HEALTH_DEGRADED,
     Health.DOWN: pb.HEALTH_DOWN,
     Health.ASLEEP: pb.HEALTH_ASLEEP,
+    Health.OFF: pb.HEALTH_OFF,
 }
 INTENT: Final = {
     Intent.ACTIVE: pb.INTENT_ACTIVE,

@@ -15,7 +15,6 @@ from typing import Final
 from extproc.app.placement import Placement
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Intent
-from extproc.core.fleet.health import Health
 from extproc.core.observation import Observation, ScrapeStatus
 from extproc.core.placement.machine import KeptMachine, KeptStatus
 from extproc.core.placement.router_machine import RouterCall, RouterMachine, RouterUse
@@ -165,7 +164,7 @@ class Routers:
             self._forget(router)
             return
         router.core.machine.is_connected = (
-            endpoint.health is not Health.DOWN
+            endpoint.is_answering
             and endpoint.is_routable
             and endpoint.intent is Intent.ACTIVE
             and not endpoint.is_removed

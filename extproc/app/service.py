@@ -152,6 +152,7 @@ class Service:
         self._data_plane.records.start()
         if operators.scale_command is not None:
             operators.scale_command.start()
+        self._models.sleeping.start()
         self._health.set_ready(True)
         operators.readiness.is_serving = True
         log.info("serving Envoy on %s, operators on %s", listen.grpc, listen.admin)
@@ -183,6 +184,7 @@ class Service:
         await self._data_plane.drain(drain_timeout_s)
         if self.operators.scale_command is not None:
             await self.operators.scale_command.aclose()
+        await self._models.sleeping.aclose()
         self._models.placement.stop()
         await self._stop_grpc_ports()
         self._fleet.close()

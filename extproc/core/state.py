@@ -64,6 +64,8 @@ class State:
         self.outbox = Outbox()
         self.loads: Mapping[str, ModelLoad] = {}
         """What requests wait for, by all names of the models that keepers could load."""
+        self.wakes: Mapping[str, ModelLoad] = {}
+        """The machines that requests wait for, by all names of the models that they will serve."""
         self.failed_models: Mapping[str, str] = {}
         """Why models cannot be loaded anywhere, by all of their names; `""` if none can be."""
         self.bounds = Bounds(options.bounds)
@@ -161,6 +163,12 @@ class State:
             self.affinity_waits.waiting_at,
             self.demands,
         )
+
+    def load_of(self, model: str | None) -> ModelLoad | None:
+        """The load, or the machine that wakes, for which requests for a model wait. O(1)."""
+        load = self.loads.get(model or "")
+        wake = self.wakes.get(model or "")
+        return load if wake is None or (load is not None and load.ready_at is not None) else wake
 
     def set_rules(self, rules: Rules | None) -> None:
         """Use these rules; queued requests are asked about again by the caller."""

@@ -17,6 +17,7 @@ REASONS: Final = {
     WaitReason.TOO_FEW_TOKENS: "the context that slots share had no room for its tokens",
     WaitReason.AFFINITY: "it waited for the server that has its prompt in the cache or its model",
     WaitReason.MODEL_LOADING: "its model was being loaded",
+    WaitReason.WAKING: "the machine of a server for it woke",
     WaitReason.NO_ENDPOINT: "no server that can serve it took requests",
     WaitReason.EXCLUDED_BY_RULE: "rules excluded every server that could serve it",
     WaitReason.BOUND_REACHED: "as many requests as its bounds allow ran",

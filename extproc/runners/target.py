@@ -21,7 +21,8 @@ class EndpointTarget:
     distinguishes the contents of that file. `api_key` is sent as `Authorization: Bearer` and shown
     nowhere. `slots` is the operator's number, which the core uses; more than the server has are an
     issue. `may_sleep` says if the server was started with `--sleep-idle-seconds`; None lets the
-    scraper find out (`extproc/runners/llama_server/idle_sleep.py`).
+    scraper find out (`extproc/runners/llama_server/idle_sleep.py`). `may_be_off`: its machine
+    sleeps, so that it is no fault if it cannot be reached.
 
     Raises `TargetError` for values that no server could be asked with.
     """
@@ -35,6 +36,7 @@ class EndpointTarget:
     api_key: str | None = field(default=None, repr=False)
     slots: int | None = None
     may_sleep: bool | None = None
+    may_be_off: bool = False
     kind: RunnerKind = RunnerKind.AUTO
 
     def __post_init__(self) -> None:

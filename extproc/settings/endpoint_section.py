@@ -6,11 +6,24 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from extproc.core.fleet.endpoint import WakeOptions
 from extproc.settings.access import check_access
 from extproc.settings.section import Section
-from extproc.settings.values import File, Labels, Server, ServerName, SlotCount, split_host_port
+from extproc.settings.values import (
+    LIST,
+    Broadcast,
+    File,
+    Labels,
+    Mac,
+    Server,
+    ServerName,
+    SlotCount,
+    SomeSeconds,
+    split_host_port,
+)
 
 HTTPS: Final = "https://"
+WAKE_PORT: Final = 9
 Kind = Literal["auto", "llama-server", "ollama", "vllm", "sglang", "lm-studio", "openai"]
 Money = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 
@@ -24,6 +37,35 @@ class PriceSettings(Section):
     """The price of a million generated tokens."""
     slot_s: Money = 0.0
     """The price of a slot-second."""
+
+
+class WakeSettings(Section):
+    """The machine of an endpoint, if it may sleep: it is woken when requests wait for it, and put
+    to sleep when it is idle. Give the endpoints of one machine the same. See docs/scaling.md."""
+
+    mac: Mac
+    """The MAC address of its network card, as 00:11:22:33:44:55, to which magic packets go."""
+    broadcast: Broadcast = "255.255.255.255"
+    """The IPv4 broadcast address of its network, with a UDP port if that is not 9."""
+    after_idle_s: SomeSeconds = 900.0
+    """The number of seconds without a request after which it is put to sleep."""
+    sleep_command: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], LIST] = ()
+    """The program that puts it to sleep, and its arguments, run without a shell. Without it, the
+    machine is only woken."""
+    timeout_s: SomeSeconds = 120.0
+    """The number of seconds without an answer after which it counts as lost. It is tried again
+    later."""
+
+    def for_core(self) -> WakeOptions:
+        """The same for the core."""
+        host, _, port = self.broadcast.partition(":")
+        return WakeOptions(
+            mac=self.mac,
+            broadcast=(host, int(port or WAKE_PORT)),
+            after_idle_s=self.after_idle_s,
+            sleep_command=self.sleep_command,
+            timeout_s=self.timeout_s,
+        )
 
 
 class EndpointSettings(Section):
@@ -60,6 +102,8 @@ class EndpointSettings(Section):
     written into the body, which must be complete JSON."""
     price: PriceSettings | None = None
     """What use of it costs, for `coxswain usage`."""
+    wake: WakeSettings | None = None
+    """How its machine is woken and put to sleep; without it, Coxswain does neither."""
     may_sleep: bool | None = None
     """Whether it was started with --sleep-idle-seconds. If not set, Coxswain detects it, and a
     server whose idle time is longer than 15 minutes stays awake."""
@@ -99,6 +143,8 @@ class EndpointSettings(Section):
                 "tier 2 needs inject_key with its API key: otherwise the key of a client may leave "
                 "with the client's request",
             )
+        if self.wake is not None and self.tier > 1:
+            raise PydanticCustomError("together", "wake is for endpoints of tier 1")
         if self.models and self.tier == 1:
             raise PydanticCustomError(
                 "together", "models is for endpoints of tier 2; write other names in models at top"

@@ -23,6 +23,7 @@ _LEAST: Final = {"least": LEAST_SECONDS}
 HOST_NAME: Final = re.compile(
     r"(?=.{1,253}\Z)(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*\.?", re.IGNORECASE
 )
+MAC: Final = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 
 
 def split_host_port(text: str) -> tuple[str, int]:
@@ -192,6 +193,21 @@ def _network(text: str) -> str:
         raise PydanticCustomError("network", "write a network as 10.0.0.0/8 or fd00::/8") from None
 
 
+def _mac(value: object) -> str:
+    """A MAC address in lower case, with colons. Of digits alone it is a number in YAML."""
+    text = str(value).strip().lower().replace("-", ":")
+    if not isinstance(value, str) or MAC.fullmatch(text) is None:
+        raise PydanticCustomError("mac", 'write a MAC address in quotes, as "00:11:22:33:44:55"')
+    return text
+
+
+def _broadcast(text: str) -> str:
+    host, colon, port = text.strip().partition(":")
+    if not _is_ip(host, 4):
+        raise PydanticCustomError("broadcast", "write an IPv4 broadcast address: 192.168.1.255")
+    return _target(f"{host}:{port}") if colon else host
+
+
 def _no_bool(value: Any) -> Any:
     """A YAML `yes` is not the number one."""
     if isinstance(value, bool):
@@ -262,6 +278,16 @@ ServerName = Annotated[str, AfterValidator(_server_name)]
 
 File = Annotated[str, Field(min_length=1), AfterValidator(_file)]
 """A file or folder where Coxswain runs; a `~` at its beginning is a home folder."""
+
+Mac = Annotated[
+    str,
+    PlainValidator(_mac),
+    WithJsonSchema({"type": "string", "pattern": "^[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5}$"}),
+]
+"""A MAC address: `00:11:22:33:44:55`."""
+
+Broadcast = Annotated[str, AfterValidator(_broadcast)]
+"""An IPv4 broadcast address, with a port or without."""
 
 Network = Annotated[str, AfterValidator(_network)]
 """A network: `10.0.0.0/8`, or one IP address."""

@@ -58,13 +58,14 @@ const WAITS = {
   "too-few-tokens": "the context that the slots share is full",
   affinity: "for the endpoint with its prompt in the cache",
   "model-loading": "its model is loading",
+  waking: "the machine of a server for it wakes",
   "no-endpoint": "no endpoint for it gets requests",
   "excluded-by-rule": "rules exclude every server",
   "bound-reached": "as many as its bound allows run",
   unreported: "not every endpoint has reported its models",
 };
 const NO_REJECTIONS = ["served", "passed", "withdrawn"];
-const HEALTHS = ["ready", "degraded", "loading", "asleep", "down"];
+const HEALTHS = ["ready", "degraded", "loading", "asleep", "off", "down"];
 
 const byId = (id) => document.getElementById(id);
 const byName = new Intl.Collator("en", { numeric: true });

@@ -28,6 +28,7 @@ HEALTH_EVENTS: Final = {
     Health.DOWN: ("unreachable", "cannot be reached and gets no requests"),
     Health.LOADING: ("loading", "loads its model and gets no requests"),
     Health.ASLEEP: ("asleep", "sleeps, and loads its model with the next request"),
+    Health.OFF: ("off", "cannot be reached; requests that wait for it wake its machine"),
 }
 INTENT_TEXTS: Final = {
     Intent.ACTIVE: "gets requests again",

@@ -59,7 +59,7 @@ CONTEXT_OVERFLOWS: Final = _counter(
 )
 ENDPOINTS: Final = _gauge(
     "coxswain_endpoints",
-    "Endpoints by health: loading, ready, degraded, down or asleep.",
+    "Endpoints by health: loading, ready, degraded, down, asleep or off.",
     labels=("health",),
 )
 OBSERVATION_AGE: Final = _gauge(
@@ -74,9 +74,8 @@ QUEUE_DEPTH: Final = _gauge(
 MODEL_QUEUE_DEPTH: Final = _gauge(
     "coxswain_model_queue_depth",
     "Queued requests by model and by the reason why they wait: no-idle-slot, reserved, "
-    "too-few-slots, too-few-tokens, affinity, model-loading, no-endpoint, excluded-by-rule, "
-    "bound-reached or unreported "
-    "(docs/operations.md). "
+    "too-few-slots, too-few-tokens, affinity, model-loading, waking, no-endpoint, "
+    "excluded-by-rule, bound-reached or unreported (docs/operations.md). "
     "`no-idle-slot` of each served model is always there. The model is empty for requests that "
     "name none, or none that is served.",
     labels=("model", "reason"),
@@ -207,6 +206,19 @@ MODEL_CHANGES: Final = _counter(
     "coxswain_machine_model_changes_total",
     "Decisions to load or unload a model on a machine with a keeper, by change: load or unload.",
     labels=("machine", "model", "change"),
+)
+MACHINE_CHANGES: Final = _counter(
+    "coxswain_machine_power_changes_total",
+    "What became of machines that sleep, by change: woken, not-woken, put-to-sleep or "
+    "not-put-to-sleep. The machine has the name of its first endpoint.",
+    labels=("machine", "change"),
+)
+MACHINE_WAKE_SECONDS: Final = _gauge(
+    "coxswain_machine_wake_seconds",
+    "What the last wake of a machine took, from the first magic packet until it served; absent "
+    "before the first one.",
+    labels=("machine",),
+    unit="s",
 )
 PROBLEMS: Final = _gauge(
     "coxswain_problems",

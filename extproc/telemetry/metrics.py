@@ -46,6 +46,7 @@ class TelemetrySources:
     `bypassed` the requests that Envoy sent past this picker. `loop_lag` is how late the event loop
     was, in seconds; `envoy_failures` are Envoys' own counters, by address and kind. The models of
     machines with a keeper are by machine and model; `model_changes` by the change, too.
+    Machines that sleep are by name; `machine_changes` by the change, too.
     `usage` are the sums of usage since the start, None where it is not counted; `processes` are
     those of `fronts`, None without. `rule_states` are 1 for each of the operators' rules that is
     on, `rule_faults` count by rule and kind.
@@ -63,6 +64,8 @@ class TelemetrySources:
     models_loaded: Callable[[], Values] = dict
     model_loads_s: Callable[[], Values] = dict
     model_changes: Callable[[], Values] = dict
+    machine_changes: Callable[[], Values] = dict
+    machine_wakes_s: Callable[[], Values] = dict
     processes: Callable[[], Processes] | None = None
     rule_states: Callable[[], Values] = dict
     rule_faults: Callable[[], Values] = dict
@@ -183,6 +186,8 @@ class Metrics:
                 definitions.MODEL_LOADED: sources.models_loaded(),
                 definitions.MODEL_LOAD_SECONDS: sources.model_loads_s(),
                 definitions.MODEL_CHANGES: sources.model_changes(),
+                definitions.MACHINE_CHANGES: sources.machine_changes(),
+                definitions.MACHINE_WAKE_SECONDS: sources.machine_wakes_s(),
                 definitions.BUILD: {(self._version,): 1},
                 **({} if sources.usage is None else read_usage(sources.usage())),
                 **({} if sources.processes is None else read_processes(sources.processes())),

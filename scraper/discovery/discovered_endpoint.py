@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from extproc.core.address import Address, AddressError
 from extproc.core.constraints import FIRST_TIER
-from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec
+from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec, WakeOptions
 from extproc.core.price import FREE, Price
 from extproc.runners.kind import RunnerKind
 from extproc.runners.target import EndpointTarget, TargetError
@@ -35,6 +35,7 @@ class EndpointEntry:
     tier: int = FIRST_TIER
     far_models: tuple[tuple[str, str], ...] = ()
     price: Price = FREE
+    wake: WakeOptions | None = None
     may_sleep: bool | None = None
     api_key: str | None = field(default=None, repr=False)
     is_injected: bool = False
@@ -101,6 +102,7 @@ def discover(entry: EndpointEntry, ip: str) -> DiscoveredEndpoint:
             tier=entry.tier,
             far_models=entry.far_models,
             price=entry.price,
+            wake=entry.wake,
             tls_profile=entry.trust.profile if entry.trust is not None else "",
             server_name=server_name if entry.is_tls else "",
             authorization=authorization_of(entry.api_key)

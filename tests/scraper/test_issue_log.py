@@ -61,3 +61,13 @@ def test_a_crash_is_reported_once_with_its_traceback(
     first, last = caplog.records
     assert first.levelname == "ERROR" and first.exc_info is not None
     assert last.getMessage() == "endpoint 127.0.0.1:8080: the scrape works again"
+
+
+def test_a_machine_that_may_be_off_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """What is wrong with its server while it answers is one."""
+    caplog.set_level(logging.INFO, "coxswain.scraper")
+    issue_log = IssueLog(lambda: str(ADDRESS), may_be_off=True)
+    issue_log.record(saw(ScrapeStatus.UNREACHABLE, issues.unreachable("refused")))
+    issue_log.record(saw(ScrapeStatus.READY, issues.slow_slots(2.0)))
+    levels = {record.getMessage().split(": ")[1]: record.levelname for record in caplog.records}
+    assert levels == {"unreachable": "INFO", "ready": "INFO", "slow-slots": "WARNING"}

@@ -340,3 +340,26 @@ def test_limits_of_clients() -> None:
     values = {"clients": {"keys_file": "keys", "limits": limits}, "usage": {"path": "usage.db"}}
     found = Settings.model_validate(values).clients.limits
     assert (found["web"].queued, found["*"].requests, found["*"].queued) == (0, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("wake", "problem"),
+    [
+        ({"mac": "02:00:00:00:00"}, "write a MAC address in quotes"),
+        ({"mac": 8_053_421_459}, "write a MAC address in quotes"),
+        ({"mac": "02:00:00:00:00:0a", "broadcast": "host.lan"}, "write an IPv4 broadcast address"),
+        ({"mac": "02:00:00:00:00:0a", "broadcast": "10.0.0.255:0"}, "0 is not a port"),
+    ],
+)
+def test_mistakes_in_how_a_machine_is_woken(wake: dict[str, object], problem: str) -> None:
+    """YAML reads a MAC address of digits alone as a number."""
+    endpoint = {"address": "10.0.0.5:8080", "wake": wake}
+    with pytest.raises(ValidationError, match=problem):
+        Settings.model_validate({"endpoints": [endpoint]})
+
+
+def test_only_machines_of_the_first_tier_are_woken() -> None:
+    key = {"api_key_env": "KEY", "inject_key": True}
+    far = {"address": "10.0.0.5:80", "tier": 2, "wake": {"mac": "02:00:00:00:00:0a"}, **key}
+    with pytest.raises(ValidationError, match="wake is for endpoints of tier 1"):
+        Settings.model_validate({"endpoints": [far]})

@@ -20,6 +20,7 @@ from extproc.core.objective import Criticality
 from extproc.core.placement.load_record import LoadRecord
 from extproc.core.placement.wanted_models import Change
 from extproc.core.processes import Processes
+from extproc.core.views.sleeping_machines import SleepingMachine
 from extproc.records.fleet_events import FleetEvents
 from extproc.settings import Settings
 from extproc.stream.envoy.access_log import AccessLog
@@ -67,6 +68,8 @@ class DataPlaneAssembly:
                 models_loaded=models.placement.models_loaded,
                 model_loads_s=models.placement.model_loads_s,
                 model_changes=models.placement.changes_total,
+                machine_changes=models.sleeping.changes_total,
+                machine_wakes_s=models.sleeping.wakes_s,
                 processes=processes,
                 rule_states=lambda: {} if core.rules is None else core.rules.states(),
                 rule_faults=lambda: {} if core.rules is None else core.rules.faults(),
@@ -80,6 +83,7 @@ class DataPlaneAssembly:
         self.records = Records(settings.records, core.dispatcher, core.registry)
         models.placement.on_loaded = self._record_load
         models.placement.on_unloading = self._record_unload
+        models.sleeping.on_event = self._record_power
         self.activity = Activity(
             core.dispatcher,
             core.registry,
@@ -170,3 +174,7 @@ class DataPlaneAssembly:
     def _record_unload(self, change: Change) -> None:
         text = f"{change.model} is unloaded: {change.reason}"
         self.events.add("model-unloading", text, name=change.machine, model=change.model)
+
+    def _record_power(self, kind: str, text: str, machine: SleepingMachine) -> None:
+        address = str(machine.endpoints[0].address)
+        self.events.add(kind, text, address=address, name=machine.name)

@@ -1,4 +1,4 @@
-"""Models on machines: which are wanted, and who loads them."""
+"""Machines: which models are wanted there, who loads them, and which machines sleep."""
 
 import time
 from collections.abc import Iterable
@@ -8,6 +8,7 @@ from extproc.app.assembly.core import CoreAssembly
 from extproc.app.assembly.fleet import FleetAssembly
 from extproc.app.placement import Placement
 from extproc.app.routers import Routers
+from extproc.app.sleeping_machines import SleepingMachines
 from extproc.settings import Settings
 
 
@@ -25,6 +26,7 @@ class ModelsAssembly:
                 forgotten=self.placement.forgotten,
             )
         )
+        self.sleeping = SleepingMachines(core.dispatcher, time.monotonic)
         self.routers: Routers | None = None
         if settings.swap.routers:
             self.routers = Routers(

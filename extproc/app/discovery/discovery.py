@@ -233,6 +233,7 @@ class Discovery:
             with_key,
             slots=spec.slots,
             may_sleep=may_sleep,
+            may_be_off=spec.wake is not None,
             kind=next(kinds, RunnerKind.AUTO),
             path_prefix=self._path_prefix,
         )

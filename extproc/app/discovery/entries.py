@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from extproc.app.security.ca_bundles import path_of, read_ca_bundles, trust_of
 from extproc.core.constraints import FIRST_TIER
-from extproc.core.fleet.endpoint import ContextSharing
+from extproc.core.fleet.endpoint import ContextSharing, WakeOptions
 from extproc.core.price import FREE, Price
 from extproc.kubernetes.service_account import (
     ServiceAccount,
@@ -134,6 +134,7 @@ def _entry(access: Servers, ca_bundles: Mapping[str, bytes], api_key: str | None
             tier=access.tier if isinstance(access, EndpointSettings) else FIRST_TIER,
             far_models=_far_models(access),
             price=_price(access),
+            wake=_wake(access),
             may_sleep=access.may_sleep,
             api_key=api_key,
             is_injected=access.inject_key,
@@ -149,6 +150,11 @@ def _entry(access: Servers, ca_bundles: Mapping[str, bytes], api_key: str | None
 
 def _far_models(access: Servers) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(access.models.items())) if isinstance(access, EndpointSettings) else ()
+
+
+def _wake(access: Servers) -> WakeOptions | None:
+    wake = access.wake if isinstance(access, EndpointSettings) else None
+    return None if wake is None else wake.for_core()
 
 
 def _price(access: Servers) -> Price:

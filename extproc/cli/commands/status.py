@@ -14,7 +14,7 @@ from extproc.security.foreign_text import printable
 if TYPE_CHECKING:
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
-HEALTHS: Final = ("ready", "degraded", "loading", "asleep", "down")
+HEALTHS: Final = ("ready", "degraded", "loading", "asleep", "off", "down")
 
 
 @talks

@@ -16,6 +16,7 @@ STYLES: Final = {
     "loading": "yellow",
     "degraded": "yellow",
     "asleep": "blue",
+    "off": "blue",
     "down": "red",
 }
 NUMBERS: Final = ("IDLE", "LEASED", "FOREIGN", "TOTAL", "AGE", "ISSUES")

@@ -11,7 +11,7 @@ from typing import NamedTuple, assert_never
 
 from extproc.core.address import Address
 from extproc.core.constraints import FIRST_TIER
-from extproc.core.fleet.health import SERVING, Health
+from extproc.core.fleet.health import SERVING, UNREACHED, Health
 from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
 from extproc.core.price import FREE, Price
 
@@ -52,6 +52,19 @@ class Intent(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WakeOptions:
+    """How the machine of an endpoint is woken and put to sleep. Endpoints with one `mac` are on one
+    machine. Without a `sleep_command` it is only woken. `timeout_s` is how long it may take to
+    answer a scrape before it counts as lost."""
+
+    mac: str
+    broadcast: tuple[str, int] = ("255.255.255.255", 9)
+    after_idle_s: float = 900.0
+    sleep_command: tuple[str, ...] = ()
+    timeout_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointSpec:
     """The specification of an endpoint: address, display name, and the host name of the address.
 
@@ -81,6 +94,8 @@ class EndpointSpec:
     """Of a higher tier: its own names of models, by the names that our requests have. Empty if it
     has the same names."""
     price: Price = FREE
+    wake: WakeOptions | None = None
+    """How its machine is woken; None for one that is always on."""
 
     @property
     def requires_pick(self) -> bool:
@@ -129,6 +144,11 @@ class Endpoint:
         """When an operator drained or disabled it; None while it is active."""
         self.intent_issue: Issue | None = None
         """That its server was replaced since then."""
+        self.is_going_off = False
+        """Its machine is being put to sleep: it gets no new requests."""
+        self.wake_issue: Issue | None = None
+        """That its machine does not go to sleep, or, with `is_lost`, does not wake."""
+        self.is_lost = False
         self.is_removed = False
         """No source names it any more; it remains while it has leases."""
         self.is_routable = not spec.requires_envoy_support
@@ -184,6 +204,7 @@ class Endpoint:
             self.ejection_issue,
             None if self.paused_until is None else PAUSED,
             self.intent_issue,
+            self.wake_issue,
             self.context_issue,
         )
         if not any(ours):
@@ -263,7 +284,22 @@ class Endpoint:
     @property
     def is_pickable(self) -> bool:
         """Whether new leases may be opened here, if slots are free."""
-        return not self.is_ejected and self.paused_until is None and self.is_usable
+        return (
+            not self.is_ejected
+            and self.paused_until is None
+            and not self.is_going_off
+            and self.is_usable
+        )
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether the last scrapes were answered, also while it loads its model."""
+        return self.health not in UNREACHED
+
+    @property
+    def is_wakeable(self) -> bool:
+        """Whether its machine is off, and woken for requests."""
+        return self.health is Health.OFF and self.intent is Intent.ACTIVE and not self.is_removed
 
     @property
     def is_first_choice(self) -> bool:
@@ -299,16 +335,26 @@ class Endpoint:
                 self.lose(observation.issues)
             case ScrapeStatus.FAILED:
                 self.consecutive_failures += 1
-                self.observed_issues = observation.issues
-                if self.consecutive_failures >= failures_to_down:
-                    self.health = Health.DOWN
+                is_over = self.consecutive_failures >= failures_to_down
+                if is_over or self.is_going_off or self.health is Health.OFF:
+                    self.lose(observation.issues)
+                else:
+                    self.observed_issues = observation.issues
             case _:
                 assert_never(observation.status)
 
     def lose(self, issues: tuple[Issue, ...] = ()) -> None:
-        """A connection to it was refused: it is down until one good scrape."""
-        self.health = Health.DOWN
-        self.observed_issues = issues
+        """A connection to it was refused: it is down, or its machine off, until one good scrape."""
+        is_off = self.spec.wake is not None and not self.is_lost
+        self.health = Health.OFF if is_off else Health.DOWN
+        self.observed_issues = () if is_off else issues
+
+    def set_wake_issue(self, issue: Issue | None, *, is_lost: bool = False) -> None:
+        """Its machine does not go to sleep; or it does not wake (`is_lost`) and is treated as one
+        that cannot be woken; None if neither is so any more."""
+        self.wake_issue, self.is_lost = issue, is_lost
+        if self.health is Health.OFF and is_lost:
+            self.health = Health.DOWN
 
     def set_intent(self, intent: Intent, now: float) -> None:
         """Set the operator's intent."""

@@ -20,7 +20,7 @@ from extproc.core.address import Address
 from extproc.core.fleet.aliases import MAX_REMEMBERED, ModelIndex
 from extproc.core.fleet.catalog import FleetCatalog
 from extproc.core.fleet.endpoint import Endpoint, Intent
-from extproc.core.fleet.health import Health
+from extproc.core.fleet.health import UNREACHED
 from extproc.core.fleet.membership import Fleet
 from extproc.core.fleet.splits import Splits
 from extproc.core.observation import ModelReading
@@ -129,7 +129,7 @@ class ModelNames:
         ]
         if not awaited and self._has_members():
             return Unreported.NONE
-        if any(endpoint.health is not Health.DOWN for endpoint in awaited):
+        if any(endpoint.health not in UNREACHED for endpoint in awaited):
             return Unreported.SOME
         serving = (one for one in self._fleet if one.is_serving and not one.is_removed)
         is_served = any(one.has_reported for one in serving)

@@ -183,7 +183,8 @@ class RequestResolver:
         if constraints.allowed is None:
             return True
         endpoints = map(self._fleet.get, constraints.allowed)
-        return any(e is not None and e.is_usable and is_eligible(constraints, e) for e in endpoints)
+        could = (e for e in endpoints if e is not None and (e.is_usable or e.is_wakeable))
+        return any(is_eligible(constraints, endpoint) for endpoint in could)
 
     def may_need_rewrite(
         self, model: str | None, adapter: str | None, numbers: frozenset[int]

@@ -17,16 +17,20 @@ MAX_NAMED: Final = 3
 class ModelLoad:
     """A load that is expected to end at `ready_at` (monotonic seconds), or without it one that has
     not begun: nobody has asked for the model, or others with work delay it (`is_delayed`).
-    `where` names its machine, or those on which it could be loaded."""
+    `where` names its machine, or those on which it could be loaded. With `is_wake`, that machine
+    wakes first: how long it takes is not known before the first time."""
 
     model: str
     where: str
     ready_at: float | None = None
     is_delayed: bool = False
+    is_wake: bool = False
 
     @property
     def subject(self) -> str:
         """What requests wait for, without the time."""
+        if self.is_wake:
+            return f"waits for {self.where} to wake"
         delay = " when others leave memory for it" if self.is_delayed else ""
         return f"waits for {self.model} to be loaded at {self.where}{delay}"
 

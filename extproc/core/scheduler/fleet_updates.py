@@ -11,7 +11,6 @@ from random import Random
 from extproc.core.address import Address
 from extproc.core.events import CallScope, Event
 from extproc.core.fleet.endpoint import ASSUMED_SLOTS, Endpoint, EndpointSpec, Intent
-from extproc.core.fleet.health import Health
 from extproc.core.learning.learned import Learned
 from extproc.core.observation import (
     Issue,
@@ -177,7 +176,7 @@ class FleetUpdates:
         if is_replaced and not observation.has_model_pools:
             self._allocator.close_model_pools(endpoint_slots, now)
         self._allocator.change_models(self.state.resolver.report(endpoint), now)
-        is_given_up = not endpoint.has_reported and endpoint.health is Health.DOWN
+        is_given_up = not endpoint.has_reported and not endpoint.is_answering
         is_moved = False
         if is_given_up or (endpoint.offer, endpoint.runner) != offer:
             is_moved = self._is_moved_by_rules((endpoint.address,))
@@ -326,6 +325,35 @@ class FleetUpdates:
                 if ticket.is_waiting and self.state.why_failed(constraints):
                     self._allocator.reject(ticket, Reason.MODEL_FAILED, now, constraints)
                     self._allocator.release_reservation(ticket, now)
+
+    # Machines that sleep
+
+    def set_wakes(self, wakes: Mapping[str, ModelLoad]) -> None:
+        """The machines that wake for queued requests, by all names of the models that they will
+        serve, `""` for requests that name none: for forecasts and display."""
+        self.state.wakes = dict(wakes)
+
+    def set_going_off(
+        self, addresses: Iterable[Address], now: float, *, is_going_off: bool
+    ) -> None:
+        """Whether the machine of these endpoints is being put to sleep: they get no new requests
+        from this call on."""
+        with self._call:
+            for address in addresses:
+                endpoint = self.fleet.get(address)
+                if endpoint is not None and endpoint.is_going_off is not is_going_off:
+                    endpoint.is_going_off = is_going_off
+                    self._allocator.on_capacity_change(address, now)
+
+    def set_wake_issue(
+        self, addresses: Iterable[Address], issue: Issue | None, *, is_lost: bool = False
+    ) -> None:
+        """The machine of these endpoints does not go to sleep or, with `is_lost`, does not wake;
+        None if neither is so any more."""
+        for address in addresses:
+            endpoint = self.fleet.get(address)
+            if endpoint is not None:
+                endpoint.set_wake_issue(issue, is_lost=is_lost)
 
     # Time
 

@@ -6,7 +6,6 @@ from extproc.core.address import Address
 from extproc.core.constraints import UNRESOLVED, Constraints
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Endpoint
-from extproc.core.fleet.health import Health
 from extproc.core.fleet.resolver import ModelChange
 from extproc.core.queue.discipline import QueueDiscipline
 from extproc.core.queue.ticket import UNKNOWN_SIZE, ExpectedSize, Ticket
@@ -336,7 +335,7 @@ class SlotAllocator(Settlements):
     ) -> None:
         """The endpoint is not pickable: find other endpoints for what waits for it."""
         state = self._state
-        if endpoint.health is Health.DOWN:
+        if not endpoint.is_answering:
             self._lose_loads(endpoint.address, now)
         if state.outliers.is_any_out:
             for address in state.outliers.readmit_the_last(now):

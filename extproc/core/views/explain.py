@@ -294,6 +294,8 @@ def _filters(
         yield f"an operator made it {endpoint.intent.value}"
     if endpoint.health not in SERVING:
         yield f"it is {endpoint.health.value}"
+    if endpoint.is_going_off:
+        yield "its machine is being put to sleep"
     if endpoint.paused_until is not None:
         yield "it answered 429 and is paused"
     if endpoint.is_ejected:

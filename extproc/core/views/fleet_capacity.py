@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.fleet.endpoint import ASSUMED_SLOTS, Endpoint
 from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.views.view import View
 
@@ -98,7 +98,8 @@ def _busy(account: EndpointSlots) -> int:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetHealth:
     """The slots of all endpoints that get requests: `idle` ones are available to the next request,
-    `processing` ones are in use, or the tokens of a shared context do not suffice for them."""
+    `processing` ones are in use, or the tokens of a shared context do not suffice for them, or
+    their machine wakes for requests that wait."""
 
     idle: int
     processing: int
@@ -136,4 +137,6 @@ def fleet_health(view: View) -> FleetHealth:
             usable = max(0, counts.idle - (account.slots - account.usable_slots))
             idle += usable
             processing += counts.total - usable
+        elif endpoint.is_wakeable:
+            processing += max(ASSUMED_SLOTS, view.slots_at(endpoint.address).slots)
     return FleetHealth(idle=idle, processing=processing)

@@ -224,7 +224,7 @@ class Forecast:
         """Seconds until the eligible endpoints have freed that many slots for requests of that
         criticality; None where nobody knows, and while no endpoint is eligible. O(position) if the
         longest possible times of that many responses there are known."""
-        load = self._state.loads.get(constraints.model or "")
+        load = self._state.load_of(constraints.model)
         if load is not None and load.ready_at is not None:
             return max(0.0, load.ready_at - now)  # what is known about its slots, if any, is old
         if not len(self._state.rankings.at(constraints)):

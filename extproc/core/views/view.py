@@ -26,6 +26,7 @@ from extproc.core.slots.token_pool import TokenPool
 from extproc.core.state import State
 from extproc.core.views.forecast import Forecast, QueuePosition
 from extproc.core.views.scale_advisor import ModelScale, ScaleAdvisor
+from extproc.core.views.sleeping_machines import SleepingMachine, SleepingMachines
 from extproc.core.views.waits import Waits
 
 
@@ -76,6 +77,7 @@ class View:
         self._forecast = forecast
         self._scale = scale
         self._dry_run = dry_run
+        self._sleeping = SleepingMachines(state)
 
     @property
     def options(self) -> DispatcherOptions:
@@ -247,13 +249,31 @@ class View:
         requests)."""
         return self._scale.read(self.options.scale, now, objective, names)
 
+    def sleeping_machines(self, now: float) -> dict[str, SleepingMachine]:
+        """The machines that can be woken, by MAC address. O(endpoints) where there are none."""
+        if all(endpoint.spec.wake is None for endpoint in self.fleet):
+            return {}
+        return self._sleeping.machines(self.scale(now))
+
+    def wanted_machines(
+        self, asleep: Iterable[str], waking: Collection[str], now: float
+    ) -> set[str]:
+        """Those of the machines `asleep`, the first ones first, that queued requests want beside
+        those that are `waking`."""
+        return self._sleeping.wanted(asleep, waking, self.scale(now), self.demands(now))
+
+    def wakes(self, waking: Mapping[str, float | None], now: float) -> dict[str, ModelLoad]:
+        """What requests wait for while machines wake: see `SleepingMachines.wakes`."""
+        return self._sleeping.wakes(waking, self.demands(now), now)
+
     def canonical_model(self, name: str) -> str:
         """One name for all names of a model; the name itself if it is unknown."""
         return self.state.resolver.names.catalog.canonical_name(name)
 
     def load_of(self, model: str | None) -> ModelLoad | None:
-        """The load that requests for a model wait for; None if no keeper is to load it."""
-        return self.state.loads.get(model or "")
+        """The load that requests for a model wait for, or the machine that wakes for them; None if
+        there is none."""
+        return self.state.load_of(model)
 
     def wait_note(self, model: str | None, now: float) -> str:
         """What requests for a model wait for beside a slot, as a sentence; usually empty."""

@@ -28,6 +28,7 @@ class WaitReason(Enum):
     TOO_FEW_TOKENS = "too-few-tokens"
     AFFINITY = "affinity"
     MODEL_LOADING = "model-loading"
+    WAKING = "waking"
     NO_ENDPOINT = "no-endpoint"
     EXCLUDED_BY_RULE = "excluded-by-rule"
     BOUND_REACHED = "bound-reached"
@@ -42,6 +43,7 @@ MEANINGS: Final = {
     WaitReason.AFFINITY: "they wait briefly for the endpoint with their prompt in its cache or "
     "their model loaded",
     WaitReason.MODEL_LOADING: "their model is being loaded",
+    WaitReason.WAKING: "the machine of a server for them wakes",
     WaitReason.NO_ENDPOINT: "no endpoint that can serve them gets requests",
     WaitReason.EXCLUDED_BY_RULE: "rules exclude every endpoint that could serve them",
     WaitReason.BOUND_REACHED: "as many requests as their bounds allow run",
@@ -159,7 +161,9 @@ class Waits:
                 others = constraints._replace(by_rules=None)
                 if self._is_served(others):
                     return WaitReason.EXCLUDED_BY_RULE
-            load = state.loads.get(constraints.model or "")
+            load = state.load_of(constraints.model)
+            if load is not None and load.is_wake:
+                return WaitReason.WAKING
             is_loading = load is not None and load.ready_at is not None
             return WaitReason.MODEL_LOADING if is_loading else WaitReason.NO_ENDPOINT
         return reason

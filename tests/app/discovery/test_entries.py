@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from extproc.app.discovery.entries import entries_of, names_of, read_endpoints, secret_files
+from extproc.core.fleet.endpoint import WakeOptions
 from extproc.settings import Settings, SettingsError
-from scraper.discovery.discovered_endpoint import EndpointEntryError
+from scraper.discovery.discovered_endpoint import EndpointEntryError, discover
 from tests.fakes.authority import Authority
 
 KEY = "sk-secret"
@@ -144,3 +145,13 @@ def test_secret_files_of_many() -> None:
         ]
     ).endpoints
     assert secret_files(endpoints) == {Path.home() / "ca.pem", Path("/keys/a")}
+
+
+def test_how_a_machine_is_woken_reaches_the_core() -> None:
+    """The MAC address in one form, the port of the broadcast apart from it."""
+    wake = {"mac": "02-00-00-00-00-0A", "broadcast": "10.0.0.255:7", "sleep_command": ["off"]}
+    (entry,) = entries_of(settings(endpoints=[{"address": "10.0.0.5:1", "wake": wake}]).endpoints)
+    options = WakeOptions(
+        mac="02:00:00:00:00:0a", broadcast=("10.0.0.255", 7), sleep_command=("off",)
+    )
+    assert entry.wake == discover(entry, "10.0.0.5").spec.wake == options

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extproc.core.address import Address
-from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Intent
+from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Intent, WakeOptions
 from extproc.core.fleet.health import Health
 from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
 from extproc.status.status_json import status_json
@@ -146,3 +146,28 @@ def test_a_closed_model_gets_no_requests(endpoint: Endpoint) -> None:
     assert endpoint.is_router
     see(endpoint, ScrapeStatus.READY, models=(closed,))
     assert (endpoint.models, endpoint.models_by_name, endpoint.is_router) == ((), {}, True)
+
+
+def test_an_endpoint_whose_machine_can_be_woken_is_off_without_an_issue() -> None:
+    """One that is off stays so, however its scrapes fail; one that is being put to sleep is off at
+    the first failure. While its machine does not wake it is down as any other."""
+    endpoint = Endpoint(EndpointSpec(address=ADDRESS, wake=WakeOptions(mac="02:00:00:00:00:01")))
+
+    def fail(status: ScrapeStatus) -> tuple[Health, tuple[Issue, ...]]:
+        see(endpoint, status, issues=(ISSUE,))
+        return endpoint.health, endpoint.issues
+
+    assert fail(ScrapeStatus.FAILED) == (Health.LOADING, (ISSUE,))
+    assert fail(ScrapeStatus.UNREACHABLE) == (Health.OFF, ())
+    assert fail(ScrapeStatus.FAILED) == (Health.OFF, ())
+    assert endpoint.is_wakeable and not endpoint.is_answering
+    see(endpoint, ScrapeStatus.READY)
+    assert (endpoint.is_pickable, endpoint.is_wakeable) == (True, False)
+    endpoint.is_going_off = True
+    assert (endpoint.is_pickable, endpoint.is_wakeable) == (False, False)
+    assert fail(ScrapeStatus.FAILED) == (Health.OFF, ())
+    endpoint.set_wake_issue(ISSUE, is_lost=True)
+    assert (endpoint.health, endpoint.issues) == (Health.DOWN, (ISSUE,))
+    assert fail(ScrapeStatus.UNREACHABLE) == (Health.DOWN, (ISSUE, ISSUE))
+    endpoint.set_wake_issue(None)
+    assert fail(ScrapeStatus.UNREACHABLE) == (Health.OFF, ())

@@ -25,6 +25,8 @@ def test_the_time_that_is_left_is_named_once_it_is_known() -> None:
     later = ModelLoad(model="qwen", where="gpu-1", is_delayed=True)
     assert later.note(10.0) == later.subject
     assert later.subject.endswith("at gpu-1 when others leave memory for it")
+    wake = ModelLoad(model="qwen", where="gpu-1", ready_at=50.0, is_wake=True)
+    assert wake.note(10.0) == "waits for gpu-1 to wake, about 40 s"
 
 
 def test_many_machines_are_counted() -> None:

@@ -16,6 +16,7 @@ class Health(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     HEALTH_DEGRADED: _ClassVar[Health]
     HEALTH_DOWN: _ClassVar[Health]
     HEALTH_ASLEEP: _ClassVar[Health]
+    HEALTH_OFF: _ClassVar[Health]
 
 class Intent(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -47,6 +48,7 @@ HEALTH_READY: Health
 HEALTH_DEGRADED: Health
 HEALTH_DOWN: Health
 HEALTH_ASLEEP: Health
+HEALTH_OFF: Health
 INTENT_UNSPECIFIED: Intent
 INTENT_ACTIVE: Intent
 INTENT_DRAINING: Intent

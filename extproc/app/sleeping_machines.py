@@ -1,0 +1,236 @@
+"""Wakes machines with magic packets when requests wait for them, and puts idle ones to sleep.
+
+Without an endpoint that has `wake`, nothing here runs. The state is in the core: an endpoint whose
+machine goes off gets no request from the decision on, in the same turn of the event loop.
+"""
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from extproc.app.program import run_program
+from extproc.core.fleet.endpoint import WakeOptions
+from extproc.core.observation import Issue
+from extproc.core.scaling.machine_power import Action, MachinePower, Power, Seen
+from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.views.sleeping_machines import SleepingMachine
+
+CHECK_S: Final = 1.0
+START_S: Final = 5.0
+"""After a start, servers that are awake are given this time to be scraped."""
+COMMAND_S: Final = 60.0
+"""The longest run of a sleep command."""
+CHANGES: Final = {
+    Action.WOKEN: "woken",
+    Action.LOST: "not-woken",
+    Action.ASLEEP: "put-to-sleep",
+    Action.STAYED: "not-put-to-sleep",
+}
+
+log = logging.getLogger("coxswain.wake")
+
+
+def magic_packet(mac: str) -> bytes:
+    """What wakes the network card with that address, six pairs of digits with colons."""
+    return b"\xff" * 6 + bytes.fromhex(mac.replace(":", "")) * 16
+
+
+def send_magic_packet(options: WakeOptions) -> None:
+    """Broadcast one. Does not block. Raises `OSError` where the network takes none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.setblocking(False)
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        sender.sendto(magic_packet(options.mac), options.broadcast)
+
+
+class SleepingMachines:
+    """Belongs to one event loop. Only the picker that leads has one that was started."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        clock: Callable[[], float],
+        *,
+        send: Callable[[WakeOptions], None] = send_magic_packet,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._send = send
+        self.on_event: Callable[[str, str, SleepingMachine], None] = lambda *_: None
+        """Called with the kind and the text of what happened to a machine."""
+        self._powers: dict[str, MachinePower] = {}
+        self._machines: dict[str, SleepingMachine] = {}
+        self._send_errors: dict[str, str] = {}
+        """Why the last packet for a MAC address could not be sent."""
+        self._commands: dict[str, asyncio.Task[None]] = {}
+        self._changes: Counter[tuple[str, ...]] = Counter()
+        self._loop: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to follow the fleet."""
+        self._loop = asyncio.create_task(self._follow(), name="sleeping machines")
+
+    async def aclose(self) -> None:
+        """End the commands that run, and return when they have ended."""
+        tasks = [*self._commands.values(), *([] if self._loop is None else [self._loop])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def changes_total(self) -> dict[tuple[str, ...], float]:
+        """What became of machines since the start, by machine and one of `CHANGES`."""
+        return {key: float(count) for key, count in self._changes.items()}
+
+    def wakes_s(self) -> dict[tuple[str, ...], float]:
+        """By machine: what its last wake took."""
+        return {
+            (self._machines[mac].name,): power.last_wake_s
+            for mac, power in self._powers.items()
+            if power.last_wake_s is not None
+        }
+
+    async def _follow(self) -> None:
+        await asyncio.sleep(START_S)
+        while True:
+            try:
+                self.decide(self._clock())
+            except Exception:
+                log.exception("following the machines that sleep failed")
+            await asyncio.sleep(CHECK_S)
+
+    # Deciding
+
+    def decide(self, now: float) -> None:
+        """Decide once for each machine, and begin what is to be done."""
+        view = self._dispatcher.view
+        before, self._machines = self._machines, view.sleeping_machines(now)
+        for mac in before.keys() - self._machines.keys():
+            del self._powers[mac]
+            self._forget(before[mac], now)
+        if not self._machines:
+            if before:
+                self._dispatcher.set_wakes({})
+            return
+        powers = self._powers = {
+            mac: self._powers.get(mac) or MachinePower() for mac in self._machines
+        }
+        asleep = [mac for mac, power in powers.items() if self._may_wake(mac, power, now)]
+        asleep.sort(key=lambda mac: powers[mac].failed_wakes)
+        wanted = view.wanted_machines(asleep, self._waking(), now)
+        for mac, machine in self._machines.items():
+            seen = Seen(
+                machine.is_serving,
+                machine.is_answering,
+                mac in wanted,
+                machine.is_busy or mac in self._commands,
+                machine.used_at,
+            )
+            action = powers[mac].step(seen, machine.options, now)
+            if action is not None:
+                self._act(mac, action, now)
+        hoped = {mac: power for mac, power in self._waking().items() if not power.failed_wakes}
+        ready_at = {mac: power.ready_at() for mac, power in hoped.items()}
+        self._dispatcher.set_wakes(view.wakes(ready_at, now))
+
+    def _may_wake(self, mac: str, power: MachinePower, now: float) -> bool:
+        """Whether it is off, or was seen to be just now, and may be woken."""
+        is_off = power.may_wake(now) or power.state is Power.AWAKE
+        return is_off and not self._machines[mac].is_answering
+
+    def _waking(self) -> dict[str, MachinePower]:
+        return {mac: one for mac, one in self._powers.items() if one.state is Power.WAKING}
+
+    def _act(self, mac: str, action: Action, now: float) -> None:
+        machine, power = self._machines[mac], self._powers[mac]
+        if action in CHANGES:
+            self._changes[machine.name, CHANGES[action]] += 1
+        match action:
+            case Action.WAKE:
+                self._event(machine, "machine-waking", "requests wait for it: it is being woken")
+                self._send_packet(mac)
+            case Action.SEND:
+                self._send_packet(mac)
+            case Action.WOKEN:
+                self._set_issue(machine, None)
+                text = f"it served {power.last_wake_s:.1f} s after the first magic packet"
+                self._event(machine, "machine-woken", text)
+            case Action.RETURNED:
+                self._set_issue(machine, None)
+            case Action.LOST:
+                self._set_issue(machine, self._not_woken(mac), is_lost=True)
+            case Action.SLEEP:
+                self._set_going_off(machine, now, is_going_off=True)
+                text = f"it had no request for {machine.options.after_idle_s:g} s"
+                self._event(machine, "machine-going-off", f"{text}: it is being put to sleep")
+                name = f"put {machine.name} to sleep"
+                self._commands[mac] = asyncio.create_task(self._run(mac, machine), name=name)
+            case Action.ASLEEP:
+                self._set_issue(machine, None)
+                self._set_going_off(machine, now, is_going_off=False)
+                self._event(machine, "machine-asleep", "it was put to sleep")
+            case Action.STAYED:
+                self._stay(machine, "it still answers a minute after wake.sleep_command", now)
+
+    async def _run(self, mac: str, machine: SleepingMachine) -> None:
+        problem = await run_program(
+            machine.options.sleep_command, COMMAND_S, f"wake.sleep_command of {machine.name}", log
+        )
+        self._commands.pop(mac, None)
+        now, power = self._clock(), self._powers.get(mac)
+        action = None if power is None else power.command_ended(now, is_done=not problem)
+        if action is Action.STAYED:
+            self._changes[machine.name, CHANGES[action]] += 1
+            self._stay(machine, f"wake.sleep_command: {problem}", now)
+
+    def _stay(self, machine: SleepingMachine, problem: str, now: float) -> None:
+        """It did not go to sleep, and gets requests again."""
+        issue = Issue(
+            code="does-not-sleep",
+            message=f"its machine was to be put to sleep, and serves on: {problem}",
+            remedy="run the command by hand; the log has what it printed",
+        )
+        self._set_issue(machine, issue)
+        self._set_going_off(machine, now, is_going_off=False)
+
+    def _forget(self, machine: SleepingMachine, now: float) -> None:
+        """Its endpoints have no `wake` any more, or are gone."""
+        self._set_issue(machine, None)
+        self._set_going_off(machine, now, is_going_off=False)
+
+    def _send_packet(self, mac: str) -> None:
+        self._send_errors.pop(mac, None)
+        try:
+            self._send(self._machines[mac].options)
+        except OSError as error:
+            self._send_errors[mac] = f"; the last could not be sent: {error.strerror}"
+
+    def _not_woken(self, mac: str) -> Issue:
+        options, packets = self._machines[mac].options, self._powers[mac].packets
+        return Issue(
+            code="does-not-wake",
+            message=f"its machine {mac} did not answer within {options.timeout_s:g} s of {packets} "
+            f"magic packets to {options.broadcast[0]}:{options.broadcast[1]}"
+            + self._send_errors.get(mac, ""),
+            remedy="check wake.mac and wake.broadcast, that its network card wakes it "
+            "(`ethtool DEVICE`: Wake-on: g), and that its server starts with it",
+        )
+
+    def _set_issue(
+        self, machine: SleepingMachine, issue: Issue | None, *, is_lost: bool = False
+    ) -> None:
+        if issue is not None:
+            log.warning("endpoint %s: %s", machine.name, issue)
+        addresses = [one.address for one in machine.endpoints]
+        self._dispatcher.set_wake_issue(addresses, issue, is_lost=is_lost)
+
+    def _set_going_off(self, machine: SleepingMachine, now: float, *, is_going_off: bool) -> None:
+        addresses = [one.address for one in machine.endpoints]
+        self._dispatcher.set_going_off(addresses, now, is_going_off=is_going_off)
+
+    def _event(self, machine: SleepingMachine, kind: str, text: str) -> None:
+        log.info("endpoint %s: %s: %s", machine.name, kind, text)
+        self.on_event(kind, text, machine)

@@ -1,0 +1,352 @@
+"""Claims about extproc/app/sleeping_machines.py, and through it about the core's view of them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from dataclasses import replace
+
+from extproc.app.sleeping_machines import SleepingMachines, magic_packet, send_magic_packet
+from extproc.core.address import Address
+from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Intent, WakeOptions
+from extproc.core.fleet.health import Health
+from extproc.core.observation import ScrapeStatus
+from extproc.core.placement.model_load import ModelLoad
+from extproc.core.scaling.wanted import ScaleOptions, ServerBounds
+from extproc.core.views.explain import explain
+from extproc.core.views.fleet_capacity import fleet_health
+from extproc.core.views.waits import WaitReason
+from extproc.status.readiness import why_not_ready
+from tests.fakes.picker import until
+from tests.fakes.steered_fleet import SteeredFleet
+
+WAKE = WakeOptions(
+    mac="02:00:00:00:00:01", after_idle_s=300.0, sleep_command=(sys.executable, "-c", "")
+)
+OTHER = replace(WAKE, mac="02:00:00:00:00:02")
+
+
+class Kit(SteeredFleet):
+    """Endpoints with two slots each, on machines of these options; None for one that is always on.
+    Nothing is sent."""
+
+    def __init__(self, *wakes: WakeOptions | None, models: tuple[str, ...] = ("qwen",)) -> None:
+        super().__init__()
+        self.packets: list[str] = []
+        self.events: list[str] = []
+        self.error: OSError | None = None
+        self.sleeping = SleepingMachines(self.dispatcher, lambda: self.now, send=self.send)
+        self.sleeping.on_event = lambda kind, *_: self.events.append(kind)
+        self.rewire(*wakes)
+        for address in self.addresses:
+            self.scrape(address, slots=2, busy_slots=0, models=models)
+
+    def rewire(self, *wakes: WakeOptions | None) -> None:
+        self.addresses = [Address("10.0.0.1", 8000 + number) for number in range(len(wakes))]
+        specs = [
+            EndpointSpec(address=address, name=f"gpu-{number}", wake=wake)
+            for number, (address, wake) in enumerate(zip(self.addresses, wakes, strict=True), 1)
+        ]
+        self.dispatcher.set_members("test", specs, self.now)
+
+    def send(self, options: WakeOptions) -> None:
+        self.packets.append(options.mac)
+        if self.error is not None:
+            raise self.error
+
+    def endpoint(self, number: int = 1) -> Endpoint:
+        endpoint = self.dispatcher.fleet.get(self.addresses[number - 1])
+        assert endpoint is not None
+        return endpoint
+
+    def fall_off(self, *numbers: int) -> None:
+        for number in numbers:
+            self.scrape(self.endpoint(number).address, status=ScrapeStatus.UNREACHABLE)
+
+    def serve(self, number: int = 1) -> None:
+        self.scrape(self.endpoint(number).address, slots=2, busy_slots=0, models=("qwen",))
+
+    def decide(self, later_s: float = 1.0) -> None:
+        self.now += later_s
+        self.sleeping.decide(self.now)
+
+    def learn(self) -> None:
+        """Requests have ended, so how many servers are wanted is no guess."""
+        for _ in range(3):
+            lease = self.pick(model="qwen")
+            self.now += 4.0
+            self.finish(lease)
+
+    def wanted(self) -> int:
+        return self.dispatcher.view.scale(self.now)["qwen"].wanted
+
+    def note(self) -> str:
+        return self.dispatcher.view.wait_note("qwen", self.now)
+
+
+def test_a_magic_packet_repeats_the_address_sixteen_times() -> None:
+    packet = magic_packet("02:00:00:00:00:0a")
+    assert packet[:6] == b"\xff" * 6 and packet[6:] == b"\x02\x00\x00\x00\x00\x0a" * 16
+
+
+def test_a_magic_packet_is_broadcast() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as card:
+        card.settimeout(60.0)
+        card.bind(("127.255.255.255", 0))
+        send_magic_packet(replace(WAKE, broadcast=card.getsockname()))
+        assert card.recv(200) == magic_packet(WAKE.mac)
+
+
+def test_a_machine_that_cannot_be_reached_is_off_and_no_fault() -> None:
+    kit = Kit(WAKE)
+    kit.fall_off(1)
+    assert kit.endpoint().health is Health.OFF
+    assert kit.endpoint().issues == ()
+    assert why_not_ready(kit.dispatcher) == ()
+    health = fleet_health(kit.dispatcher.view)
+    assert (health.http_status, health.idle, health.processing) == (200, 0, 2)
+    kit.decide()
+    assert kit.packets == []
+    kit.dispatcher.set_intent(kit.endpoint().address, Intent.DISABLED, kit.now)
+    assert why_not_ready(kit.dispatcher)
+
+
+def test_a_request_wakes_it_and_says_what_it_waits_for() -> None:
+    """The second time also for how long: as long as the first time."""
+    kit = Kit(WAKE)
+    for note in ("waits for gpu-1 to wake", "waits for gpu-1 to wake, about 40 s"):
+        kit.fall_off(1)
+        ticket = kit.queue(model="qwen")
+        kit.decide()
+        assert kit.note() == note
+        assert kit.dispatcher.view.waits().reason_of(ticket) is WaitReason.WAKING
+        position = kit.dispatcher.view.position_of(ticket, kit.now)
+        assert position.expected_s == (40.0 if "about" in note else None)
+        kit.now += 40.0
+        kit.serve()
+        kit.finish(kit.served(ticket))
+        kit.decide(0.0)
+        assert kit.note() == ""
+    assert kit.events == ["machine-waking", "machine-woken"] * 2
+    assert kit.packets == [WAKE.mac] * 2
+    assert kit.sleeping.wakes_s() == {("gpu-1",): 40.0}
+    assert kit.sleeping.changes_total() == {("gpu-1", "woken"): 2.0}
+
+
+def test_a_request_that_names_no_model_wakes_one_too() -> None:
+    kit = Kit(WAKE, OTHER)
+    kit.fall_off(1, 2)
+    kit.queue()
+    kit.decide()
+    assert kit.packets == [WAKE.mac]
+    assert kit.dispatcher.view.wait_note(None, kit.now) == "waits for gpu-1 to wake"
+
+
+def test_no_more_machines_are_woken_than_servers_are_wanted() -> None:
+    """A server that is awake serves; one that waits while all slots are in use wakes another."""
+    third = replace(WAKE, mac="02:00:00:00:00:03")
+    kit = Kit(None, WAKE, OTHER, third)
+    kit.fall_off(2, 3, 4)
+    kit.learn()
+    kit.pick(model="qwen"), kit.pick(model="qwen")
+    kit.decide()
+    assert kit.packets == [], "nobody waits"
+    for _ in range(20):
+        kit.queue(model="qwen")
+    kit.decide()
+    assert kit.wanted() == 3 and kit.packets == [WAKE.mac, OTHER.mac]
+    assert kit.note() == "", "it may be served sooner by the one that is awake"
+
+
+def test_a_model_that_a_keeper_loads_wakes_no_machine() -> None:
+    kit = Kit(WAKE)
+    kit.fall_off(1)
+    load = ModelLoad(model="qwen", where="gpu-9", ready_at=150.0)
+    kit.dispatcher.set_loads({"qwen": load}, {}, kit.now)
+    kit.queue(model="qwen")
+    kit.decide()
+    assert kit.packets == [] and kit.note().startswith("waits for qwen to be loaded at gpu-9")
+
+
+def test_a_further_machine_is_woken_only_for_requests_that_it_can_serve() -> None:
+    kit = Kit(None, WAKE)
+    kit.fall_off(2)
+    kit.learn()
+    kit.pick(model="qwen"), kit.pick(model="qwen")
+    for _ in range(20):
+        kit.queue(model="qwen", allowed=frozenset({kit.addresses[0]}))
+    kit.decide()
+    assert kit.wanted() > 1
+    assert kit.packets == []
+
+
+def test_a_machine_with_other_models_is_left_asleep() -> None:
+    kit = Kit(WAKE, None)
+    kit.fall_off(1)
+    kit.scrape(kit.addresses[1], slots=1, busy_slots=1, models=("coder",))
+    kit.queue(model="coder")
+    kit.decide()
+    assert kit.packets == []
+
+
+def test_a_machine_that_has_not_said_what_it_serves_is_woken_to_find_out() -> None:
+    kit = Kit()
+    kit.rewire(WAKE)
+    kit.fall_off(1)
+    kit.queue(model="qwen")
+    kit.decide()
+    assert kit.packets == [WAKE.mac]
+
+
+def test_an_operators_intent_is_respected() -> None:
+    kit = Kit(WAKE)
+    kit.fall_off(1)
+    kit.queue(model="qwen")
+    kit.dispatcher.set_intent(kit.endpoint().address, Intent.DRAINING, kit.now)
+    kit.decide()
+    assert kit.packets == []
+
+
+async def test_a_machine_that_does_not_wake_is_an_issue_and_treated_as_down() -> None:
+    kit = Kit(WAKE, OTHER)
+    kit.error = OSError(101, "Network is unreachable")
+    kit.fall_off(1, 2)
+    kit.queue(model="qwen")
+    kit.decide()
+    kit.decide(WAKE.timeout_s)
+    lost = kit.endpoint(1)
+    (issue,) = lost.issues
+    assert (issue.code, lost.health) == ("does-not-wake", Health.DOWN)
+    assert WAKE.mac in issue.message and "1 magic packets to 255.255.255.255:9" in issue.message
+    assert issue.message.endswith("could not be sent: Network is unreachable")
+    kit.decide()
+    assert kit.packets == [WAKE.mac, OTHER.mac], "the other one is woken"
+    kit.fall_off(1)
+    assert lost.health is Health.DOWN
+    kit.serve(1)
+    kit.decide()
+    assert lost.issues == () and not lost.is_lost
+
+
+def test_requests_that_no_server_awake_can_have_wake_the_one_that_can() -> None:
+    """Here a gateway allows only that one. It is woken for both of them, once."""
+    kit = Kit(OTHER, WAKE, None)
+    kit.fall_off(1, 2)
+    allowed = frozenset({kit.addresses[1]})
+    kit.queue(model="qwen", allowed=allowed), kit.queue(allowed=allowed)
+    kit.decide()
+    assert kit.packets == [WAKE.mac]
+
+
+async def test_an_idle_machine_is_put_to_sleep_and_gets_no_request_meanwhile() -> None:
+    kit = Kit(WAKE)
+    kit.decide()
+    kit.finish(kit.pick(model="qwen"))
+    kit.decide(WAKE.after_idle_s - 1.0)
+    assert kit.endpoint().is_pickable
+    kit.decide(1.0)
+    assert kit.events == ["machine-going-off"]
+    ticket = kit.queue(model="qwen")
+    (candidate,) = explain(kit.dispatcher.view, ticket.request).candidates
+    assert candidate.filtered == ("its machine is being put to sleep",)
+    kit.scrape(kit.endpoint().address, status=ScrapeStatus.FAILED)
+    assert kit.endpoint().health is Health.OFF, "one failure is enough"
+    kit.decide()
+    kit.decide()
+    assert kit.events == ["machine-going-off", "machine-asleep", "machine-waking"]
+    kit.serve()
+    assert kit.served(ticket).address == kit.endpoint().address
+    await kit.sleeping.aclose()
+
+
+async def test_all_endpoints_of_a_machine_sleep_together() -> None:
+    """As long as one is in use, or an operator has drained it, none does."""
+    kit = Kit(WAKE, WAKE)
+    kit.decide()
+    lease = kit.pick(model="qwen")
+    kit.decide(1000.0)
+    kit.finish(lease)
+    kit.dispatcher.set_intent(kit.addresses[1], Intent.DRAINING, kit.now)
+    kit.decide(1000.0)
+    assert kit.events == []
+    kit.dispatcher.set_intent(kit.addresses[1], Intent.ACTIVE, kit.now)
+    kit.decide(WAKE.after_idle_s)
+    assert [kit.endpoint(number).is_going_off for number in (1, 2)] == [True, True]
+    await kit.sleeping.aclose()
+
+
+def test_a_server_that_loads_its_model_keeps_its_machine_awake() -> None:
+    kit = Kit(WAKE)
+    kit.decide()
+    kit.scrape(kit.endpoint().address, status=ScrapeStatus.LOADING)
+    kit.decide(1000.0)
+    assert kit.events == []
+
+
+def test_a_request_that_waits_keeps_its_machine_awake() -> None:
+    """Its slots are idle, and Envoy does not know it yet."""
+    kit = Kit(WAKE)
+    kit.decide()
+    kit.dispatcher.set_routable(kit.endpoint().address, False, kit.now)
+    kit.queue(model="qwen")
+    kit.decide(1000.0)
+    assert kit.events == []
+
+
+async def test_foreign_requests_keep_a_machine_awake() -> None:
+    kit = Kit(WAKE)
+    kit.decide()
+    kit.scrape(kit.endpoint().address, slots=2, busy_slots=1, models=("qwen",))
+    kit.decide(1000.0)
+    assert kit.events == []
+
+
+async def test_the_least_servers_stay_awake() -> None:
+    kit = Kit(WAKE, OTHER)
+    scale = ScaleOptions(models={"qwen": ServerBounds(min_servers=1)})
+    kit.dispatcher.renew(replace(kit.dispatcher.options, scale=scale), kit.now)
+    kit.fall_off(2)
+    kit.decide()
+    kit.decide(1000.0)
+    assert kit.events == []
+    kit.fall_off(1)
+    kit.decide()
+    assert kit.packets == [WAKE.mac], "without any request"
+
+
+async def test_a_command_that_fails_is_an_issue_and_the_machine_serves_on() -> None:
+    kit = Kit(replace(WAKE, sleep_command=(sys.executable, "-c", "raise SystemExit(3)")))
+    kit.decide()
+    kit.decide(WAKE.after_idle_s)
+    assert not kit.endpoint().is_pickable
+    await until(lambda: kit.endpoint().is_pickable)
+    (issue,) = kit.endpoint().issues
+    assert issue.code == "does-not-sleep" and issue.message.endswith("exit status 3")
+    assert kit.sleeping.changes_total() == {("gpu-1", "not-put-to-sleep"): 1.0}
+
+
+async def test_a_machine_that_still_answers_serves_on() -> None:
+    kit = Kit(WAKE)
+    kit.decide()
+    kit.decide(WAKE.after_idle_s)
+    ticket = kit.queue(model="qwen")
+    commands = [one for one in asyncio.all_tasks() if one.get_name() == "put gpu-1 to sleep"]
+    await asyncio.gather(*commands)
+    kit.decide(59.0)
+    assert kit.is_waiting(ticket)
+    kit.decide(1.0)
+    assert kit.endpoint().issues[0].code == "does-not-sleep"
+    assert not kit.is_waiting(ticket)
+
+
+async def test_an_endpoint_without_wake_any_more_is_an_ordinary_one() -> None:
+    kit = Kit(WAKE)
+    kit.decide()
+    kit.decide(WAKE.after_idle_s)
+    kit.rewire(None)
+    kit.decide()
+    assert kit.endpoint().is_pickable
+    await kit.sleeping.aclose()
+    kit.fall_off(1)
+    assert kit.endpoint().health is Health.DOWN

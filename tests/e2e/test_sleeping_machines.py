@@ -1,0 +1,115 @@
+"""A machine that sleeps: a request wakes it by a magic packet, idleness puts it to sleep again."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import httpx
+import pytest
+
+from extproc.demo.port import free_ports
+from tests.e2e.stack import Server, Stack, until
+
+pytestmark = pytest.mark.e2e
+
+MAC = "02:00:5e:10:20:3a"
+MAGIC = b"\xff" * 6 + bytes.fromhex(MAC.replace(":", "")) * 16
+
+
+class Machine:
+    """Stands for a computer: its network card hears broadcasts, and a magic packet starts its
+    server, as soon as `may_boot`. Its `power_off` is a program."""
+
+    def __init__(self, stack: Stack, server: Server, pid_file: Path) -> None:
+        self.may_boot = asyncio.Event()
+        self._stack = stack
+        self._server = server
+        self._pid_file = pid_file
+
+    async def run(self, card: socket.socket) -> None:
+        """Sleep and wake until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            if await loop.sock_recv(card, 1024) != MAGIC:
+                continue
+            if self._server.child is None or not self._server.child.is_running:
+                await self.may_boot.wait()
+                await self._stack.start_server(self._server)
+                assert self._server.child is not None
+                self._pid_file.write_text(str(self._server.child.pid))
+
+
+async def test_requests_wake_a_machine_and_idleness_puts_it_to_sleep(tmp_path: Path) -> None:
+    """They wait meanwhile, and can see for what; from the second time on, for how long."""
+    (port,) = free_ports(1)
+    pid_file = tmp_path / "pid"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as card:
+        card.setblocking(False)
+        card.bind(("127.255.255.255", 0))
+        wake = {
+            "mac": MAC.upper(),
+            "broadcast": f"127.255.255.255:{card.getsockname()[1]}",
+            "after_idle_s": 1,
+            "sleep_command": ["sh", "-c", f"kill $(cat {pid_file})"],
+        }
+        endpoint = {"address": f"127.0.0.1:{port}", "name": "gpu-2", "wake": wake}
+        settings = {"endpoints": [endpoint], "scraper": {"slow_interval_s": 0.5}}
+        async with Stack.running(tmp_path, slots=(), settings=settings) as stack:
+            server = await stack.add_server(2, kind="simulator", port=port, start=False)
+            machine = Machine(stack, server, pid_file)
+            living = asyncio.create_task(machine.run(card))
+            try:
+                await until_off(stack)
+                await wakes_for(stack, machine, "first", "waits for gpu-2 to wake")
+                await until_off(stack)
+                await wakes_for(stack, machine, "second", "waits for gpu-2 to wake, about ")
+                await until(lambda: has_happened(stack, "machine-woken", 2))
+                kinds = await events(stack)
+                assert kinds.count("machine-waking") == 2
+                assert "machine-asleep" in kinds and "issue" not in kinds
+            finally:
+                living.cancel()
+                await asyncio.wait({living})
+
+
+async def until_off(stack: Stack) -> None:
+    """Its machine is off, and the picker well."""
+    await stack.until(
+        lambda status: [one["health"] for one in status["endpoints"].values()] == ["off"]
+    )
+    status = await stack.status()
+    assert status["not_ready"] == status["problems"] == []
+    assert [one["issues"] for one in status["endpoints"].values()] == [[]]
+
+
+async def wakes_for(stack: Stack, machine: Machine, id_: str, note: str) -> None:
+    """A request waits, with that beginning of a note, until the machine may boot, and is served."""
+    machine.may_boot.clear()
+    call = asyncio.create_task(stack.ask(headers={"x-request-id": id_}))
+    seen: list[str] = []
+
+    async def is_noted() -> bool:
+        answer = await stack.client.get(stack.url(f"/queue/{id_}"))
+        seen.append(answer.json().get("note", "") if answer.status_code == 200 else "")
+        return seen[-1].startswith(note)
+
+    try:
+        await until(is_noted)
+    except TimeoutError:
+        raise AssertionError(f"the note never began with {note!r}: {set(seen)}") from None
+    machine.may_boot.set()
+    answer: httpx.Response = await call
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["x-coxswain-endpoint"] == "gpu-2"
+
+
+async def has_happened(stack: Stack, kind: str, times: int) -> bool:
+    return (await events(stack)).count(kind) == times
+
+
+async def events(stack: Stack) -> list[str]:
+    """The kinds of what happened, newest first."""
+    page = await stack.client.get(f"http://127.0.0.1:{stack.http_port}/activity")
+    return [event["kind"] for event in page.json()["events"]]

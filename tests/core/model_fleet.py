@@ -80,6 +80,8 @@ class ModelFleet:
         self.given_up: set[Address] = set()
         self.wake_up_at: float | None = None
         self.settled_ids: set[str] = set()
+        self.reserved_since: dict[int, float] = {}
+        """By ticket, since when it has a reservation, wherever that is."""
         self.withdrawn_ids: set[str] = set()
         self.requests = 0
         self.dispatcher = listen(
@@ -122,8 +124,9 @@ class ModelFleet:
         if isinstance(settlement, Picked):
             earlier = [one for id_, one in self.waiting.items() if id_ < ticket.id]
             # Slots may have been reserved for it while it might still pass the others.
-            if not self.order.has_classes or ticket.reserved_at is None:
-                self._check_bypassed([one for one in earlier if not self._may_be_passed(one)])
+            is_started_first = self.order.is_started_first
+            since = self.reserved_since.get(ticket.id, self.now) if is_started_first else self.now
+            self._check_bypassed([one for one in earlier if not self._may_be_passed(one, since)])
         del self.waiting[ticket.id]
         self._take(ticket.request, settlement)
 
@@ -221,9 +224,9 @@ class ModelFleet:
                 assert preview.reason is outcome.reason
         return outcome
 
-    def _may_be_passed(self, ticket: Ticket) -> bool:
-        """Whether a queued request may be served before a ticket that arrived earlier."""
-        return self.now < self.order.overtaken_until(ticket.entered_at)
+    def _may_be_passed(self, ticket: Ticket, at: float) -> bool:
+        """Whether at that time a queued request may come before a ticket that arrived earlier."""
+        return at < self.order.overtaken_until(ticket.entered_at)
 
     def _check_bypassed(self, passed: list[Ticket]) -> None:
         """Only a request that needs several slots may be bypassed: too few are free for it."""
@@ -424,6 +427,11 @@ class ModelFleet:
             assert self.wake_up_at is not None and self.wake_up_at <= wakeup, "a lost wake-up"
         for ticket in self.waiting.values():
             assert ticket.deadline > self.now or (self.wake_up_at or 0) <= self.now
+        self.reserved_since = {
+            ticket.id: self.reserved_since.get(ticket.id, self.now)
+            for ticket in self.waiting.values()
+            if ticket.reserved_at is not None
+        }
 
     def _may_run(self) -> Iterable[Ticket]:
         """The queued requests that wait for nothing but slots."""

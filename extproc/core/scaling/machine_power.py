@@ -17,6 +17,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from extproc.core.fleet.endpoint import WakeOptions
+from extproc.core.scaling.runs import Tries
 
 PACKET_S: Final = 3.0
 """The interval of packets: one that comes while the machine is still going off is lost."""
@@ -59,23 +60,6 @@ class Seen(NamedTuple):
     used_at: float = -inf
 
 
-class _Tries:
-    """When something that fails may be tried again."""
-
-    __slots__ = ("failures", "next_at")
-
-    def __init__(self) -> None:
-        self.failures = 0
-        self.next_at = -inf
-
-    def failed(self, now: float) -> None:
-        self.next_at = now + min(MAX_DELAY_S, LEAST_DELAY_S * 2.0**self.failures)
-        self.failures = min(self.failures + 1, 10)
-
-    def succeeded(self) -> None:
-        self.failures, self.next_at = 0, -inf
-
-
 class MachinePower:
     """One machine. Every call is O(1)."""
 
@@ -89,8 +73,8 @@ class MachinePower:
         """How many were sent for this wake."""
         self._idle_since: float | None = None
         self._next_packet_at = 0.0
-        self._wakes = _Tries()
-        self._sleeps = _Tries()
+        self._wakes = Tries(LEAST_DELAY_S, MAX_DELAY_S)
+        self._sleeps = Tries(LEAST_DELAY_S, MAX_DELAY_S)
 
     def may_wake(self, now: float) -> bool:
         """Whether it is off, and not only just failed to wake."""

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 MIN_DELAY_S: Final = 1.0
 MAX_DELAY_S: Final = 60.0
+MAX_DOUBLINGS: Final = 10
 REPEAT_S: Final = 300.0
 
 
@@ -29,23 +30,44 @@ class Run(NamedTuple):
     servers: int
 
 
+class Tries:
+    """When something that fails may be tried again: after `least_s`, which doubles with each
+    failure in a row up to `most_s`."""
+
+    __slots__ = ("_least_s", "_most_s", "failures", "next_at")
+
+    def __init__(self, least_s: float, most_s: float) -> None:
+        self._least_s = least_s
+        self._most_s = most_s
+        self.failures = 0
+        self.next_at = -inf
+
+    def failed(self, now: float) -> None:
+        """The last try failed."""
+        self.next_at = now + min(self._most_s, self._least_s * 2.0**self.failures)
+        self.failures = min(self.failures + 1, MAX_DOUBLINGS)
+
+    def succeeded(self) -> None:
+        """It may be tried at any time."""
+        self.failures, self.next_at = 0, -inf
+
+
 class ModelRuns:
     """For one model. Every call is O(1)."""
 
-    __slots__ = ("_applied", "_failures", "_next_at", "_running", "_since")
+    __slots__ = ("_applied", "_running", "_since", "_tries")
 
     def __init__(self) -> None:
         self._applied: int | None = None
         """The number of the last run that succeeded."""
         self._running: Run | None = None
-        self._failures = 0
-        self._next_at = -inf
+        self._tries = Tries(MIN_DELAY_S, MAX_DELAY_S)
         self._since = inf
         """Since when what serves differs from what is wanted, without a run."""
 
     def due(self, wanted: int, servers: int, now: float) -> Run | None:
         """The run that should begin now; None if none should."""
-        if self._running is not None or now < self._next_at:
+        if self._running is not None or now < self._tries.next_at:
             return None
         known = servers if self._applied is None else self._applied
         if wanted == known:
@@ -69,7 +91,7 @@ class ModelRuns:
         run, self._running = self._running, None
         self._since = inf
         if is_done:
-            self._applied, self._failures = run.servers, 0
-            return
-        self._next_at = now + min(MAX_DELAY_S, MIN_DELAY_S * 2.0**self._failures)
-        self._failures = min(self._failures + 1, 10)
+            self._applied = run.servers
+            self._tries.succeeded()
+        else:
+            self._tries.failed(now)

@@ -16,7 +16,7 @@ from extproc.core.fleet.endpoint import WakeOptions
 from extproc.core.observation import Issue
 from extproc.core.scaling.machine_power import Action, MachinePower, Power, Seen
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.views.sleeping_machines import SleepingMachine
+from extproc.core.views.wake_advisor import SleepingMachine
 
 CHECK_S: Final = 1.0
 START_S: Final = 5.0
@@ -106,12 +106,13 @@ class SleepingMachines:
 
     def decide(self, now: float) -> None:
         """Decide once for each machine, and begin what is to be done."""
-        view = self._dispatcher.view
-        before, self._machines = self._machines, view.sleeping_machines(now)
+        advisor = self._dispatcher.view.wake_advisor(now)
+        before = self._machines
+        self._machines = {} if advisor is None else advisor.machines()
         for mac in before.keys() - self._machines.keys():
             del self._powers[mac]
             self._forget(before[mac], now)
-        if not self._machines:
+        if advisor is None:
             if before:
                 self._dispatcher.set_wakes({})
             return
@@ -120,7 +121,7 @@ class SleepingMachines:
         }
         asleep = [mac for mac, power in powers.items() if self._may_wake(mac, power, now)]
         asleep.sort(key=lambda mac: powers[mac].failed_wakes)
-        wanted = view.wanted_machines(asleep, self._waking(), now)
+        wanted = advisor.wanted(asleep, self._waking())
         for mac, machine in self._machines.items():
             seen = Seen(
                 machine.is_serving,
@@ -134,7 +135,7 @@ class SleepingMachines:
                 self._act(mac, action, now)
         hoped = {mac: power for mac, power in self._waking().items() if not power.failed_wakes}
         ready_at = {mac: power.ready_at() for mac, power in hoped.items()}
-        self._dispatcher.set_wakes(view.wakes(ready_at, now))
+        self._dispatcher.set_wakes(advisor.wakes(ready_at, now))
 
     def _may_wake(self, mac: str, power: MachinePower, now: float) -> bool:
         """Whether it is off, or was seen to be just now, and may be woken."""

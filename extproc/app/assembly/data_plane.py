@@ -20,7 +20,7 @@ from extproc.core.objective import Criticality
 from extproc.core.placement.load_record import LoadRecord
 from extproc.core.placement.wanted_models import Change
 from extproc.core.processes import Processes
-from extproc.core.views.sleeping_machines import SleepingMachine
+from extproc.core.views.wake_advisor import SleepingMachine
 from extproc.records.fleet_events import FleetEvents
 from extproc.settings import Settings
 from extproc.stream.envoy.access_log import AccessLog

@@ -26,8 +26,8 @@ from extproc.core.slots.token_pool import TokenPool
 from extproc.core.state import State
 from extproc.core.views.forecast import Forecast, QueuePosition
 from extproc.core.views.scale_advisor import ModelScale, ScaleAdvisor
-from extproc.core.views.sleeping_machines import SleepingMachine, SleepingMachines
 from extproc.core.views.waits import Waits
+from extproc.core.views.wake_advisor import WakeAdvisor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,6 @@ class View:
         self._forecast = forecast
         self._scale = scale
         self._dry_run = dry_run
-        self._sleeping = SleepingMachines(state)
 
     @property
     def options(self) -> DispatcherOptions:
@@ -249,22 +248,11 @@ class View:
         requests)."""
         return self._scale.read(self.options.scale, now, objective, names)
 
-    def sleeping_machines(self, now: float) -> dict[str, SleepingMachine]:
-        """The machines that can be woken, by MAC address. O(endpoints) where there are none."""
+    def wake_advisor(self, now: float) -> WakeAdvisor | None:
+        """Which machines sleep, and which should; None where none can be woken."""
         if all(endpoint.spec.wake is None for endpoint in self.fleet):
-            return {}
-        return self._sleeping.machines(self.scale(now))
-
-    def wanted_machines(
-        self, asleep: Iterable[str], waking: Collection[str], now: float
-    ) -> set[str]:
-        """Those of the machines `asleep`, the first ones first, that queued requests want beside
-        those that are `waking`."""
-        return self._sleeping.wanted(asleep, waking, self.scale(now), self.demands(now))
-
-    def wakes(self, waking: Mapping[str, float | None], now: float) -> dict[str, ModelLoad]:
-        """What requests wait for while machines wake: see `SleepingMachines.wakes`."""
-        return self._sleeping.wakes(waking, self.demands(now), now)
+            return None
+        return WakeAdvisor(self.state, self.scale(now), self.demands(now))
 
     def canonical_model(self, name: str) -> str:
         """One name for all names of a model; the name itself if it is unknown."""

@@ -39,24 +39,25 @@ class SleepingMachine:
     used_at: float
 
 
-class SleepingMachines:
-    """Reads the state. O(endpoints' models + queued requests + constraint queues x endpoints)."""
+class WakeAdvisor:
+    """For one moment. O(endpoints' models + queued requests + constraint queues x endpoints)."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, scale: Scale, demands: Demands) -> None:
+        """`scale` is by model, `demands` by the names in queued requests."""
         self._state = state
-
-    def machines(self, scale: Scale) -> dict[str, SleepingMachine]:
-        """The machines that can be woken, by MAC address."""
-        return {mac: self._machine(found, scale) for mac, found in self._by_mac().items()}
-
-    def _by_mac(self) -> dict[str, list[Endpoint]]:
-        found: dict[str, list[Endpoint]] = {}
-        for endpoint in self._state.fleet:
+        self._scale = scale
+        self._demands = demands
+        self._endpoints: dict[str, list[Endpoint]] = {}
+        """By the MAC address of their machine."""
+        for endpoint in state.fleet:
             if endpoint.spec.wake is not None:
-                found.setdefault(endpoint.spec.wake.mac, []).append(endpoint)
-        return found
+                self._endpoints.setdefault(endpoint.spec.wake.mac, []).append(endpoint)
 
-    def _machine(self, endpoints: Sequence[Endpoint], scale: Scale) -> SleepingMachine:
+    def machines(self) -> dict[str, SleepingMachine]:
+        """The machines that can be woken, by MAC address."""
+        return {mac: self._machine(found) for mac, found in self._endpoints.items()}
+
+    def _machine(self, endpoints: Sequence[Endpoint]) -> SleepingMachine:
         state, first = self._state, endpoints[0]
         assert first.spec.wake is not None
         opened = (state.ledger.endpoint_slots(one.address).last_opened_at for one in endpoints)
@@ -66,11 +67,11 @@ class SleepingMachines:
             options=first.spec.wake,
             is_serving=any(one.is_serving for one in endpoints),
             is_answering=any(one.is_answering for one in endpoints),
-            is_busy=any(self._is_busy(one, scale) for one in endpoints),
+            is_busy=any(map(self._is_busy, endpoints)),
             used_at=max((at for at in opened if at is not None), default=-inf),
         )
 
-    def _is_busy(self, endpoint: Endpoint, scale: Scale) -> bool:
+    def _is_busy(self, endpoint: Endpoint) -> bool:
         """Whether its machine must stay awake: something runs there or waits for it, an operator
         has drained or disabled it, its state is not known, or it is one of `min_servers`."""
         slots = self._state.ledger.endpoint_slots(endpoint.address)
@@ -81,30 +82,24 @@ class SleepingMachines:
         if self._state.queue.has_any_for(endpoint):
             return True
         names = {self._canonical(reading.name) for reading in endpoint.models}
-        advices = [scale[name] for name in names if name in scale and endpoint.is_pickable]
+        advices = [self._scale[one] for one in names if one in self._scale and endpoint.is_pickable]
         return any(one.least and one.traffic.servers <= one.least for one in advices)
 
-    def wanted(
-        self,
-        asleep: Iterable[str],
-        waking: Collection[str],
-        scale: Scale,
-        demands: Demands,
-    ) -> set[str]:
-        """Those of `asleep`, the first ones first, that should wake beside those that are
-        `waking`."""
-        candidates, coming, endpoints = list(asleep), list(waking), self._by_mac()
+    def wanted(self, asleep: Iterable[str], waking: Collection[str]) -> set[str]:
+        """Those of the MAC addresses `asleep`, the first ones first, whose machines should wake
+        beside those that are `waking`."""
+        candidates, coming, endpoints = list(asleep), list(waking), self._endpoints
         for constraints in self._unserved():
             if not any(self._could_serve(endpoints[mac], constraints) for mac in coming):
                 could = (
                     mac for mac in candidates if self._could_serve(endpoints[mac], constraints)
                 )
                 coming += islice(could, 1)
-        servers: dict[str | None, int] = {name: one.least for name, one in scale.items()}
+        servers: dict[str | None, int] = {name: one.least for name, one in self._scale.items()}
         asked: set[str | None] = set()
-        for model in demands:
+        for model in self._demands:
             name = None if model is None else self._canonical(model)
-            advice = scale.get(name or ANY_MODEL)
+            advice = self._scale.get(name or ANY_MODEL)
             servers[name] = max(servers.get(name, 0), 1 if advice is None else advice.wanted)
             asked.add(name)
         for name, count in servers.items():
@@ -163,9 +158,7 @@ class SleepingMachines:
             if one.intent is Intent.ACTIVE and not one.is_removed
         )
 
-    def wakes(
-        self, waking: Mapping[str, float | None], demands: Demands, now: float
-    ) -> dict[str, ModelLoad]:
+    def wakes(self, waking: Mapping[str, float | None], now: float) -> dict[str, ModelLoad]:
         """What requests wait for while machines wake, by all names of the models that no other
         server has; `""` is for requests that name none. `waking` says when those of a MAC address
         are expected to serve, None if that is not known."""
@@ -179,7 +172,7 @@ class SleepingMachines:
             ready_at = waking[wake.mac]
             if ready_at is not None:
                 ready_at = max(ready_at, now + LEAST_LEFT_S)
-            names = {name for name in demands if name is not None}
+            names = {name for name in self._demands if name is not None}
             if endpoint.has_reported:
                 names = set(endpoint.models_by_name)
             where = self._state.fleet.name_of(endpoint.address)

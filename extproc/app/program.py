@@ -1,4 +1,4 @@
-"""Runs an operator's program to its end: without a shell, and for a limited time.
+"""Runs operators' programs to their ends: without a shell, and for a limited time.
 
 Each run is a process group of its own: at its time limit and when the picker stops, the group gets
 SIGTERM, then SIGKILL. What the program leaves running in other groups is left alone. If the picker
@@ -10,17 +10,68 @@ import logging
 import os
 import signal
 import sys
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Final
 
 from extproc.keeper import parent_death_signal
 from extproc.keeper.output_pipe import OutputPipe
 
+CHECK_S: Final = 1.0
+START_S: Final = 5.0
+"""After a start, agents and servers are given this time to appear before anything is run."""
 TERM_GRACE_S: Final = 5.0
 MAX_LINES: Final = 20
 MAX_LINE_CHARS: Final = 300
+
+
+class ProgramRuns(ABC):
+    """Decides again and again what is to be run, from `start` to `aclose`. Belongs to one event
+    loop."""
+
+    def __init__(
+        self, what: str, log: logging.Logger, check_s: float = CHECK_S, start_s: float = START_S
+    ) -> None:
+        """`what` names the work in `log`. A check comes every `check_s` seconds, the first one
+        `start_s` seconds after the start."""
+        self._what = what
+        self._log = log
+        self._check_s = check_s
+        self._start_s = start_s
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.Task[None] | None = None
+
+    @abstractmethod
+    def check(self) -> None:
+        """Begin what is to be run now."""
+
+    def start(self) -> None:
+        """Begin to check."""
+        self._loop = asyncio.create_task(self._follow(), name=self._what)
+
+    async def aclose(self) -> None:
+        """End what runs, and return when it has ended."""
+        tasks = {*self._tasks, *([] if self._loop is None else [self._loop])}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _begin(self, run: Coroutine[None, None, None], name: str) -> None:
+        task = asyncio.create_task(run, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _follow(self) -> None:
+        await asyncio.sleep(self._start_s)
+        while True:
+            try:
+                self.check()
+            except Exception:  # noqa: BLE001 - logged by the caller's logger
+                self._log.exception("%s failed", self._what)
+            await asyncio.sleep(self._check_s)
 
 
 async def run_program(

@@ -1,26 +1,22 @@
 """Wakes machines with magic packets when requests wait for them, and puts idle ones to sleep.
 
-Without an endpoint that has `wake`, nothing here runs. The state is in the core: an endpoint whose
-machine goes off gets no request from the decision on, in the same turn of the event loop.
+The state is in the core: an endpoint whose machine goes off gets no request from the decision on,
+in the same turn of the event loop.
 """
 
-import asyncio
 import logging
 import socket
 from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from extproc.app.program import run_program
+from extproc.app.program import ProgramRuns, run_program
 from extproc.core.fleet.endpoint import WakeOptions
 from extproc.core.observation import Issue
 from extproc.core.scaling.machine_power import Action, MachinePower, Power, Seen
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.views.wake_advisor import SleepingMachine
 
-CHECK_S: Final = 1.0
-START_S: Final = 5.0
-"""After a start, servers that are awake are given this time to be scraped."""
 COMMAND_S: Final = 60.0
 """The longest run of a sleep command."""
 CHANGES: Final = {
@@ -29,6 +25,7 @@ CHANGES: Final = {
     Action.ASLEEP: "put-to-sleep",
     Action.STAYED: "not-put-to-sleep",
 }
+STILL_AWAKE: Final = "it still answers a minute after wake.sleep_command"
 
 log = logging.getLogger("coxswain.wake")
 
@@ -46,8 +43,8 @@ def send_magic_packet(options: WakeOptions) -> None:
         sender.sendto(magic_packet(options.mac), options.broadcast)
 
 
-class SleepingMachines:
-    """Belongs to one event loop. Only the picker that leads has one that was started."""
+class SleepingMachines(ProgramRuns):
+    """Only the picker that leads has one that was started."""
 
     def __init__(
         self,
@@ -56,6 +53,7 @@ class SleepingMachines:
         *,
         send: Callable[[WakeOptions], None] = send_magic_packet,
     ) -> None:
+        super().__init__("following the machines that sleep", log)
         self._dispatcher = dispatcher
         self._clock = clock
         self._send = send
@@ -65,21 +63,9 @@ class SleepingMachines:
         self._machines: dict[str, SleepingMachine] = {}
         self._send_errors: dict[str, str] = {}
         """Why the last packet for a MAC address could not be sent."""
-        self._commands: dict[str, asyncio.Task[None]] = {}
+        self._commands: set[str] = set()
+        """The MAC addresses of machines whose sleep command runs."""
         self._changes: Counter[tuple[str, ...]] = Counter()
-        self._loop: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Begin to follow the fleet."""
-        self._loop = asyncio.create_task(self._follow(), name="sleeping machines")
-
-    async def aclose(self) -> None:
-        """End the commands that run, and return when they have ended."""
-        tasks = [*self._commands.values(), *([] if self._loop is None else [self._loop])]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
 
     def changes_total(self) -> dict[tuple[str, ...], float]:
         """What became of machines since the start, by machine and one of `CHANGES`."""
@@ -93,16 +79,11 @@ class SleepingMachines:
             if power.last_wake_s is not None
         }
 
-    async def _follow(self) -> None:
-        await asyncio.sleep(START_S)
-        while True:
-            try:
-                self.decide(self._clock())
-            except Exception:
-                log.exception("following the machines that sleep failed")
-            await asyncio.sleep(CHECK_S)
-
     # Deciding
+
+    def check(self) -> None:
+        """Decide now."""
+        self.decide(self._clock())
 
     def decide(self, now: float) -> None:
         """Decide once for each machine, and begin what is to be done."""
@@ -111,7 +92,7 @@ class SleepingMachines:
         self._machines = {} if advisor is None else advisor.machines()
         for mac in before.keys() - self._machines.keys():
             del self._powers[mac]
-            self._forget(before[mac], now)
+            self._release(before[mac], None, now)
         if advisor is None:
             if before:
                 self._dispatcher.set_wakes({})
@@ -145,7 +126,8 @@ class SleepingMachines:
     def _waking(self) -> dict[str, MachinePower]:
         return {mac: one for mac, one in self._powers.items() if one.state is Power.WAKING}
 
-    def _act(self, mac: str, action: Action, now: float) -> None:
+    def _act(self, mac: str, action: Action, now: float, problem: str = STILL_AWAKE) -> None:
+        """Do it, or show what has come about; `problem` is why a machine stays awake."""
         machine, power = self._machines[mac], self._powers[mac]
         if action in CHANGES:
             self._changes[machine.name, CHANGES[action]] += 1
@@ -167,39 +149,27 @@ class SleepingMachines:
                 self._set_going_off(machine, now, is_going_off=True)
                 text = f"it had no request for {machine.options.after_idle_s:g} s"
                 self._event(machine, "machine-going-off", f"{text}: it is being put to sleep")
-                name = f"put {machine.name} to sleep"
-                self._commands[mac] = asyncio.create_task(self._run(mac, machine), name=name)
+                self._commands.add(mac)
+                self._begin(self._run(mac, machine), f"put {machine.name} to sleep")
             case Action.ASLEEP:
-                self._set_issue(machine, None)
-                self._set_going_off(machine, now, is_going_off=False)
+                self._release(machine, None, now)
                 self._event(machine, "machine-asleep", "it was put to sleep")
             case Action.STAYED:
-                self._stay(machine, "it still answers a minute after wake.sleep_command", now)
+                self._release(machine, _not_asleep(problem), now)
 
     async def _run(self, mac: str, machine: SleepingMachine) -> None:
         problem = await run_program(
             machine.options.sleep_command, COMMAND_S, f"wake.sleep_command of {machine.name}", log
         )
-        self._commands.pop(mac, None)
+        self._commands.discard(mac)
         now, power = self._clock(), self._powers.get(mac)
         action = None if power is None else power.command_ended(now, is_done=not problem)
-        if action is Action.STAYED:
-            self._changes[machine.name, CHANGES[action]] += 1
-            self._stay(machine, f"wake.sleep_command: {problem}", now)
+        if action is not None:
+            self._act(mac, action, now, f"wake.sleep_command: {problem}")
 
-    def _stay(self, machine: SleepingMachine, problem: str, now: float) -> None:
-        """It did not go to sleep, and gets requests again."""
-        issue = Issue(
-            code="does-not-sleep",
-            message=f"its machine was to be put to sleep, and serves on: {problem}",
-            remedy="run the command by hand; the log has what it printed",
-        )
+    def _release(self, machine: SleepingMachine, issue: Issue | None, now: float) -> None:
+        """It is not being put to sleep any more."""
         self._set_issue(machine, issue)
-        self._set_going_off(machine, now, is_going_off=False)
-
-    def _forget(self, machine: SleepingMachine, now: float) -> None:
-        """Its endpoints have no `wake` any more, or are gone."""
-        self._set_issue(machine, None)
         self._set_going_off(machine, now, is_going_off=False)
 
     def _send_packet(self, mac: str) -> None:
@@ -235,3 +205,11 @@ class SleepingMachines:
     def _event(self, machine: SleepingMachine, kind: str, text: str) -> None:
         log.info("endpoint %s: %s: %s", machine.name, kind, text)
         self.on_event(kind, text, machine)
+
+
+def _not_asleep(problem: str) -> Issue:
+    return Issue(
+        code="does-not-sleep",
+        message=f"its machine was to be put to sleep, and serves on: {problem}",
+        remedy="run the command by hand; the log has what it printed",
+    )

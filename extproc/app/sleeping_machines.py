@@ -158,10 +158,14 @@ class SleepingMachines(ProgramRuns):
                 self._release(machine, _not_asleep(problem), now)
 
     async def _run(self, mac: str, machine: SleepingMachine) -> None:
-        problem = await run_program(
-            machine.options.sleep_command, COMMAND_S, f"wake.sleep_command of {machine.name}", log
-        )
-        self._commands.discard(mac)
+        name = f"wake.sleep_command of {machine.name}"
+        try:
+            problem = await run_program(machine.options.sleep_command, COMMAND_S, name, log)
+        except Exception:
+            log.exception("%s failed", name)
+            problem = "an internal error, see the log"
+        finally:
+            self._commands.discard(mac)
         now, power = self._clock(), self._powers.get(mac)
         action = None if power is None else power.command_ended(now, is_done=not problem)
         if action is not None:

@@ -7,6 +7,8 @@ import socket
 import sys
 from dataclasses import replace
 
+import pytest
+
 from extproc.app.sleeping_machines import SleepingMachines, magic_packet, send_magic_packet
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Intent, WakeOptions
@@ -324,6 +326,24 @@ async def test_a_command_that_fails_is_an_issue_and_the_machine_serves_on() -> N
     (issue,) = kit.endpoint().issues
     assert issue.code == "does-not-sleep" and issue.message.endswith("exit status 3")
     assert kit.sleeping.changes_total() == {("gpu-1", "not-put-to-sleep"): 1.0}
+
+
+async def test_a_command_that_cannot_be_run_at_all_costs_no_slot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not even by a bug: the machine serves on, and its next sleep is not held up."""
+
+    async def fail(*_: object) -> str:
+        raise RuntimeError
+
+    monkeypatch.setattr("extproc.app.sleeping_machines.run_program", fail)
+    kit = Kit(WAKE)
+    kit.decide()
+    for _ in range(2):
+        kit.decide(WAKE.after_idle_s)
+        assert not kit.endpoint().is_pickable
+        await until(lambda: kit.endpoint().is_pickable)
+        assert kit.endpoint().issues[0].code == "does-not-sleep"
 
 
 async def test_a_machine_that_still_answers_serves_on() -> None:

@@ -306,7 +306,7 @@ class Placement:
                     places.setdefault(name, []).append(machine)
         for name, machines in places.items():
             if name in wanted:
-                load = first_load(*(name, self.machines, self.placer.wanted, self._is_new, now))
+                load = first_load(name, self.machines, self.placer.wanted, self._is_new, now)
             elif name in elsewhere:
                 load = None
             else:

@@ -102,8 +102,6 @@ class SlotAllocator(Settlements):
         """The size and the class by which the request is queued; unknown if nobody wants them or
         the estimate fails."""
         state = self._state
-        if not state.queue.order.has_classes:
-            return UNKNOWN_SIZE
         try:
             size = state.size_of(resolved, request, now)
             if state.sizes is not None:

@@ -143,9 +143,9 @@ def test_a_turn_of_aging_is_kept_for_no_request_that_can_never_fit() -> None:
 def test_explain_says_which_sessions_have_started(session: str, expected: str) -> None:
     fleet, _ = one_slot()
     fleet.queue(session_id="waits")
-    told = explain(
+    answer = explain(
         fleet.dispatcher.view, Request(id="r", timeout_s=9.0, session_id=session), fleet.now
     )
-    assert told.resolved["session"] == expected
-    assert told.resolved["queue_order"] == "started sessions first, within its flow"
-    assert told.position == (1 if session == "old" else 2)
+    assert answer.resolved["session"] == expected
+    assert answer.resolved["queue_order"] == "started sessions first, within its flow"
+    assert answer.position == (1 if session == "old" else 2)

@@ -16,5 +16,5 @@ def test_one_copy() -> None:
 def test_what_foreign_requests_say_is_forgotten() -> None:
     """However many different texts come, a bounded number is kept."""
     for number in range(5000):
-        shared_text(f"/stranger/{number}")
+        shared_text(f"/foreign/{number}")
     assert shared_text.cache_info().currsize <= 1024

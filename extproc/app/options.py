@@ -43,6 +43,7 @@ def dispatcher_options(settings: Settings) -> DispatcherOptions:
         context_fit=ContextFit(settings.routing.context_fit),
         bounds=settings.bounds.for_core(),
         spill=settings.spill.for_core(),
+        machines={name: one.wake.for_core() for name, one in settings.machines.items()},
     )
 
 

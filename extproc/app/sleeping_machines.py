@@ -7,15 +7,16 @@ in the same turn of the event loop.
 import logging
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from extproc.app.program import ProgramRuns, run_program
 from extproc.core.fleet.endpoint import WakeOptions
 from extproc.core.observation import Issue
-from extproc.core.scaling.machine_power import Action, MachinePower, Power, Seen
+from extproc.core.placement.machine import Power
+from extproc.core.scaling.machine_power import Action, MachinePower, Seen
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.views.wake_advisor import SleepingMachine
+from extproc.core.views.wake_advisor import SleepingKeeper, SleepingMachine
 
 COMMAND_S: Final = 60.0
 """The longest run of a sleep command."""
@@ -26,6 +27,8 @@ CHANGES: Final = {
     Action.STAYED: "not-put-to-sleep",
 }
 STILL_AWAKE: Final = "it still answers a minute after wake.sleep_command"
+
+Sleepers = Callable[[Mapping[str, WakeOptions]], Sequence[SleepingKeeper]]
 
 log = logging.getLogger("coxswain.wake")
 
@@ -51,9 +54,15 @@ class SleepingMachines(ProgramRuns):
         dispatcher: Dispatcher,
         clock: Callable[[], float],
         *,
+        sleepers: Sleepers = lambda _: (),
+        slept: Callable[[str], None] = lambda _: None,
         send: Callable[[WakeOptions], None] = send_magic_packet,
     ) -> None:
+        """`sleepers` returns the machines with a keeper of these names, and `slept` is called with
+        each that is off."""
         super().__init__("following the machines that sleep", log)
+        self._sleepers = sleepers
+        self._slept = slept
         self._dispatcher = dispatcher
         self._clock = clock
         self._send = send
@@ -63,6 +72,8 @@ class SleepingMachines(ProgramRuns):
         self._machines: dict[str, SleepingMachine] = {}
         self._send_errors: dict[str, str] = {}
         """Why the last packet for a MAC address could not be sent."""
+        self._issues: dict[str, str] = {}
+        """What is wrong with machines of keepers, by MAC address: they may have no endpoint."""
         self._commands: set[str] = set()
         """The MAC addresses of machines whose sleep command runs."""
         self._changes: Counter[tuple[str, ...]] = Counter()
@@ -79,6 +90,10 @@ class SleepingMachines(ProgramRuns):
             if power.last_wake_s is not None
         }
 
+    def problems(self) -> tuple[str, ...]:
+        """The machines with a keeper that do not wake or sleep, as sentences."""
+        return tuple(self._issues.values())
+
     # Deciding
 
     def check(self) -> None:
@@ -87,7 +102,9 @@ class SleepingMachines(ProgramRuns):
 
     def decide(self, now: float) -> None:
         """Decide once for each machine, and begin what is to be done."""
-        advisor = self._dispatcher.view.wake_advisor(now)
+        dispatcher = self._dispatcher
+        kept = self._sleepers(dispatcher.options.machines)
+        advisor = dispatcher.view.wake_advisor(now, kept)
         before = self._machines
         self._machines = {} if advisor is None else advisor.machines()
         for mac in before.keys() - self._machines.keys():
@@ -95,7 +112,8 @@ class SleepingMachines(ProgramRuns):
             self._release(before[mac], None, now)
         if advisor is None:
             if before:
-                self._dispatcher.set_wakes({})
+                dispatcher.set_wakes({})
+                dispatcher.set_kept_by_sleepers(())
             return
         powers = self._powers = {
             mac: self._powers.get(mac) or MachinePower() for mac in self._machines
@@ -114,14 +132,33 @@ class SleepingMachines(ProgramRuns):
             action = powers[mac].step(seen, machine.options, now)
             if action is not None:
                 self._act(mac, action, now)
+            self._show_power(mac)
         hoped = {mac: power for mac, power in self._waking().items() if not power.failed_wakes}
         ready_at = {mac: power.ready_at() for mac, power in hoped.items()}
-        self._dispatcher.set_wakes(advisor.wakes(ready_at, now))
+        dispatcher.set_wakes(
+            advisor.wakes(ready_at, now), can_wake_keepers=any(map(self._can_wake_keeper, powers))
+        )
+        dispatcher.set_kept_by_sleepers(
+            {one.address for keeper in kept for one in keeper.machine.models.values()}
+        )
+
+    def _can_wake_keeper(self, mac: str) -> bool:
+        """Whether a machine with a keeper is off, as far as is known not for good."""
+        power = self._powers[mac]
+        is_off = power.state in (Power.OFF, Power.WAKING) and not power.failed_wakes
+        return is_off and bool(self._machines[mac].keepers)
 
     def _may_wake(self, mac: str, power: MachinePower, now: float) -> bool:
         """Whether it is off, or was seen to be just now, and may be woken."""
         is_off = power.may_wake(now) or power.state is Power.AWAKE
         return is_off and not self._machines[mac].is_answering
+
+    def _show_power(self, mac: str) -> None:
+        """Let keepers load models only while their machine is not put to sleep."""
+        for keeper in self._machines[mac].keepers:
+            keeper.power = self._powers[mac].state
+            if not keeper.is_connected and keeper.power in (Power.OFF, Power.WAKING):
+                self._slept(keeper.name)
 
     def _waking(self) -> dict[str, MachinePower]:
         return {mac: one for mac, one in self._powers.items() if one.state is Power.WAKING}
@@ -170,6 +207,7 @@ class SleepingMachines(ProgramRuns):
         action = None if power is None else power.command_ended(now, is_done=not problem)
         if action is not None:
             self._act(mac, action, now, f"wake.sleep_command: {problem}")
+            self._show_power(mac)
 
     def _release(self, machine: SleepingMachine, issue: Issue | None, now: float) -> None:
         """It is not being put to sleep any more."""
@@ -197,8 +235,11 @@ class SleepingMachines(ProgramRuns):
     def _set_issue(
         self, machine: SleepingMachine, issue: Issue | None, *, is_lost: bool = False
     ) -> None:
+        self._issues.pop(machine.options.mac, None)
         if issue is not None:
-            log.warning("endpoint %s: %s", machine.name, issue)
+            log.warning("machine of %s: %s", machine.name, issue)
+            if machine.keepers:
+                self._issues[machine.options.mac] = f"{machine.name}: {issue.message}"
         addresses = [one.address for one in machine.endpoints]
         self._dispatcher.set_wake_issue(addresses, issue, is_lost=is_lost)
 
@@ -207,7 +248,7 @@ class SleepingMachines(ProgramRuns):
         self._dispatcher.set_going_off(addresses, now, is_going_off=is_going_off)
 
     def _event(self, machine: SleepingMachine, kind: str, text: str) -> None:
-        log.info("endpoint %s: %s: %s", machine.name, kind, text)
+        log.info("machine of %s: %s: %s", machine.name, kind, text)
         self.on_event(kind, text, machine)
 
 

@@ -66,6 +66,8 @@ class State:
         """What requests wait for, by all names of the models that keepers could load."""
         self.wakes: Mapping[str, ModelLoad] = {}
         """The machines that requests wait for, by all names of the models that they will serve."""
+        self.can_wake_keepers = False
+        """Whether a machine with a keeper is off, and woken for requests."""
         self.failed_models: Mapping[str, str] = {}
         """Why models cannot be loaded anywhere, by all of their names; `""` if none can be."""
         self.bounds = Bounds(options.bounds)

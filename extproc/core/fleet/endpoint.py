@@ -144,6 +144,8 @@ class Endpoint:
         """When an operator drained or disabled it; None while it is active."""
         self.intent_issue: Issue | None = None
         """That its server was replaced since then."""
+        self.is_kept_by_sleeper = False
+        """Its machine has a keeper and may sleep."""
         self.is_going_off = False
         """Its machine is being put to sleep: it gets no new requests."""
         self.wake_issue: Issue | None = None
@@ -345,7 +347,8 @@ class Endpoint:
 
     def lose(self, issues: tuple[Issue, ...] = ()) -> None:
         """A connection to it was refused: it is down, or its machine off, until one good scrape."""
-        is_off = self.spec.wake is not None and not self.is_lost
+        may_be_off = self.spec.wake is not None or self.is_kept_by_sleeper
+        is_off = may_be_off and not self.is_lost
         self.health = Health.OFF if is_off else Health.DOWN
         self.observed_issues = () if is_off else issues
 

@@ -17,6 +17,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from extproc.core.fleet.endpoint import WakeOptions
+from extproc.core.placement.machine import Power
 from extproc.core.scaling.runs import Tries
 
 PACKET_S: Final = 3.0
@@ -25,15 +26,6 @@ STILL_AWAKE_S: Final = 60.0
 LEAST_DELAY_S: Final = 60.0
 MAX_DELAY_S: Final = 3600.0
 """After failures, the next try comes a minute later, then 2, 4 up to 60."""
-
-
-class Power(Enum):
-    """The state of a machine."""
-
-    AWAKE = "awake"
-    GOING_OFF = "going-off"
-    OFF = "off"
-    WAKING = "waking"
 
 
 class Action(Enum):

@@ -4,7 +4,7 @@ The part of the dispatcher that hears of servers; requests are in `dispatcher`.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from random import Random
 
@@ -328,10 +328,17 @@ class FleetUpdates:
 
     # Machines that sleep
 
-    def set_wakes(self, wakes: Mapping[str, ModelLoad]) -> None:
+    def set_wakes(self, wakes: Mapping[str, ModelLoad], *, can_wake_keepers: bool = False) -> None:
         """The machines that wake for queued requests, by all names of the models that they will
-        serve, `""` for requests that name none: for forecasts and display."""
+        serve, `""` for requests that name none: for forecasts and display. With `can_wake_keepers`,
+        further ones with a keeper are off."""
         self.state.wakes = dict(wakes)
+        self.state.can_wake_keepers = can_wake_keepers
+
+    def set_kept_by_sleepers(self, addresses: Collection[Address]) -> None:
+        """Where machines that have a keeper and may sleep serve. O(endpoints)."""
+        for endpoint in self.fleet:
+            endpoint.is_kept_by_sleeper = endpoint.address in addresses
 
     def set_going_off(
         self, addresses: Iterable[Address], now: float, *, is_going_off: bool

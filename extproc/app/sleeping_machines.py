@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Final
 
 from extproc.app.program import ProgramRuns, run_program
-from extproc.core.fleet.endpoint import WakeOptions
+from extproc.core.address import Address
+from extproc.core.fleet.endpoint import Endpoint, WakeOptions
 from extproc.core.observation import Issue
 from extproc.core.scaling.machine_power import Action, MachinePower, Power, Seen
 from extproc.core.scheduler.dispatcher import Dispatcher
@@ -25,6 +26,7 @@ CHANGES: Final = {
     Action.ASLEEP: "put-to-sleep",
     Action.STAYED: "not-put-to-sleep",
 }
+NO_SERVER: Final = "does-not-serve"
 STILL_AWAKE: Final = "it still answers a minute after wake.sleep_command"
 
 log = logging.getLogger("coxswain.wake")
@@ -61,6 +63,8 @@ class SleepingMachines(ProgramRuns):
         """Called with the kind and the text of what happened to a machine."""
         self._powers: dict[str, MachinePower] = {}
         self._machines: dict[str, SleepingMachine] = {}
+        self._unserved_since: dict[Address, float] = {}
+        """Since when these endpoints do not answer although their machines are on."""
         self._send_errors: dict[str, str] = {}
         """Why the last packet for a MAC address could not be sent."""
         self._commands: set[str] = set()
@@ -100,6 +104,8 @@ class SleepingMachines(ProgramRuns):
         powers = self._powers = {
             mac: self._powers.get(mac) or MachinePower() for mac in self._machines
         }
+        for mac, machine in self._machines.items():
+            self._find_unserved(machine, powers[mac], now)
         asleep = [mac for mac, power in powers.items() if self._may_wake(mac, power, now)]
         asleep.sort(key=lambda mac: powers[mac].failed_wakes)
         wanted = advisor.wanted(asleep, self._waking())
@@ -117,6 +123,23 @@ class SleepingMachines(ProgramRuns):
         hoped = {mac: power for mac, power in self._waking().items() if not power.failed_wakes}
         ready_at = {mac: power.ready_at() for mac, power in hoped.items()}
         self._dispatcher.set_wakes(advisor.wakes(ready_at, now))
+
+    def _find_unserved(self, machine: SleepingMachine, power: MachinePower, now: float) -> None:
+        """Endpoints that do not answer while their machine is on are not off but down, if that
+        lasts for longer than the machine takes to wake."""
+        for one in machine.endpoints:
+            is_on = one.is_machine_on or machine.is_answering
+            is_ours = one.wake_issue is not None and one.wake_issue.code == NO_SERVER
+            if is_on and power.is_watched and not one.is_answering:
+                since = self._unserved_since.setdefault(one.address, now)
+                if now - since >= machine.options.timeout_s and not is_ours:
+                    self._set_issue(machine, _no_server(machine.options), is_lost=True, only=one)
+                continue
+            self._unserved_since.pop(one.address, None)
+            if is_ours and not is_on:
+                power.retry()
+            if is_ours and power.is_watched:
+                self._set_issue(machine, None, only=one)
 
     def _may_wake(self, mac: str, power: MachinePower, now: float) -> bool:
         """Whether it is off, or was seen to be just now, and may be woken."""
@@ -144,7 +167,9 @@ class SleepingMachines(ProgramRuns):
             case Action.RETURNED:
                 self._set_issue(machine, None)
             case Action.LOST:
-                self._set_issue(machine, self._not_woken(mac), is_lost=True)
+                is_on = any(one.is_machine_on for one in machine.endpoints)
+                issue = _no_server(machine.options) if is_on else self._not_woken(mac)
+                self._set_issue(machine, issue, is_lost=True)
             case Action.SLEEP:
                 self._set_going_off(machine, now, is_going_off=True)
                 text = f"it had no request for {machine.options.after_idle_s:g} s"
@@ -173,6 +198,8 @@ class SleepingMachines(ProgramRuns):
 
     def _release(self, machine: SleepingMachine, issue: Issue | None, now: float) -> None:
         """It is not being put to sleep any more."""
+        for one in machine.endpoints:
+            self._unserved_since.pop(one.address, None)
         self._set_issue(machine, issue)
         self._set_going_off(machine, now, is_going_off=False)
 
@@ -195,11 +222,18 @@ class SleepingMachines(ProgramRuns):
         )
 
     def _set_issue(
-        self, machine: SleepingMachine, issue: Issue | None, *, is_lost: bool = False
+        self,
+        machine: SleepingMachine,
+        issue: Issue | None,
+        *,
+        is_lost: bool = False,
+        only: Endpoint | None = None,
     ) -> None:
+        """For all endpoints of the machine, or for one of them."""
+        name = machine.name if only is None else self._dispatcher.fleet.name_of(only.address)
         if issue is not None:
-            log.warning("endpoint %s: %s", machine.name, issue)
-        addresses = [one.address for one in machine.endpoints]
+            log.warning("endpoint %s: %s", name, issue)
+        addresses = [one.address for one in (machine.endpoints if only is None else (only,))]
         self._dispatcher.set_wake_issue(addresses, issue, is_lost=is_lost)
 
     def _set_going_off(self, machine: SleepingMachine, now: float, *, is_going_off: bool) -> None:
@@ -209,6 +243,15 @@ class SleepingMachines(ProgramRuns):
     def _event(self, machine: SleepingMachine, kind: str, text: str) -> None:
         log.info("endpoint %s: %s: %s", machine.name, kind, text)
         self.on_event(kind, text, machine)
+
+
+def _no_server(options: WakeOptions) -> Issue:
+    return Issue(
+        code=NO_SERVER,
+        message=f"its machine {options.mac} is on, and no server has answered there for "
+        f"{options.timeout_s:g} s",
+        remedy="start the server there, and let it start with the machine",
+    )
 
 
 def _not_asleep(problem: str) -> Issue:

@@ -66,6 +66,11 @@ class Kit(SteeredFleet):
         for number in numbers:
             self.scrape(self.endpoint(number).address, status=ScrapeStatus.UNREACHABLE)
 
+    def refuse(self, number: int) -> None:
+        """Its machine is on, and no server listens."""
+        address = self.endpoint(number).address
+        self.scrape(address, status=ScrapeStatus.UNREACHABLE, is_machine_on=True)
+
     def serve(self, number: int = 1) -> None:
         self.scrape(self.endpoint(number).address, slots=2, busy_slots=0, models=("qwen",))
 
@@ -370,3 +375,67 @@ async def test_an_endpoint_without_wake_any_more_is_an_ordinary_one() -> None:
     await kit.sleeping.aclose()
     kit.fall_off(1)
     assert kit.endpoint().health is Health.DOWN
+
+
+def test_a_machine_that_is_on_without_its_server_is_down() -> None:
+    """It has crashed: the connection is refused for longer than a wake takes."""
+    kit = Kit(WAKE)
+    kit.decide()
+    kit.refuse(1)
+    kit.decide()
+    assert kit.endpoint().health is Health.OFF, "perhaps it is being switched off"
+    kit.decide(WAKE.timeout_s)
+    assert kit.endpoint().health is Health.DOWN
+    (issue,) = kit.endpoint().issues
+    assert issue.code == "does-not-serve" and "is on, and no server" in issue.message
+    assert why_not_ready(kit.dispatcher)
+    kit.refuse(1)
+    assert kit.endpoint().health is Health.DOWN
+    kit.serve(1)
+    kit.decide()
+    assert kit.endpoint().health is Health.READY and kit.endpoint().issues == ()
+
+
+def test_a_machine_that_was_on_without_its_server_is_off_as_soon_as_it_is() -> None:
+    """And is woken at once, as it did not fail to wake."""
+    kit = Kit(WAKE)
+    kit.refuse(1)
+    kit.queue(model="qwen")
+    kit.decide()
+    kit.decide(WAKE.timeout_s)
+    (issue,) = kit.endpoint().issues
+    assert issue.code == "does-not-serve", "no packet can help"
+    kit.fall_off(1)
+    kit.decide()
+    assert kit.endpoint().issues == ()
+    kit.fall_off(1)
+    assert kit.endpoint().health is Health.OFF
+    assert kit.packets == [WAKE.mac] * 2
+
+
+async def test_a_machine_that_was_put_to_sleep_may_refuse_connections() -> None:
+    """Its command stopped the server alone."""
+    kit = Kit(WAKE)
+    kit.decide()
+    kit.decide(WAKE.after_idle_s)
+    kit.refuse(1)
+    kit.decide()
+    assert kit.events[-1] == "machine-asleep"
+    kit.decide(2 * WAKE.timeout_s)
+    kit.refuse(1)
+    kit.decide()
+    assert kit.endpoint().health is Health.OFF and kit.endpoint().issues == ()
+    await kit.sleeping.aclose()
+
+
+def test_a_server_that_crashed_beside_another_on_its_machine_is_down() -> None:
+    kit = Kit(WAKE, WAKE)
+    kit.decide()
+    kit.fall_off(2)
+    kit.decide()
+    kit.decide(WAKE.timeout_s)
+    assert [kit.endpoint(one).health for one in (1, 2)] == [Health.READY, Health.DOWN]
+    assert kit.endpoint(2).issues[0].code == "does-not-serve"
+    kit.serve(2)
+    kit.decide()
+    assert kit.endpoint(2).issues == ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -72,6 +73,32 @@ async def test_requests_wake_a_machine_and_idleness_puts_it_to_sleep(tmp_path: P
             finally:
                 living.cancel()
                 await asyncio.wait({living})
+
+
+async def test_a_server_that_crashes_on_its_machine_is_down(tmp_path: Path) -> None:
+    """Nobody put the machine to sleep, and it refuses connections: it is on."""
+    wake = {"mac": MAC, "broadcast": "127.255.255.255", "timeout_s": 1}
+    (port,) = free_ports(1)
+    settings = {
+        "scraper": {"slow_interval_s": 0.2},
+        "endpoints": [{"address": f"127.0.0.1:{port}", "name": "gpu-2", "wake": wake}],
+    }
+    async with Stack.running(tmp_path, slots=(), settings=settings) as stack:
+        server = await stack.add_server(2, kind="simulator", port=port)
+        await stack.until(lambda status: is_seen(status, "ready"))
+        await stack.kill(server.child)
+        await stack.until(lambda status: is_seen(status, "down", "does-not-serve"))
+        assert (await stack.status())["not_ready"]
+        await stack.start_server(server)
+        await stack.until(lambda status: is_seen(status, "ready"))
+        assert (await stack.ask()).status_code == 200
+
+
+def is_seen(status: dict[str, Any], health: str, *issues: str) -> bool:
+    """Whether the only endpoint is in this state, with these issues at least, or none."""
+    (seen,) = status["endpoints"].values()
+    codes = {issue["code"] for issue in seen["issues"]}
+    return seen["health"] == health and set(issues) <= codes and bool(issues) == bool(codes)
 
 
 async def until_off(stack: Stack) -> None:

@@ -147,8 +147,11 @@ class Endpoint:
         self.is_going_off = False
         """Its machine is being put to sleep: it gets no new requests."""
         self.wake_issue: Issue | None = None
-        """That its machine does not go to sleep, or, with `is_lost`, does not wake."""
+        """That its machine does not go to sleep; with `is_lost` that it does not wake, or is on
+        without its server."""
         self.is_lost = False
+        self.is_machine_on = False
+        """Whether the last scrape showed that its machine is on, whatever its server does."""
         self.is_removed = False
         """No source names it any more; it remains while it has leases."""
         self.is_routable = not spec.requires_envoy_support
@@ -324,6 +327,7 @@ class Endpoint:
 
     def observe(self, observation: Observation, failures_to_down: int) -> None:
         """Apply the health of an observation. Freshness is separate: see `refresh`."""
+        self.is_machine_on = observation.is_machine_on
         match observation.status:
             case ScrapeStatus.READY:
                 self._answered(observation, Health.DEGRADED if observation.issues else Health.READY)
@@ -350,8 +354,8 @@ class Endpoint:
         self.observed_issues = () if is_off else issues
 
     def set_wake_issue(self, issue: Issue | None, *, is_lost: bool = False) -> None:
-        """Its machine does not go to sleep; or it does not wake (`is_lost`) and is treated as one
-        that cannot be woken; None if neither is so any more."""
+        """Its machine does not go to sleep; or (`is_lost`) it does not wake or is on without its
+        server, and is treated as one that cannot be woken; None if none of it is so any more."""
         self.wake_issue, self.is_lost = issue, is_lost
         if self.health is Health.OFF and is_lost:
             self.health = Health.DOWN

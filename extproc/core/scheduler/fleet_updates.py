@@ -348,8 +348,8 @@ class FleetUpdates:
     def set_wake_issue(
         self, addresses: Iterable[Address], issue: Issue | None, *, is_lost: bool = False
     ) -> None:
-        """The machine of these endpoints does not go to sleep or, with `is_lost`, does not wake;
-        None if neither is so any more."""
+        """The machine of these endpoints does not go to sleep or, with `is_lost`, does not wake or
+        is on without their server; None if none of it is so any more."""
         for address in addresses:
             endpoint = self.fleet.get(address)
             if endpoint is not None:

@@ -8,6 +8,7 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from extproc.app.program import ProgramRuns, run_program
@@ -97,6 +98,8 @@ class SleepingMachines(ProgramRuns):
         for mac in before.keys() - self._machines.keys():
             del self._powers[mac]
             self._release(before[mac], None, now)
+        for mac in before.keys() & self._machines.keys():
+            self._follow_changes(mac, before[mac], now)
         if advisor is None:
             if before:
                 self._dispatcher.set_wakes({})
@@ -123,6 +126,18 @@ class SleepingMachines(ProgramRuns):
         hoped = {mac: power for mac, power in self._waking().items() if not power.failed_wakes}
         ready_at = {mac: power.ready_at() for mac, power in hoped.items()}
         self._dispatcher.set_wakes(advisor.wakes(ready_at, now))
+
+    def _follow_changes(self, mac: str, before: SleepingMachine, now: float) -> None:
+        """Its settings may have changed since the last decision."""
+        machine, power = self._machines[mac], self._powers[mac]
+        left = [one for one in before.endpoints if one not in machine.endpoints]
+        if left:
+            self._release(replace(before, endpoints=tuple(left)), None, now)
+        if machine.options != before.options:
+            power.retry()
+            self._set_issue(machine, None)
+        if power.state is Power.GOING_OFF:
+            self._set_going_off(machine, now, is_going_off=True)
 
     def _find_unserved(self, machine: SleepingMachine, power: MachinePower, now: float) -> None:
         """Endpoints that do not answer while their machine is on are not off but down, if that

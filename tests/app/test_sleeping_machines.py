@@ -439,3 +439,41 @@ def test_a_server_that_crashed_beside_another_on_its_machine_is_down() -> None:
     kit.serve(2)
     kit.decide()
     assert kit.endpoint(2).issues == ()
+
+
+def test_options_that_were_corrected_are_tried_at_once() -> None:
+    kit = Kit(WAKE)
+    kit.fall_off(1)
+    kit.queue(model="qwen")
+    kit.decide()
+    kit.decide(WAKE.timeout_s)
+    assert kit.endpoint().issues[0].code == "does-not-wake"
+    kit.rewire(replace(WAKE, broadcast=("192.168.1.255", 9)))
+    kit.decide()
+    assert kit.endpoint().issues == () and kit.packets == [WAKE.mac] * 2
+
+
+async def test_an_endpoint_that_moves_to_another_machine_takes_no_sleep_along() -> None:
+    """The settings gave it the wrong MAC address, and its machine was going off."""
+    kit = Kit(WAKE, WAKE)
+    kit.decide()
+    kit.decide(WAKE.after_idle_s)
+    assert not kit.endpoint(2).is_pickable
+    kit.rewire(WAKE, OTHER)
+    kit.decide()
+    assert [kit.endpoint(one).is_going_off for one in (1, 2)] == [True, False]
+    kit.rewire(WAKE, None)
+    kit.decide()
+    assert kit.endpoint(2).is_pickable
+    await kit.sleeping.aclose()
+
+
+async def test_an_endpoint_that_joins_a_machine_that_goes_off_gets_no_request() -> None:
+    kit = Kit(WAKE)
+    kit.decide()
+    kit.decide(WAKE.after_idle_s)
+    kit.rewire(WAKE, WAKE)
+    kit.serve(2)
+    kit.decide()
+    assert not kit.endpoint(2).is_pickable
+    await kit.sleeping.aclose()

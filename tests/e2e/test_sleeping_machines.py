@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +76,52 @@ async def test_requests_wake_a_machine_and_idleness_puts_it_to_sleep(tmp_path: P
             finally:
                 living.cancel()
                 await asyncio.wait({living})
+
+
+async def test_a_core_that_takes_over_wakes_the_machine_for_those_who_wait(
+    tmp_path: Path,
+) -> None:
+    """The core before was killed when its packets had begun."""
+    (port,) = free_ports(1)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as card:
+        card.setblocking(False)
+        card.bind(("127.255.255.255", 0))
+        wake = {"mac": MAC, "broadcast": f"127.255.255.255:{card.getsockname()[1]}"}
+        endpoint = {"address": f"127.0.0.1:{port}", "name": "gpu-2", "wake": wake}
+        settings = {"endpoints": [endpoint], "fronts": 2, "scraper": {"slow_interval_s": 0.5}}
+        async with Stack.running(tmp_path, slots=(), settings=settings) as stack:
+            server = await stack.add_server(2, kind="simulator", port=port, start=False)
+            await until_off(stack)
+            call = asyncio.create_task(stack.ask())
+            loop = asyncio.get_running_loop()
+            assert await loop.sock_recv(card, 1024) == MAGIC
+            members = (await stack.status())["processes"]["members"]
+            (core,) = (member["pid"] for member in members if member["role"] == "core")
+            os.kill(core, signal.SIGKILL)
+            await stack.until(lambda status: is_led_by_another(status, core))
+            drained(card)
+            machine = Machine(stack, server, tmp_path / "pid")
+            machine.may_boot.set()
+            living = asyncio.create_task(machine.run(card))
+            try:
+                answer = await call
+            finally:
+                living.cancel()
+                await asyncio.wait({living})
+            assert answer.headers["x-coxswain-endpoint"] == "gpu-2"
+            assert (await events(stack)).count("machine-waking") == 1, "of the new core"
+
+
+def is_led_by_another(status: dict[str, Any], core: int) -> bool:
+    members = (status.get("processes") or {}).get("members", [])
+    return any(one["role"] == "core" and one["pid"] != core for one in members)
+
+
+def drained(card: socket.socket) -> None:
+    """Forget what has come."""
+    with suppress(BlockingIOError):
+        while card.recv(1024):
+            pass
 
 
 async def test_a_server_that_crashes_on_its_machine_is_down(tmp_path: Path) -> None:

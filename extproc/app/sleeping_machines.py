@@ -8,10 +8,12 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from extproc.app.program import ProgramRuns, run_program
-from extproc.core.fleet.endpoint import WakeOptions
+from extproc.core.address import Address
+from extproc.core.fleet.endpoint import Endpoint, WakeOptions
 from extproc.core.observation import Issue
 from extproc.core.placement.machine import Power
 from extproc.core.scaling.machine_power import Action, MachinePower, Seen
@@ -26,6 +28,7 @@ CHANGES: Final = {
     Action.ASLEEP: "put-to-sleep",
     Action.STAYED: "not-put-to-sleep",
 }
+NO_SERVER: Final = "does-not-serve"
 STILL_AWAKE: Final = "it still answers a minute after wake.sleep_command"
 
 Sleepers = Callable[[Mapping[str, WakeOptions]], Sequence[SleepingKeeper]]
@@ -70,6 +73,8 @@ class SleepingMachines(ProgramRuns):
         """Called with the kind and the text of what happened to a machine."""
         self._powers: dict[str, MachinePower] = {}
         self._machines: dict[str, SleepingMachine] = {}
+        self._unserved_since: dict[Address, float] = {}
+        """Since when these endpoints do not answer although their machines are on."""
         self._send_errors: dict[str, str] = {}
         """Why the last packet for a MAC address could not be sent."""
         self._issues: dict[str, str] = {}
@@ -110,14 +115,18 @@ class SleepingMachines(ProgramRuns):
         for mac in before.keys() - self._machines.keys():
             del self._powers[mac]
             self._release(before[mac], None, now)
+        for mac in before.keys() & self._machines.keys():
+            self._follow_changes(mac, before[mac], now)
         if advisor is None:
             if before:
                 dispatcher.set_wakes({})
-                dispatcher.set_kept_by_sleepers(())
+                dispatcher.set_keepers_off(())
             return
         powers = self._powers = {
             mac: self._powers.get(mac) or MachinePower() for mac in self._machines
         }
+        for mac, machine in self._machines.items():
+            self._find_unserved(machine, powers[mac], now)
         asleep = [mac for mac, power in powers.items() if self._may_wake(mac, power, now)]
         asleep.sort(key=lambda mac: powers[mac].failed_wakes)
         wanted = advisor.wanted(asleep, self._waking())
@@ -138,8 +147,9 @@ class SleepingMachines(ProgramRuns):
         dispatcher.set_wakes(
             advisor.wakes(ready_at, now), can_wake_keepers=any(map(self._can_wake_keeper, powers))
         )
-        dispatcher.set_kept_by_sleepers(
-            {one.address for keeper in kept for one in keeper.machine.models.values()}
+        machines = [one.machine for one in kept if one.machine.power is not Power.AWAKE]
+        dispatcher.set_keepers_off(
+            {model.address for one in machines for model in one.models.values()}
         )
 
     def _can_wake_keeper(self, mac: str) -> bool:
@@ -147,6 +157,37 @@ class SleepingMachines(ProgramRuns):
         power = self._powers[mac]
         is_off = power.state in (Power.OFF, Power.WAKING) and not power.failed_wakes
         return is_off and bool(self._machines[mac].keepers)
+
+    def _follow_changes(self, mac: str, before: SleepingMachine, now: float) -> None:
+        """Its settings may have changed since the last decision."""
+        machine, power = self._machines[mac], self._powers[mac]
+        left = [one for one in before.endpoints if one not in machine.endpoints]
+        if left:
+            self._release(replace(before, endpoints=tuple(left), keepers=()), None, now)
+        if machine.options != before.options:
+            power.retry()
+            self._set_issue(machine, None)
+        if power.state is Power.GOING_OFF:
+            self._set_going_off(machine, now, is_going_off=True)
+
+    def _find_unserved(self, machine: SleepingMachine, power: MachinePower, now: float) -> None:
+        """Endpoints that do not answer while their machine is on are not off but down, if that
+        lasts for longer than the machine takes to wake."""
+        for one in machine.endpoints:
+            if one.spec.wake is None:
+                continue  # a keeper's: it comes and goes with its model
+            is_on = one.is_machine_on or machine.is_answering
+            is_ours = one.wake_issue is not None and one.wake_issue.code == NO_SERVER
+            if is_on and power.is_watched and not one.is_answering:
+                since = self._unserved_since.setdefault(one.address, now)
+                if now - since >= machine.options.timeout_s and not is_ours:
+                    self._set_issue(machine, _no_server(machine.options), is_lost=True, only=one)
+                continue
+            self._unserved_since.pop(one.address, None)
+            if is_ours and not is_on:
+                power.retry()
+            if is_ours and power.is_watched:
+                self._set_issue(machine, None, only=one)
 
     def _may_wake(self, mac: str, power: MachinePower, now: float) -> bool:
         """Whether it is off, or was seen to be just now, and may be woken."""
@@ -181,7 +222,9 @@ class SleepingMachines(ProgramRuns):
             case Action.RETURNED:
                 self._set_issue(machine, None)
             case Action.LOST:
-                self._set_issue(machine, self._not_woken(mac), is_lost=True)
+                is_on = any(one.is_machine_on for one in machine.endpoints)
+                issue = _no_server(machine.options) if is_on else self._not_woken(mac)
+                self._set_issue(machine, issue, is_lost=True)
             case Action.SLEEP:
                 self._set_going_off(machine, now, is_going_off=True)
                 text = f"it had no request for {machine.options.after_idle_s:g} s"
@@ -211,6 +254,8 @@ class SleepingMachines(ProgramRuns):
 
     def _release(self, machine: SleepingMachine, issue: Issue | None, now: float) -> None:
         """It is not being put to sleep any more."""
+        for one in machine.endpoints:
+            self._unserved_since.pop(one.address, None)
         self._set_issue(machine, issue)
         self._set_going_off(machine, now, is_going_off=False)
 
@@ -233,14 +278,22 @@ class SleepingMachines(ProgramRuns):
         )
 
     def _set_issue(
-        self, machine: SleepingMachine, issue: Issue | None, *, is_lost: bool = False
+        self,
+        machine: SleepingMachine,
+        issue: Issue | None,
+        *,
+        is_lost: bool = False,
+        only: Endpoint | None = None,
     ) -> None:
-        self._issues.pop(machine.options.mac, None)
+        """For all endpoints of the machine, or for one of them."""
+        name = machine.name if only is None else self._dispatcher.fleet.name_of(only.address)
+        if only is None and machine.keepers:
+            self._issues.pop(machine.options.mac, None)
         if issue is not None:
-            log.warning("machine of %s: %s", machine.name, issue)
-            if machine.keepers:
+            log.warning("machine of %s: %s", name, issue)
+            if machine.keepers and only is None:
                 self._issues[machine.options.mac] = f"{machine.name}: {issue.message}"
-        addresses = [one.address for one in machine.endpoints]
+        addresses = [one.address for one in (machine.endpoints if only is None else (only,))]
         self._dispatcher.set_wake_issue(addresses, issue, is_lost=is_lost)
 
     def _set_going_off(self, machine: SleepingMachine, now: float, *, is_going_off: bool) -> None:
@@ -250,6 +303,15 @@ class SleepingMachines(ProgramRuns):
     def _event(self, machine: SleepingMachine, kind: str, text: str) -> None:
         log.info("machine of %s: %s: %s", machine.name, kind, text)
         self.on_event(kind, text, machine)
+
+
+def _no_server(options: WakeOptions) -> Issue:
+    return Issue(
+        code=NO_SERVER,
+        message=f"its machine {options.mac} is on, and no server has answered there for "
+        f"{options.timeout_s:g} s",
+        remedy="start the server there, and let it start with the machine",
+    )
 
 
 def _not_asleep(problem: str) -> Issue:

@@ -73,6 +73,11 @@ class Kit(SteeredFleet):
         for number in numbers:
             self.scrape(self.endpoint(number).address, status=ScrapeStatus.UNREACHABLE)
 
+    def refuse(self, number: int) -> None:
+        """Its machine is on, and no server listens."""
+        address = self.endpoint(number).address
+        self.scrape(address, status=ScrapeStatus.UNREACHABLE, is_machine_on=True)
+
     def serve(self, number: int = 1) -> None:
         self.scrape(self.endpoint(number).address, slots=2, busy_slots=0, models=("qwen",))
 
@@ -379,6 +384,108 @@ async def test_an_endpoint_without_wake_any_more_is_an_ordinary_one() -> None:
     assert kit.endpoint().health is Health.DOWN
 
 
+def test_a_machine_that_is_on_without_its_server_is_down() -> None:
+    """It has crashed: the connection is refused for longer than a wake takes."""
+    kit = Kit(WAKE)
+    kit.decide()
+    kit.refuse(1)
+    kit.decide()
+    assert kit.endpoint().health is Health.OFF, "perhaps it is being switched off"
+    kit.decide(WAKE.timeout_s)
+    assert kit.endpoint().health is Health.DOWN
+    (issue,) = kit.endpoint().issues
+    assert issue.code == "does-not-serve" and "is on, and no server" in issue.message
+    assert why_not_ready(kit.dispatcher)
+    kit.refuse(1)
+    assert kit.endpoint().health is Health.DOWN
+    kit.serve(1)
+    kit.decide()
+    assert kit.endpoint().health is Health.READY and kit.endpoint().issues == ()
+
+
+def test_a_machine_that_was_on_without_its_server_is_off_as_soon_as_it_is() -> None:
+    """And is woken at once, as it did not fail to wake."""
+    kit = Kit(WAKE)
+    kit.refuse(1)
+    kit.queue(model="qwen")
+    kit.decide()
+    kit.decide(WAKE.timeout_s)
+    (issue,) = kit.endpoint().issues
+    assert issue.code == "does-not-serve", "no packet can help"
+    kit.fall_off(1)
+    kit.decide()
+    assert kit.endpoint().issues == ()
+    kit.fall_off(1)
+    assert kit.endpoint().health is Health.OFF
+    assert kit.packets == [WAKE.mac] * 2
+
+
+async def test_a_machine_that_was_put_to_sleep_may_refuse_connections() -> None:
+    """Its command stopped the server alone."""
+    kit = Kit(WAKE)
+    kit.decide()
+    kit.decide(WAKE.after_idle_s)
+    kit.refuse(1)
+    kit.decide()
+    assert kit.events[-1] == "machine-asleep"
+    kit.decide(2 * WAKE.timeout_s)
+    kit.refuse(1)
+    kit.decide()
+    assert kit.endpoint().health is Health.OFF and kit.endpoint().issues == ()
+    await kit.sleeping.aclose()
+
+
+def test_a_server_that_crashed_beside_another_on_its_machine_is_down() -> None:
+    kit = Kit(WAKE, WAKE)
+    kit.decide()
+    kit.fall_off(2)
+    kit.decide()
+    kit.decide(WAKE.timeout_s)
+    assert [kit.endpoint(one).health for one in (1, 2)] == [Health.READY, Health.DOWN]
+    assert kit.endpoint(2).issues[0].code == "does-not-serve"
+    kit.serve(2)
+    kit.decide()
+    assert kit.endpoint(2).issues == ()
+
+
+def test_options_that_were_corrected_are_tried_at_once() -> None:
+    kit = Kit(WAKE)
+    kit.fall_off(1)
+    kit.queue(model="qwen")
+    kit.decide()
+    kit.decide(WAKE.timeout_s)
+    assert kit.endpoint().issues[0].code == "does-not-wake"
+    kit.rewire(replace(WAKE, broadcast=("192.168.1.255", 9)))
+    kit.decide()
+    assert kit.endpoint().issues == () and kit.packets == [WAKE.mac] * 2
+
+
+async def test_an_endpoint_that_moves_to_another_machine_takes_no_sleep_along() -> None:
+    """The settings gave it the wrong MAC address, and its machine was going off."""
+    kit = Kit(WAKE, WAKE)
+    kit.decide()
+    kit.decide(WAKE.after_idle_s)
+    assert not kit.endpoint(2).is_pickable
+    kit.rewire(WAKE, OTHER)
+    kit.decide()
+    assert [kit.endpoint(one).is_going_off for one in (1, 2)] == [True, False]
+    kit.rewire(WAKE, None)
+    kit.decide()
+    assert kit.endpoint(2).is_pickable
+    await kit.sleeping.aclose()
+
+
+async def test_an_endpoint_that_joins_a_machine_that_goes_off_gets_no_request() -> None:
+    kit = Kit(WAKE)
+    kit.decide()
+    kit.decide(WAKE.after_idle_s)
+    kit.rewire(WAKE, WAKE)
+    kit.serve(2)
+    kit.decide()
+    assert not kit.endpoint(2).is_pickable
+    await kit.sleeping.aclose()
+
+
 # Machines with a keeper
 
 
@@ -585,6 +692,23 @@ async def test_what_a_keeper_does_keeps_its_machine_awake() -> None:
     kit.placement.load(one, "a", is_pinned=True)
     kit.decide(1000.0)
     assert kit.events == []
+
+
+async def test_a_server_of_a_keeper_is_off_only_while_its_machine_is_not_awake() -> None:
+    """Also where its end was seen before that of its machine."""
+    kit = KeptKit("gpu-1")
+    one = await kit.attach()
+    kit.decide()
+    endpoint = kit.load(one, "a")
+    kit.scrape(endpoint.address, status=ScrapeStatus.UNREACHABLE)
+    kit.decide()
+    assert endpoint.health is Health.DOWN
+    kit.fall_off(one)
+    kit.decide()
+    assert endpoint.health is Health.OFF
+    kit.may_sleep()
+    kit.decide()
+    assert endpoint.health is Health.DOWN
 
 
 async def test_the_machine_of_a_keeper_that_does_not_wake_is_a_problem() -> None:

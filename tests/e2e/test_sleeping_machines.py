@@ -7,8 +7,9 @@ import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -16,7 +17,7 @@ import pytest
 from extproc.demo.port import free_ports
 from extproc.demo.process import Child
 from tests.e2e.kept import kept
-from tests.e2e.stack import CHAT, Stack, chat, until
+from tests.e2e.stack import CHAT, Server, Stack, chat, until
 
 pytestmark = pytest.mark.e2e
 
@@ -53,6 +54,17 @@ class Machine:
             self._pid_file.write_text(str(self.child.pid))
 
 
+def booting(stack: Stack, server: Server) -> Callable[[], Awaitable[Child]]:
+    """The start of a machine with that server."""
+
+    async def boot() -> Child:
+        await stack.start_server(server)
+        assert server.child is not None
+        return server.child
+
+    return boot
+
+
 @contextmanager
 def network_card() -> Iterator[socket.socket]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as card:
@@ -84,13 +96,7 @@ async def test_requests_wake_a_machine_and_idleness_puts_it_to_sleep(tmp_path: P
         settings = {"endpoints": [endpoint], "scraper": {"slow_interval_s": 0.5}}
         async with Stack.running(tmp_path, slots=(), settings=settings) as stack:
             server = await stack.add_server(2, kind="simulator", port=port, start=False)
-
-            async def boot() -> Child:
-                await stack.start_server(server)
-                assert server.child is not None
-                return server.child
-
-            machine = Machine(stack, pid_file, boot)
+            machine = Machine(stack, pid_file, booting(stack, server))
             living = asyncio.create_task(machine.run(card))
             try:
                 await until_off(stack)
@@ -166,6 +172,76 @@ async def test_a_suspended_machine_wakes_with_its_model_loaded(llama: None, tmp_
                 living.cancel()
                 await asyncio.wait({living})
                 await resume()
+
+
+async def test_a_core_that_takes_over_wakes_the_machine_for_those_who_wait(
+    tmp_path: Path,
+) -> None:
+    """The core before was killed when its packets had begun."""
+    (port,) = free_ports(1)
+    with network_card() as card:
+        wake = {"mac": MAC, "broadcast": f"127.255.255.255:{card.getsockname()[1]}"}
+        endpoint = {"address": f"127.0.0.1:{port}", "name": "gpu-2", "wake": wake}
+        settings = {"endpoints": [endpoint], "fronts": 2, "scraper": {"slow_interval_s": 0.5}}
+        async with Stack.running(tmp_path, slots=(), settings=settings) as stack:
+            server = await stack.add_server(2, kind="simulator", port=port, start=False)
+            await until_off(stack)
+            call = asyncio.create_task(stack.ask())
+            loop = asyncio.get_running_loop()
+            assert await loop.sock_recv(card, 1024) == MAGIC
+            members = (await stack.status())["processes"]["members"]
+            (core,) = (member["pid"] for member in members if member["role"] == "core")
+            os.kill(core, signal.SIGKILL)
+            await stack.until(lambda status: is_led_by_another(status, core))
+            drained(card)
+            machine = Machine(stack, tmp_path / "pid", booting(stack, server))
+            machine.may_boot.set()
+            living = asyncio.create_task(machine.run(card))
+            try:
+                answer = await call
+            finally:
+                living.cancel()
+                await asyncio.wait({living})
+            assert answer.headers["x-coxswain-endpoint"] == "gpu-2"
+            assert (await events(stack)).count("machine-waking") == 1, "of the new core"
+
+
+def is_led_by_another(status: dict[str, Any], core: int) -> bool:
+    members = (status.get("processes") or {}).get("members", [])
+    return any(one["role"] == "core" and one["pid"] != core for one in members)
+
+
+def drained(card: socket.socket) -> None:
+    """Forget what has come."""
+    with suppress(BlockingIOError):
+        while card.recv(1024):
+            pass
+
+
+async def test_a_server_that_crashes_on_its_machine_is_down(tmp_path: Path) -> None:
+    """Nobody put the machine to sleep, and it refuses connections: it is on."""
+    wake = {"mac": MAC, "broadcast": "127.255.255.255", "timeout_s": 1}
+    (port,) = free_ports(1)
+    settings = {
+        "scraper": {"slow_interval_s": 0.2},
+        "endpoints": [{"address": f"127.0.0.1:{port}", "name": "gpu-2", "wake": wake}],
+    }
+    async with Stack.running(tmp_path, slots=(), settings=settings) as stack:
+        server = await stack.add_server(2, kind="simulator", port=port)
+        await stack.until(lambda status: is_seen(status, "ready"))
+        await stack.kill(server.child)
+        await stack.until(lambda status: is_seen(status, "down", "does-not-serve"))
+        assert (await stack.status())["not_ready"]
+        await stack.start_server(server)
+        await stack.until(lambda status: is_seen(status, "ready"))
+        assert (await stack.ask()).status_code == 200
+
+
+def is_seen(status: dict[str, Any], health: str, *issues: str) -> bool:
+    """Whether the only endpoint is in this state, with these issues at least, or none."""
+    (seen,) = status["endpoints"].values()
+    codes = {issue["code"] for issue in seen["issues"]}
+    return seen["health"] == health and set(issues) <= codes and bool(issues) == bool(codes)
 
 
 async def until_powers(stack: Stack, *powers: str) -> None:

@@ -335,10 +335,10 @@ class FleetUpdates:
         self.state.wakes = dict(wakes)
         self.state.can_wake_keepers = can_wake_keepers
 
-    def set_kept_by_sleepers(self, addresses: Collection[Address]) -> None:
-        """Where machines that have a keeper and may sleep serve. O(endpoints)."""
+    def set_keepers_off(self, addresses: Collection[Address]) -> None:
+        """Where the keepers serve whose machines sleep, or are about to. O(endpoints)."""
         for endpoint in self.fleet:
-            endpoint.is_kept_by_sleeper = endpoint.address in addresses
+            endpoint.set_keeper_off(endpoint.address in addresses)
 
     def set_going_off(
         self, addresses: Iterable[Address], now: float, *, is_going_off: bool
@@ -355,8 +355,8 @@ class FleetUpdates:
     def set_wake_issue(
         self, addresses: Iterable[Address], issue: Issue | None, *, is_lost: bool = False
     ) -> None:
-        """The machine of these endpoints does not go to sleep or, with `is_lost`, does not wake;
-        None if neither is so any more."""
+        """The machine of these endpoints does not go to sleep or, with `is_lost`, does not wake or
+        is on without their server; None if none of it is so any more."""
         for address in addresses:
             endpoint = self.fleet.get(address)
             if endpoint is not None:

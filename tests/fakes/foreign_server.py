@@ -58,20 +58,23 @@ def be_openai(fake: FakeLlamaServer, names: list[str], **more: Any) -> None:
 
 
 def be_vllm(
-    fake: FakeLlamaServer, engines: list[tuple[int, int]], more: tuple[str, ...] = ()
+    fake: FakeLlamaServer,
+    engines: list[tuple[int, int]],
+    more: tuple[str, ...] = (),
+    name: str = "m",
 ) -> None:
     """Each engine runs some requests, and others wait there; `more` are further metrics."""
     lines = ["# HELP vllm:num_requests_running Number of requests in model execution batches."]
     lines += ["# TYPE vllm:num_requests_running gauge"]
     for number, (runs, waits) in enumerate(engines):
-        labels = f'{{engine="{number}",model_name="m"}}'
+        labels = f'{{engine="{number}",model_name="{name}"}}'
         lines += [f"vllm:num_requests_running{labels} {float(runs)}"]
         lines += [f"vllm:num_requests_waiting{labels} {float(waits)}"]
         lines += [f'vllm:num_requests_waiting_by_reason{{engine="{number}",reason="x"}} 9.0']
     fake.replies["/metrics"] = Reply(body="\n".join([*lines, *more, ""]).encode())
     fake.replies["/api/version"] = NOTHING
     fake.replies.setdefault("/is_sleeping", NOTHING)
-    be_openai(fake, ["m"], owned_by="vllm", max_model_len=2048)
+    be_openai(fake, [name], owned_by="vllm", max_model_len=2048)
 
 
 def be_sglang(fake: FakeLlamaServer, *loads: tuple[int, int, int], most: int | None = 8) -> None:

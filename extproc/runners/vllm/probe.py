@@ -6,6 +6,8 @@
                                                             hold: from `FULL_SHARE` on it is full
     vllm:engine_sleep_state, or else /is_sleeping           whether it sleeps: then it gets nothing,
                                                             as it wakes only by /wake_up
+    process_start_time_seconds, and the names of models     another process, or another model: what
+                                                            was known of the one before is forgotten
     /v1/models                                              the model, its adapters, max_model_len
 
 How many requests it runs at once (--max-num-seqs) it does not show: the setting `slots` says it.
@@ -34,6 +36,11 @@ _USAGE: Final = re.compile(
     rb"^vllm:(?:kv|gpu)_cache_usage_perc(?:\{[^}\n]*\})? ([01](?:\.\d{1,20})?)\r?$", re.MULTILINE
 )
 """Of each engine; earlier versions named it by the GPU."""
+_STARTED: Final = re.compile(rb"^process_start_time_seconds ([0-9.e+]{1,32})\r?$", re.MULTILINE)
+"""Not there if it has several processes that serve its API."""
+_NAMED: Final = re.compile(
+    rb'^vllm:num_requests_running\{[^}\n]*model_name="([^"\n]{1,512})"', re.MULTILINE
+)
 _AWAKE: Final = re.compile(
     rb'^vllm:engine_sleep_state\{[^}\n]*sleep_state="awake"[^}\n]*\} ([01])(?:\.0)?\r?$',
     re.MULTILINE,
@@ -46,24 +53,30 @@ class VllmProbe(PlainProbe):
     _models: tuple[ModelReading, ...] = ()
     _context_tokens: int | None = None
     _scrapes = 0
+    _server: tuple[bytes, frozenset[bytes]] = (b"", frozenset())
+    """By what another process is recognised."""
     _shows_sleep = False
     """Whether it has `SLEEPING_PATH`."""
 
     async def scrape(self, priority: ScrapePriority) -> Observation:  # noqa: ARG002 - always alike
-        if not self._models or self._scrapes % MODELS_EVERY_SCRAPES == 0:
-            answer = await self._client.ask(MODELS_PATH)
-            listed = answers.listed_with_context(answers.read(answer))
-            if listed is None:
-                return answers.failed(self._target.address, answer, MODELS_PATH, VLLM.name)
-            self._models, self._context_tokens = listed
-            self._shows_sleep = sleeping_of(await self._client.ask(SLEEPING_PATH)) is not None
-        self._scrapes += 1
         answer = await self._client.ask(METRICS_PATH)
         busy_slots = busy_of(answer.body) if isinstance(answer, Answer) else None
         if busy_slots is None or not answers.is_usable(answer):
             self._models = ()  # another process may answer next time
             return answers.failed(self._target.address, answer, METRICS_PATH, VLLM.name)
         assert isinstance(answer, Answer)
+        started = started_at(answer.body)
+        server = started, frozenset(_NAMED.findall(answer.body))
+        if server != self._server or not self._models or self._scrapes % MODELS_EVERY_SCRAPES == 0:
+            self._models = ()
+            found = await self._client.ask(MODELS_PATH)
+            listed = answers.listed_with_context(answers.read(found))
+            if listed is None:
+                return answers.failed(self._target.address, found, MODELS_PATH, VLLM.name)
+            self._models, self._context_tokens = listed
+            self._server = server
+            self._shows_sleep = sleeping_of(await self._client.ask(SLEEPING_PATH)) is not None
+        self._scrapes += 1
         is_awake = awake_of(answer.body)
         if is_awake is None and self._shows_sleep:
             is_awake = not sleeping_of(await self._client.ask(SLEEPING_PATH))
@@ -78,9 +91,16 @@ class VllmProbe(PlainProbe):
             models=self._models,
             context_tokens=self._context_tokens,
             shared_tokens=0,
+            instance=started.decode() or None,
             runner=VLLM.name,
             apis=APIS,
         )
+
+
+def started_at(body: bytes) -> bytes:
+    """When its process started, in its own words; empty if that is not shown."""
+    found = _STARTED.search(body)
+    return b"" if found is None else found[1]
 
 
 def busy_of(body: bytes) -> int | None:

@@ -126,3 +126,21 @@ async def test_without_the_metric_its_path_says_whether_it_sleeps() -> None:
         fake.replies["/is_sleeping"] = Reply.of({"is_sleeping": False})
         assert (await probe.scrape(ScrapePriority.IDLE)).status is ScrapeStatus.READY
         await probe.aclose()
+
+
+async def test_another_process_is_seen_at_once_with_its_models() -> None:
+    """Also one that was ready again before the next scrape: by its start, or the names of models
+    where that is not shown."""
+    async with FakeLlamaServer() as fake:
+        probe = probe_of(fake, KIND)
+        seen = []
+        for started, name in (("1.76442488755e+09", "m"), ("1.7644249e+09", "m"), ("", "other")):
+            more = (f"process_start_time_seconds {started}",) if started else ()
+            be_vllm(fake, [(0, 0)], more, name)
+            for _ in range(2):
+                observation = await probe.scrape(ScrapePriority.IDLE)
+                seen.append((observation.instance, [one.name for one in observation.models]))
+        await probe.aclose()
+    assert seen[::2] == seen[1::2]
+    assert seen[::2] == [("1.76442488755e+09", ["m"]), ("1.7644249e+09", ["m"]), (None, ["other"])]
+    assert fake.count("/v1/models") == 3

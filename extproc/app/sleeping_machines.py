@@ -125,6 +125,9 @@ class SleepingMachines(ProgramRuns):
                 self._act(mac, action, now)
         hoped = {mac: power for mac, power in self._waking().items() if not power.failed_wakes}
         ready_at = {mac: power.ready_at() for mac, power in hoped.items()}
+        # Requests wait for these until they are off and wake again, or stay awake.
+        going = (mac for mac, one in self._powers.items() if one.state is Power.GOING_OFF)
+        ready_at |= dict.fromkeys(going)
         self._dispatcher.set_wakes(advisor.wakes(ready_at, now))
 
     def _follow_changes(self, mac: str, before: SleepingMachine, now: float) -> None:

@@ -257,6 +257,11 @@ async def test_an_idle_machine_is_put_to_sleep_and_gets_no_request_meanwhile() -
     ticket = kit.queue(model="qwen")
     (candidate,) = explain(kit.dispatcher.view, ticket.request).candidates
     assert candidate.filtered == ("its machine is being put to sleep",)
+    kit.decide()
+    assert why_not_ready(kit.dispatcher) == ()
+    assert fleet_health(kit.dispatcher.view).http_status == 200
+    assert kit.note() == "waits for gpu-1 to wake"
+    assert kit.dispatcher.view.waits().reason_of(ticket) is WaitReason.WAKING
     kit.scrape(kit.endpoint().address, status=ScrapeStatus.FAILED)
     assert kit.endpoint().health is Health.OFF, "one failure is enough"
     kit.decide()

@@ -144,6 +144,9 @@ class SleepingMachines(ProgramRuns):
             self._show_power(mac)
         hoped = {mac: power for mac, power in self._waking().items() if not power.failed_wakes}
         ready_at = {mac: power.ready_at() for mac, power in hoped.items()}
+        # Requests wait for these until they are off and wake again, or stay awake.
+        going = (mac for mac, one in self._powers.items() if one.state is Power.GOING_OFF)
+        ready_at |= dict.fromkeys(going)
         dispatcher.set_wakes(
             advisor.wakes(ready_at, now), can_wake_keepers=any(map(self._can_wake_keeper, powers))
         )

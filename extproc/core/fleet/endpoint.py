@@ -307,6 +307,12 @@ class Endpoint:
         return self.health is Health.OFF and self.intent is Intent.ACTIVE and not self.is_removed
 
     @property
+    def is_waited_for(self) -> bool:
+        """Whether requests may wait for its machine: it is off, or is being put to sleep, after
+        which it is woken for them."""
+        return self.is_wakeable or (self.is_going_off and self.is_usable)
+
+    @property
     def is_first_choice(self) -> bool:
         """Whether it is fresh and awake; backups are used if no first choice has a slot."""
         return self.is_fresh and self.health is not Health.ASLEEP

@@ -127,10 +127,12 @@ class FleetHealth:
         return json.dumps(shown).encode()
 
 
-def fleet_health(view: View) -> FleetHealth:
-    """The health of the fleet now. O(endpoints + leases)."""
+def fleet_health(view: View, pool: str | None = None) -> FleetHealth:
+    """The health of the fleet now, or of one of its pools. O(endpoints + leases)."""
     idle = processing = 0
     for endpoint in view.fleet:
+        if pool is not None and endpoint.spec.pool != pool:
+            continue
         if endpoint.is_pickable and not endpoint.spec.is_far:
             counts = view.slot_counts(endpoint)
             account = view.slots_at(endpoint.address)

@@ -2,7 +2,8 @@
 
 A machine is woken by the rule by which a model is loaded on a machine with a keeper: requests wait
 that no server which is awake can have, or requests for a model wait, and fewer servers of it are
-awake than `ScaleAdvisor` wants, or there are fewer than its `min_servers`.
+awake than `ScaleAdvisor` wants, or there are fewer than its `min_servers`. Where pools are
+configured, all of this is about the default one.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,7 +12,7 @@ from itertools import islice
 from math import inf
 
 from extproc.core.bounds import is_held_back
-from extproc.core.constraints import Constraints
+from extproc.core.constraints import Constraints, qualified
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Endpoint, Intent, WakeOptions
 from extproc.core.fleet.health import Health
@@ -49,7 +50,9 @@ class WakeAdvisor:
         self._demands = demands
         self._endpoints: dict[str, list[Endpoint]] = {}
         """By the MAC address of their machine."""
-        for endpoint in state.fleet:
+        self._default = state.options.resolver.default_pool
+        self._fleet = [one for one in state.fleet if one.spec.pool == self._default]
+        for endpoint in self._fleet:
             if endpoint.spec.wake is not None:
                 self._endpoints.setdefault(endpoint.spec.wake.mac, []).append(endpoint)
 
@@ -81,7 +84,7 @@ class WakeAdvisor:
             return True
         if self._state.queue.has_any_for(endpoint):
             return True
-        names = {self._canonical(reading.name) for reading in endpoint.models}
+        names = {self._scaled(reading.name) for reading in endpoint.models}
         advices = [self._scale[one] for one in names if one in self._scale and endpoint.is_pickable]
         return any(one.least and one.traffic.servers <= one.least for one in advices)
 
@@ -95,11 +98,13 @@ class WakeAdvisor:
                     mac for mac in candidates if self._could_serve(endpoints[mac], constraints)
                 )
                 coming += islice(could, 1)
-        servers: dict[str | None, int] = {name: one.least for name, one in self._scale.items()}
+        servers: dict[str | None, int] = {
+            one.model: one.least for one in self._scale.values() if one.pool == self._default
+        }
         asked: set[str | None] = set()
         for model in self._demands:
             name = None if model is None else self._canonical(model)
-            advice = self._scale.get(name or ANY_MODEL)
+            advice = self._scale.get(qualified(self._default, name or ANY_MODEL))
             servers[name] = max(servers.get(name, 0), 1 if advice is None else advice.wanted)
             asked.add(name)
         for name, count in servers.items():
@@ -118,11 +123,12 @@ class WakeAdvisor:
         """What queued requests ask for that no server can have which gets requests, or is about to
         as a keeper loads its model."""
         loading = {name for name, load in self._state.loads.items() if load.ready_at is not None}
-        awake = [one for one in self._state.fleet if one.is_pickable]
+        awake = [one for one in self._fleet if one.is_pickable]
         return [
             queue.constraints
             for queue in self._state.queue.constraint_queues()
             if not is_held_back(queue.bounds)
+            and queue.constraints.pool == self._default
             and (queue.constraints.model or "") not in loading
             and not any(is_eligible(queue.constraints, one) for one in awake)
         ]
@@ -141,7 +147,7 @@ class WakeAdvisor:
         load = self._state.loads.get(model or "")
         return (load is not None and load.ready_at is not None) + sum(
             one.is_pickable and not one.spec.is_far and (model is None or self._has(one, model))
-            for one in self._state.fleet
+            for one in self._fleet
         )
 
     def _has_model(
@@ -163,9 +169,9 @@ class WakeAdvisor:
         server has; `""` is for requests that name none. `waking` says when those of a MAC address
         are expected to serve, None if that is not known."""
         found: dict[str, ModelLoad] = {}
-        served = [one for one in self._state.fleet if one.is_pickable and not one.spec.is_far]
+        served = [one for one in self._fleet if one.is_pickable and not one.spec.is_far]
         known = {name for one in served for name in one.models_by_name}
-        for endpoint in self._state.fleet:
+        for endpoint in self._fleet:
             wake = endpoint.spec.wake
             if wake is None or wake.mac not in waking:
                 continue
@@ -183,6 +189,10 @@ class WakeAdvisor:
 
     def _has(self, endpoint: Endpoint, model: str) -> bool:
         return any(self._canonical(name) == model for name in endpoint.models_by_name)
+
+    def _scaled(self, name: str) -> str:
+        """The name by which `scale` knows a model of the default pool."""
+        return qualified(self._default, self._canonical(name))
 
     def _canonical(self, name: str) -> str:
         return self._state.resolver.names.catalog.canonical_name(name)

@@ -30,6 +30,7 @@ const MEANINGS = {
   "rate-limited": "its client was at a limit",
   "budget-used-up": "its client's budget was used up",
   "objective-not-allowed": "its key may not use its objective",
+  "no-pool": "it is for none of the pools",
   "invalid-api-key": "it had no valid API key",
   "unsupported-encoding": "its content-encoding cannot be read",
   "queue-timeout": "no slot within its time limit",
@@ -491,6 +492,7 @@ function isForeignKnown(endpoint) {
 function alsoShown(endpoint) {
   const words = [];
   if (endpoint.runner && !PLAIN_RUNNERS.includes(endpoint.runner)) words.push(clipped(endpoint.runner));
+  if (endpoint.pool) words.push(`pool ${clipped(endpoint.pool)}`);
   if (endpoint.tier > 1) words.push(`tier ${endpoint.tier}`);
   if (!isForeignKnown(endpoint)) words.push("use by others unknown");
   if (endpoint.is_removed) words.push("leaving");

@@ -7,7 +7,7 @@ tenants and bounds there is one constraint queue, and it is served in order of a
 
 import heapq
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from extproc.core.address import Address
 from extproc.core.bounds import Bound, BoundsOfRequest, is_held_back
@@ -186,6 +186,16 @@ class RequestQueue:
     def count_of(self, criticality: Criticality) -> int:
         """The number of queued requests of this criticality."""
         return len(self._by_criticality[criticality])
+
+    def depths_by_pool(self, pools: Iterable[str]) -> dict[tuple[str, ...], float]:
+        """The number of queued requests by criticality and pool. O(n)."""
+        found: dict[tuple[str, ...], float] = {
+            (each.label, pool): 0 for each in Criticality for pool in pools
+        }
+        for ticket in self._tickets.values():
+            key = ticket.criticality.label, ticket.request.pool
+            found[key] = found.get(key, 0) + 1
+        return found
 
     def leave(self, ticket: Ticket) -> None:
         """Remove a ticket; raises `KeyError` if it is not queued."""

@@ -90,7 +90,7 @@ class View:
 
     @property
     def bounds(self) -> Bounds:
-        """The bounds of objectives, models and paths, to read."""
+        """The bounds of objectives, models, paths and pools, to read."""
         return self.state.bounds
 
     @property
@@ -248,9 +248,9 @@ class View:
         """The same for a name that has that of its pool before it, where pools are configured."""
         return self._scale.canonical(name)
 
-    def default_pool_name(self, model: str) -> str:
-        """The name of a model by which `scale` knows it, for models that are loaded on demand."""
-        return qualified(self.options.resolver.default_pool, self.canonical_model(model))
+    def name_to_scale(self, model: str, pool: str = NO_POOL) -> str:
+        """The name by which `scale` knows a model of a pool, the default one without it."""
+        return qualified(pool or self.options.resolver.default_pool, self.canonical_model(model))
 
     def scale(
         self, now: float, objective: str | None = None, names: Collection[str] = ()

@@ -48,7 +48,8 @@ def permitted(
         request = replace(request, is_strict=True)
     if limit.objectives is not None:
         asked = request.objective
-        if asked is not None and asked not in limit.objectives:
+        name = asked and (resolver.objective_named(asked).name or asked)
+        if name is not None and name not in limit.objectives:
             text = NO_OBJECTIVE.format(name=asked)
             return Forbidden(Reason.OBJECTIVE_NOT_ALLOWED, text)
         if resolver.objective_of(request).name not in limit.objectives:

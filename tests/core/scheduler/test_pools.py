@@ -275,7 +275,7 @@ def test_wanted_servers_are_counted_by_pool() -> None:
     assert named["batch/tiny"].traffic.queued_slots == 0
     assert fleet.dispatcher.view.scale(fleet.now, "none/urgent")
     assert fleet.dispatcher.view.canonical_in_pool("batch/tiny") == "batch/tiny"
-    assert fleet.dispatcher.view.default_pool_name("tiny") == "chat/tiny"
+    assert fleet.dispatcher.view.name_to_scale("tiny") == "chat/tiny"
     assert fleet.dispatcher.view.pools == (CHAT, BATCH)
 
 

@@ -177,7 +177,7 @@ def _endpoint(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> dict[st
         "slots": asdict(dispatcher.view.slot_counts(endpoint)),
         **_tokens(dispatcher, endpoint),
         "tier": endpoint.spec.tier,
-        **({"pool": endpoint.spec.pool} if dispatcher.view.pools else {}),
+        **({"pool": endpoint.spec.pool} if endpoint.spec.pool else {}),
         **({"labels": dict(endpoint.spec.labels)} if endpoint.spec.labels else {}),
         "models": [model.name for model in endpoint.models],
         "observed_age_s": _age(endpoint.observed_at, now),

@@ -118,7 +118,7 @@ def test_each_field_that_the_script_reads_is_reported() -> None:
     options = DispatcherOptions(order=QueueOrder(discipline=Discipline.SHORTEST_EXPECTED))
     dispatcher = listen(Dispatcher(Random(1), options), RecordingListener())
     address = Address("10.0.0.1", 8080)
-    spec = EndpointSpec(address=address, context=ContextSharing.SHARED)
+    spec = EndpointSpec(address=address, context=ContextSharing.SHARED, pool="chat")
     dispatcher.set_members("test", [spec], 0.0)
     seen = Observation(
         address=address,

@@ -25,7 +25,6 @@ from extproc.core.processes import Processes
 from extproc.settings import Settings, SettingsError
 from extproc.transport import ServiceTable
 from extproc.transport.health import Health
-from extproc.transport.http2_server import Http2Server
 from extproc.usage.meter import ReadResponse
 
 STOP_GRACE_S: Final = 0.5
@@ -142,7 +141,7 @@ class Service:
                 self.core.usage.start()
             for checks in self.core.day_checks:
                 await checks.check()
-            await self._renew_pool_ports(settings)
+            await self._bind_pool_ports(settings)
         except (ListenError, SettingsError):
             await self._server.stop(0.0)  # it listens already
             await self._stop_grpc_ports()  # they may serve already
@@ -150,6 +149,7 @@ class Service:
             raise
         self.telemetry.start()
         await self._server.start()
+        await self._pool_ports.start(0.0)
         self.fleet_sources.start()
         self.core.start()
         self._data_plane.activity.start()
@@ -216,22 +216,21 @@ class Service:
     async def _apply(self, settings: Settings) -> Sequence[str]:
         """Apply the reloadable settings; raises `SettingsError` and changes nothing."""
         rules = await asyncio.to_thread(read_rules, settings)
-        leaving = await self._renew_pool_ports(settings)
+        await self._bind_pool_ports(settings)
         news = await self.fleet_sources.renew(settings)
         self.core.use_rules(rules)
         self._renew_dispatcher(settings)
-        for server in leaving:
-            await server.stop(STOP_GRACE_S)
         self.core.spill = settings.spill
         self.core.limits.renew(settings.clients.limits_for_core(), time.monotonic())
         self._data_plane.renew(settings)
+        await self._pool_ports.start(STOP_GRACE_S)
         logging.getLogger("coxswain").setLevel(settings.log.level.upper())
         return news if rules is None else (*news, RULES)
 
-    async def _renew_pool_ports(self, settings: Settings) -> list[Http2Server]:
-        """Open the ports of pools; returns those that are to be closed."""
+    async def _bind_pool_ports(self, settings: Settings) -> None:
+        """Listen on the ports of pools; raises `SettingsError`."""
         plane = self._data_plane
-        return await self._pool_ports.renew(settings, plane.table(), plane.serve_pools(settings))
+        await self._pool_ports.bind(settings, plane.table(), plane.serve_pools(settings))
 
     def _renew_dispatcher(self, settings: Settings) -> None:
         written = self.fleet_sources.below(settings)

@@ -49,7 +49,14 @@ from extproc.settings.security_section import (
     GrpcTlsSettings,
 )
 from extproc.settings.spill_section import SpillSettings
-from extproc.settings.values import EMPTY_SECTION, LIST, MAP, FrontCount, Reloadable, Seconds
+from extproc.settings.values import (
+    EMPTY_SECTION,
+    LIST,
+    MAP,
+    FrontCount,
+    Reloadable,
+    Seconds,
+)
 
 
 class Settings(Section):

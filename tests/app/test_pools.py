@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from extproc.admin.dependencies import ReloadError
+from extproc.app.preflight import followed_problems, startup_problems
 from extproc.app.service import Service
 from extproc.core.address import Address
 from extproc.demo.port import free_ports
@@ -64,7 +65,7 @@ async def test_a_reload_opens_and_closes_ports_and_moves_endpoints() -> None:
 
         pools = {"chat": {"hosts": ["a"]}, "batch": {"default": True, "port": first}}
         now = settings(pools=pools, endpoints=[str(A)])
-        with pytest.raises(ReloadError, match="the port belongs to another pool"):
+        with pytest.raises(ReloadError, match="is the port of the pool chat"):
             await service.settings.reload(is_dry_run=False)
 
         pools["batch"]["port"] = second
@@ -111,3 +112,21 @@ async def test_a_file_names_the_pools_of_its_endpoints(tmp_path: Path) -> None:
         assert pool_of(service, A) == "batch"
     finally:
         await service.stop()
+
+
+def test_a_check_finds_ports_that_clash_and_endpoints_in_no_pool(tmp_path: Path) -> None:
+    """Before a start."""
+    file = tmp_path / "fleet.yaml"
+    file.write_text(f"endpoints: [{{address: '{A}', in_pool: night}}]")
+    found = Settings.model_validate(
+        {
+            "pools": {"chat": {"default": True, "port": 9002}, "batch": {"port": 9003}},
+            "discovery": {"file": str(file)},
+        }
+    )
+    assert {problem.key for problem in startup_problems(found)} == {
+        "pools.chat.port",
+        "pools.batch.port",
+    }
+    (problem,) = followed_problems(found)
+    assert "there is no pool of the name night" in problem.message

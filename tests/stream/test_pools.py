@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from extproc.core.client_limits import ClientLimit
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.resolver import ResolverOptions
+from extproc.core.objective import Objective, Objectives
 from extproc.core.rejection import Reason
+from extproc.core.request import Request
 from extproc.core.views.explain import DryRunRequest, Explanation
 from extproc.security.known_keys import KnownKeys, digest_of
 from extproc.settings.envoy_section import EnvoySettings
@@ -17,8 +20,10 @@ from extproc.settings.pool_section import PoolSettings
 from extproc.stream.dry_run import dry_run
 from extproc.stream.exchange import Exchange
 from extproc.stream.model_list import OURS
+from extproc.stream.request.permission import Forbidden, permitted
 from extproc.stream.request.pool_choice import PoolChoice
 from extproc.stream.request.reader import RequestReader
+from extproc.stream.request.translate import NO_BODY
 from tests.fakes import envoy_messages as envoy
 from tests.fakes.exchange_harness import ExchangeHarness
 
@@ -143,3 +148,29 @@ def test_what_another_core_began_is_of_the_same_pool() -> None:
     reader = RequestReader(harness.fleet.dispatcher, harness.options)
     request = reader.resume(envoy.request_headers(**TEAM), None)
     assert (request.pool, reader.pool) == ("batch", "batch")
+
+
+def test_a_key_may_use_objectives_of_a_pool() -> None:
+    """Other pools have none of them: there the key may do nothing, whatever the default is."""
+    harness = PooledHarness()
+    slow = Objective(name="batch/slow", pool="batch")
+    named = {"slow": slow, "batch/slow": slow}
+    resolver = ResolverOptions(
+        pools={
+            "chat": ResolverOptions(),
+            "batch": ResolverOptions(objectives=Objectives(by_name=named)),
+        }
+    )
+    dispatcher = harness.fleet.dispatcher
+    dispatcher.renew(replace(dispatcher.options, resolver=resolver), harness.fleet.now)
+    limit = ClientLimit(objectives=("batch/slow",))
+
+    def permits(pool: str, objective: str | None) -> str:
+        request = Request(id="r", timeout_s=1.0, pool=pool, objective=objective)
+        found = permitted(request, NO_BODY, limit, dispatcher.resolver.of_pool(pool))
+        return found.reason.value if isinstance(found, Forbidden) else str(found.objective)
+
+    assert permits("batch", "slow") == "slow"
+    assert permits("batch", None) == "batch/slow"
+    assert permits("chat", None) == "objective-not-allowed"
+    assert permits("chat", "slow") == "objective-not-allowed"

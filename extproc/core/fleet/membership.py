@@ -225,10 +225,10 @@ class PoolFleet(Fleet):
         self._pool = pool
 
     def __len__(self) -> int:
-        return len(list(iter(self)))
+        return sum(1 for _ in self)
 
     def __iter__(self) -> Iterator[Endpoint]:
-        return iter([one for one in self._fleet if one.spec.pool == self._pool])
+        return (one for one in self._fleet if one.spec.pool == self._pool)
 
     def __contains__(self, address: Address) -> bool:
         return self.get(address) is not None

@@ -210,7 +210,7 @@ def explain_idle_slots(queues: Mapping[str, ModelQueue], idle_slots: int) -> str
 
 
 def _for(models: list[str]) -> str:
-    named = [model for model in models if model != ANY_MODEL]
+    named = [model for model in models if model != ANY_MODEL and not model.endswith("/")]
     if not named or len(named) < len(models):
         return ""
     return f" for {named[0]}" if len(named) == 1 else f" for {len(named)} models"

@@ -22,7 +22,7 @@ from extproc.core.request import Request
 from extproc.core.scaling.wanted import ScaleOptions, ServerBounds
 from extproc.core.slots.lease import LeaseEnd
 from extproc.core.views.explain import explain
-from extproc.core.views.fleet_capacity import fleet_health
+from extproc.core.views.fleet_capacity import fleet_capacity, fleet_health
 from tests.fakes.steered_fleet import SteeredFleet
 
 CHAT, BATCH = "chat", "batch"
@@ -330,6 +330,8 @@ def test_machines_are_woken_for_requests_of_the_default_pool() -> None:
     assert wanted() == set()
     fleet.queue(pool=CHAT)
     assert wanted() == {wake.mac}
+    capacity = fleet_capacity(fleet.dispatcher.view)
+    assert (capacity.slots, capacity.busy) == (0, 1), "a parent's requests are for the default"
     health = fleet_health(fleet.dispatcher.view, BATCH)
     assert (health.idle, health.processing) == (0, 1)
     assert fleet_health(fleet.dispatcher.view).processing == 2

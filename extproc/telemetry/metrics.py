@@ -198,7 +198,7 @@ class Metrics:
         requests = self._requests.read()
         if len(view.pools) > 1:
             return {
-                definitions.QUEUE_DEPTH.by_pool(): view.queue.depths_by_pool(view.pools),
+                definitions.QUEUE_DEPTH.by_pool(): view.queue_depths(),
                 **read_models_by_pool(queues),
                 definitions.MODEL_WANTED_SERVERS.by_pool(): {
                     (one.model, one.pool): one.wanted for one in scale

@@ -271,6 +271,10 @@ class View:
         """The names of the pools; none where no pools are configured."""
         return tuple(self.options.resolver.pools)
 
+    def queue_depths(self) -> dict[tuple[str, ...], float]:
+        """The number of queued requests by criticality and pool. O(queued requests)."""
+        return self.queue.depths_by_pool(self.pools)
+
     def loads_models_at(self, endpoint: Endpoint) -> bool:
         """Whether it is where models are loaded on demand: in the default pool, if there are
         several."""

@@ -95,6 +95,10 @@ def test_a_full_pool_waits_beside_an_idle_one() -> None:
     fleet.dispatcher.rebuild(fleet.now)
     assert fleet.dispatcher.queue.count_for(BATCH) == 1
     assert fleet.dispatcher.queue.count_for("") == 2
+    assert view.queue_depths()["standard", BATCH] == view.queue_depths()["critical", CHAT] == 1
+    waiting[1].request = replace(waiting[1].request, pool=CHAT)
+    assert "tickets wait by pool" in fleet.dispatcher.faults(fleet.now)[0]
+    fleet.dispatcher.rebuild(fleet.now)
 
 
 def test_only_a_request_of_the_same_pool_is_evicted() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import math
 import re
 import socket
+from collections.abc import Collection
 from typing import Final
 
 from extproc.admin.call_errors import already, at_limit, invalid, not_found, not_now, quoted
@@ -17,6 +18,14 @@ MAX_ID_CHARS: Final = 256
 MAX_DEADLINE_S: Final = 7 * 24 * 3600.0
 NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 RESOLVE_TIMEOUT_S: Final = 5.0
+
+
+def find_pool(pools: Collection[str], name: str) -> str:
+    """The pool of that name, empty for none; raises `CallError` for an unknown one."""
+    if name and name not in pools:
+        known = f"; there are {', '.join(pools)}" if pools else ": no pools are configured"
+        raise not_found(f"there is no pool {quoted(name)}{known}")
+    return name
 
 
 def find_endpoint(fleet: Fleet, text: str) -> Endpoint:

@@ -70,6 +70,7 @@ class NewEndpoint:
     inject_key: bool = False
     may_sleep: bool | None = None
     kind: str = ""
+    pool: str = ""
 
 
 class NewEndpointError(ValueError):

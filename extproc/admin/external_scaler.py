@@ -11,6 +11,7 @@ from typing import Final
 
 import grpc
 
+from extproc.admin import arguments
 from extproc.admin.call_errors import Context, at_limit, invalid, maps_errors
 from extproc.admin.handlers import handlers_of
 from extproc.core.scheduler.dispatcher import Dispatcher
@@ -35,6 +36,7 @@ class Trigger:
 
     model: str = ""
     objective: str = ""
+    pool: str = ""
     target: float = 1.0
 
 
@@ -42,7 +44,8 @@ def read_trigger(ref: pb.ScaledObjectRef) -> Trigger:
     """The trigger of a call; raises `CallError`. KEDA sends all of its metadata, also its own."""
     metadata = ref.scalerMetadata
     model, objective = metadata.get("model", ""), metadata.get("objective", "")
-    for name, text in (("model", model), ("objective", objective)):
+    pool = metadata.get("pool", "")
+    for name, text in (("model", model), ("objective", objective), ("pool", pool)):
         if len(text) > MAX_CHARS or not text.isprintable():
             raise invalid(f"metadata.{name}: at most {MAX_CHARS} printable characters")
     try:
@@ -51,7 +54,7 @@ def read_trigger(ref: pb.ScaledObjectRef) -> Trigger:
         target = math.nan
     if not 0 < target <= MAX_TARGET:
         raise invalid("metadata.target: a number above 0, the wanted servers of one replica")
-    return Trigger(model=model, objective=objective, target=target)
+    return Trigger(model=model, objective=objective, pool=pool, target=target)
 
 
 class ExternalScaler(ExternalScalerServicer):
@@ -76,12 +79,16 @@ class ExternalScaler(ExternalScalerServicer):
         server.add_generic_rpc_handlers((handlers_of(DESCRIPTOR, self),))
 
     def wanted(self, trigger: Trigger) -> int:
-        """The servers that the trigger's model needs, or all models together without one."""
-        names = (trigger.model,) if trigger.model else ()
-        found = self._dispatcher.view.scale(self._clock(), trigger.objective or None, names)
-        if trigger.model:
-            return found[self._dispatcher.view.canonical_model(trigger.model)].wanted
-        return sum(one.wanted for one in found.values())
+        """The servers that the trigger's model needs in its pool, the default one if it names none,
+        or without a model all models together, of all pools if it names none. Raises `CallError`
+        for an unknown pool."""
+        view = self._dispatcher.view
+        pool = arguments.find_pool(view.pools, trigger.pool)
+        name = view.name_to_scale(trigger.model, pool) if trigger.model else ""
+        found = view.scale(self._clock(), trigger.objective or None, (name,) if name else ())
+        if name:
+            return found[view.canonical_in_pool(name)].wanted
+        return sum(one.wanted for one in found.values() if pool in ("", one.pool))
 
     @maps_errors
     async def IsActive(  # noqa: N802  # gRPC names it

@@ -55,6 +55,7 @@ def endpoint_message(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> 
         leases=len(dispatcher.view.slots_at(endpoint.address).leases),
         labels=dict(endpoint.spec.labels),
         tier=endpoint.spec.tier,
+        pool=endpoint.spec.pool,
         runner=endpoint.runner,
         is_foreign_known=dispatcher.view.slots_at(endpoint.address).reports_busy_slots,
     )
@@ -93,4 +94,5 @@ def request_message(
         wait_reason=wait_reason,
         note=note,
         client=snapshot.client,
+        pool=snapshot.pool,
     )

@@ -13,6 +13,7 @@ from extproc.runners.client import Timeouts
 from extproc.security.address_policy import AddressPolicy
 from extproc.settings import Settings
 from extproc.settings.objective_section import objectives_for_core
+from extproc.settings.pool_section import PoolSettings, default_pool, objectives_of_pool
 from extproc.settings.routing_section import RoutingSettings
 from extproc.settings.values import split_host_port
 from scraper.options import ScraperOptions
@@ -36,14 +37,27 @@ def dispatcher_options(settings: Settings) -> DispatcherOptions:
             must_know_models=_must_know_models(settings.routing),
             splits=settings.models,
             objectives=objectives_for_core(settings.objectives),
+            pools={name: _of_pool(name, pool, settings) for name, pool in settings.pools.items()},
+            default_pool=default_pool(settings.pools),
         ),
         outliers=settings.outlier_detection.for_core(),
         order=settings.queue.order,
         scale=settings.scale.for_core(),
         context_fit=ContextFit(settings.routing.context_fit),
-        bounds=settings.bounds.for_core(),
+        bounds=settings.bounds.for_core(
+            {name: one.limits for name, one in settings.pools.items() if one.limits is not None}
+        ),
         spill=settings.spill.for_core(),
         machines={name: one.wake.for_core() for name, one in settings.machines.items()},
+    )
+
+
+def _of_pool(name: str, pool: PoolSettings, settings: Settings) -> ResolverOptions:
+    return ResolverOptions(
+        model_match=ModelMatch(settings.routing.model_match),
+        must_know_models=_must_know_models(settings.routing),
+        splits=pool.models or settings.models,
+        objectives=objectives_of_pool(name, pool, settings.objectives),
     )
 
 

@@ -269,7 +269,7 @@ class Placement:
     def _default_model(self) -> str | None:
         """The model for requests that name none: any that is loaded serves them, so one is loaded
         only if none is."""
-        if any(endpoint.is_pickable for endpoint in self._dispatcher.fleet):
+        if self._is_any_pickable():
             return None
         candidates: list[tuple[float, str]] = []
         for machine in self.machines.values():
@@ -300,7 +300,7 @@ class Placement:
         scale = self._dispatcher.view.scale(now)
         found: dict[str, ServerCounts] = {}
         for name in {name for machine in self.machines.values() for name in machine.models}:
-            advice = scale.get(self._dispatcher.view.canonical_model(name))
+            advice = scale.get(self._dispatcher.view.name_to_scale(name))
             if advice is not None:
                 found[name] = ServerCounts(
                     wanted=advice.wanted, least=advice.least, elsewhere=elsewhere.get(name, 0)
@@ -321,7 +321,15 @@ class Placement:
         kept: set[Address] = {
             one.address for machine in self.machines.values() for one in machine.models.values()
         }
-        return [endpoint for endpoint in self._dispatcher.fleet if endpoint.address not in kept]
+        return [endpoint for endpoint in self._members() if endpoint.address not in kept]
+
+    def _members(self) -> list[Endpoint]:
+        """The endpoints that may serve what keepers load: those of the default pool."""
+        view = self._dispatcher.view
+        return [one for one in self._dispatcher.fleet if view.loads_models_at(one)]
+
+    def _is_any_pickable(self) -> bool:
+        return any(endpoint.is_pickable for endpoint in self._members())
 
     def _loads(
         self, demands: Mapping[str, ModelDemand], elsewhere: Mapping[str, int], now: float
@@ -347,7 +355,7 @@ class Placement:
                 aliases = machines[0].models[name].aliases
                 found.update(dict.fromkeys((name, *aliases), load))
         going_on = [(one.ready_at, name) for name, one in found.items() if one.ready_at is not None]
-        if going_on and not any(endpoint.is_pickable for endpoint in self._dispatcher.fleet):
+        if going_on and not self._is_any_pickable():
             found[""] = found[min(going_on)[1]]
         return found
 

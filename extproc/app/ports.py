@@ -68,12 +68,22 @@ def data_plane_server(settings: Settings, table: ServiceTable) -> tuple[DataPlan
 
     Raises `ListenError`, and `SettingsError` for certificates that cannot be used.
     """
+    return bound_server(settings, table, settings.listen.grpc, "listen.grpc")
+
+
+def bound_server(
+    settings: Settings, table: ServiceTable, address: str, setting: str
+) -> tuple[Http2Server, int]:
+    """A server for Envoy that listens on `address`, named by `setting`, but does not accept yet,
+    and its port.
+
+    Raises `ListenError`, and `SettingsError` for certificates that cannot be used.
+    """
     server = http2_server(settings, table)
-    address = settings.listen.grpc
     try:
         return server, server.bind(*split_host_port(address))
     except OSError:
-        raise _cannot_listen(address, "listen.grpc") from None
+        raise _cannot_listen(address, setting) from None
 
 
 def http2_server(settings: Settings, table: ServiceTable) -> Http2Server:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from extproc.app.discovery.entries import entries_of, groups_of, names_of
+from extproc.app.pool_ports import pool_address
 from extproc.app.rules import read_rules
 from extproc.app.security import exposure
 from extproc.app.security.ca_bundles import read_ca_bundles
@@ -25,6 +26,7 @@ from extproc.settings import (
 )
 from extproc.settings.client_keys import read_client_keys
 from extproc.settings.endpoint_section import named_twice
+from extproc.settings.pool_section import default_pool, misplaced
 from extproc.settings.values import split_host_port
 from extproc.usage.store import UsageError, check_writable
 
@@ -102,6 +104,11 @@ def _own_ports(settings: Settings) -> dict[str, str]:
     """Where the picker listens, by the setting."""
     cluster = settings.cluster
     members = cluster.listen or cluster.advertise if cluster.name else None
+    pools = {
+        f"pools.{name}.port": pool_address(settings, pool.port)
+        for name, pool in settings.pools.items()
+        if pool.port is not None
+    }
     return _set(
         {
             "listen.grpc": settings.listen.grpc,
@@ -109,6 +116,7 @@ def _own_ports(settings: Settings) -> dict[str, str]:
             "listen.http": settings.listen.http,
             "keda.listen": settings.keda.listen,
             "cluster.listen": members,
+            **pools,
         }
     )
 
@@ -182,6 +190,10 @@ def _check_followed(settings: Settings) -> None:
     endpoints = parse_endpoints(content, str(file))
     if twice := named_twice(endpoints):
         raise _error("discovery.file", f"{file}: {twice}")
+    default = default_pool(settings.pools)
+    for endpoint in endpoints:
+        if problem := misplaced(endpoint, settings.pools, default):
+            raise _error("discovery.file", f"{file}: {problem}")
     if problems := _found(lambda: read_api_keys(endpoints), lambda: read_ca_bundles(endpoints)):
         raise SettingsError(problems)
 

@@ -246,6 +246,7 @@ class Records:
             request_id=snapshot.request_id,
             state=snapshot.state.value,
             client=snapshot.client,
+            pool=snapshot.pool,
             model=snapshot.model,
             objective=snapshot.objective,
             criticality=snapshot.criticality,

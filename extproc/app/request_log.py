@@ -36,13 +36,14 @@ class RequestLine:
         why = record.reason.value if record.reason is not None else how
         reason = f" reason={why}" if why != how else ""
         client = f" client={_shown(record.client)}" if record.client else ""
+        pool = f" pool={record.pool}" if record.pool else ""
         tier = f" tier={record.tier}" if record.tier != FIRST_TIER else ""
         trace = f" trace={self._trace_id}" if self._trace_id else ""
         return (
             f"{how} request={_shown(record.request_id) or record.exchange_id} "
             f"endpoint={record.endpoint_name or record.endpoint or '-'} status={record.status} "
             f"queue_ms={record.waited_s * 1000:.0f} duration_ms={record.duration_s * 1000:.0f}"
-            f"{reason}{client}{tier}{trace}"
+            f"{reason}{client}{pool}{tier}{trace}"
         )
 
     def fields(self) -> dict[str, object]:
@@ -63,6 +64,8 @@ class RequestLine:
             fields["reason"] = record.reason.value
         if record.client:
             fields["client"] = record.client
+        if record.pool:
+            fields["pool"] = record.pool
         if record.first_token_s is not None:
             fields["first_token_ms"] = round(record.first_token_s * 1000)
         if record.tier != FIRST_TIER:

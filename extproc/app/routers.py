@@ -121,7 +121,10 @@ class Routers:
     # Which routers there are
 
     def _added(self, address: Address) -> _Router | None:
-        if self._is_closed or address not in self._dispatcher.fleet:
+        endpoint = self._dispatcher.fleet.get(address)
+        if self._is_closed or endpoint is None:
+            return None
+        if not self._dispatcher.view.loads_models_at(endpoint):
             return None
         name = self._name_of(address)
         router = self._routers[address] = _Router(address, RouterMachine(name, address))
@@ -160,7 +163,7 @@ class Routers:
 
     def _follow(self, router: _Router) -> None:
         endpoint = self._dispatcher.fleet.get(router.address)
-        if endpoint is None:
+        if endpoint is None or not self._dispatcher.view.loads_models_at(endpoint):
             self._forget(router)
             return
         router.core.machine.is_connected = (

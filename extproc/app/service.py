@@ -16,6 +16,7 @@ from extproc.app.assembly.models import ModelsAssembly
 from extproc.app.assembly.operators import OperatorsAssembly
 from extproc.app.keda_port import KedaPort
 from extproc.app.live_settings import LiveSettings
+from extproc.app.pool_ports import PoolPorts
 from extproc.app.ports import DataPlane, DataPlaneServer, ListenError, data_plane_server
 from extproc.app.rules import read_rules
 from extproc.app.security import exposure
@@ -50,6 +51,7 @@ class Service:
         self._serve_data_plane = data_plane
         self._secrets: exposure.Secrets | None = None
         self._server: DataPlaneServer | None = None
+        self._pool_ports = PoolPorts()
         self.grpc_port = 0
         self.admin_port = 0
         self.http_port = 0
@@ -139,6 +141,7 @@ class Service:
                 self.core.usage.start()
             for checks in self.core.day_checks:
                 await checks.check()
+            await self._bind_pool_ports(settings)
         except (ListenError, SettingsError):
             await self._server.stop(0.0)  # it listens already
             await self._stop_grpc_ports()  # they may serve already
@@ -146,6 +149,7 @@ class Service:
             raise
         self.telemetry.start()
         await self._server.start()
+        await self._pool_ports.start(0.0)
         self.fleet_sources.start()
         self.core.start()
         self._data_plane.activity.start()
@@ -190,6 +194,7 @@ class Service:
         self._fleet.close()
         if self._server is not None:
             await self._server.stop(STOP_GRACE_S)
+        await self._pool_ports.stop(STOP_GRACE_S)
         await self.client_keys.aclose()
         await self.fleet_sources.aclose()
         await self._models.aclose()
@@ -211,14 +216,21 @@ class Service:
     async def _apply(self, settings: Settings) -> Sequence[str]:
         """Apply the reloadable settings; raises `SettingsError` and changes nothing."""
         rules = await asyncio.to_thread(read_rules, settings)
+        await self._bind_pool_ports(settings)
         news = await self.fleet_sources.renew(settings)
         self.core.use_rules(rules)
         self._renew_dispatcher(settings)
         self.core.spill = settings.spill
         self.core.limits.renew(settings.clients.limits_for_core(), time.monotonic())
         self._data_plane.renew(settings)
+        await self._pool_ports.start(STOP_GRACE_S)
         logging.getLogger("coxswain").setLevel(settings.log.level.upper())
         return news if rules is None else (*news, RULES)
+
+    async def _bind_pool_ports(self, settings: Settings) -> None:
+        """Listen on the ports of pools; raises `SettingsError`."""
+        plane = self._data_plane
+        await self._pool_ports.bind(settings, plane.table(), plane.serve_pools(settings))
 
     def _renew_dispatcher(self, settings: Settings) -> None:
         written = self.fleet_sources.below(settings)
@@ -235,7 +247,10 @@ class Service:
         return await self.fleet_sources.reread()
 
     def _own_ports(self) -> tuple[int, ...]:
-        return self.grpc_port, self.admin_port, self.http_port, self.keda_port
+        return (
+            *(self.grpc_port, self.admin_port, self.http_port, self.keda_port),
+            *self._pool_ports.numbers,
+        )
 
     def _source_problems(self) -> tuple[str, ...]:
         return (

@@ -127,14 +127,15 @@ class AdminClient:
         finally:
             stream.cancel()
 
-    async def all_endpoints(self) -> list[pb.Endpoint]:
-        """Sorted by address, however many pages they take; raises `PickerError`."""
+    async def all_endpoints(self, pool: str = "") -> list[pb.Endpoint]:
+        """Those of the fleet, or of one pool, sorted by address, however many pages they take;
+        raises `PickerError`."""
         from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
         found: list[pb.Endpoint] = []
         token = ""
         while True:
-            request = pb.ListEndpointsRequest(page_token=token)
+            request = pb.ListEndpointsRequest(page_token=token, pool=pool)
             page = await self.ask(self.admin.ListEndpoints, request)
             found.extend(page.endpoints)
             token = page.next_page_token

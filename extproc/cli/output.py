@@ -36,6 +36,9 @@ OutputOption = Annotated[
 DocumentOption = Annotated[
     DocumentFormat, typer.Option("--output", "-o", help="Output format: yaml or json.")
 ]
+PoolOption = Annotated[
+    str, typer.Option("--pool", metavar="NAME", help="Show only what is of this pool.")
+]
 WatchOption = Annotated[
     bool, typer.Option("--watch", "-w", help="Keep running and show changes, until Ctrl-C.")
 ]

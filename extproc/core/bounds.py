@@ -1,4 +1,4 @@
-"""Bounds of an objective, a model or a path: requests that run at once, and queued ones.
+"""Bounds of an objective, a model, a path or a pool: requests that run at once, and queued ones.
 
 A request has a place in each bound that it is under while it runs, and while slots are reserved for
 it. Where all places are taken it is queued, although slots may be free; where the bound's queue is
@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from extproc.core.constraints import NO_POOL
+
 
 class BoundKind(Enum):
     """What requests under a bound have in common."""
@@ -17,6 +19,7 @@ class BoundKind(Enum):
     OBJECTIVE = "objective"
     MODEL = "model"
     PATH = "path"
+    POOL = "pool"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,10 +150,11 @@ class Bounds:
         models: Iterable[str | None],
         path: str,
         canonical: Callable[[str], str],
+        pool: str = NO_POOL,
     ) -> BoundsOfRequest:
-        """The bounds of a request of that objective and path, whose model has these names; equal
-        ones of several requests are in the same order. `canonical` gives all names of one model
-        the same name."""
+        """The bounds of a request of that objective, path and pool, whose model has these names;
+        equal ones of several requests are in the same order. `canonical` gives all names of one
+        model the same name."""
         found: dict[Bound, None] = {}
         if objective:
             self._add(found, BoundKind.OBJECTIVE, objective)
@@ -162,6 +166,8 @@ class Bounds:
                     self._add(found, BoundKind.MODEL, name)
         if path in self._paths:
             self._add(found, BoundKind.PATH, self._paths[path])
+        if pool:
+            self._add(found, BoundKind.POOL, pool)
         return tuple(found)
 
     def _add(self, found: dict[Bound, None], kind: BoundKind, name: str) -> None:

@@ -4,7 +4,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from extproc.core.address import Address
-from extproc.core.constraints import FIRST_TIER
+from extproc.core.constraints import FIRST_TIER, NO_POOL
 from extproc.core.price import FREE, Price
 from extproc.core.rejection import Reason
 
@@ -50,7 +50,7 @@ class ExchangeRecord:
     that were queued when it was, None if it was not; `is_cold` says that its model had to be loaded
     first, `is_stream` that its response was a stream. `prompt_s` and `generated_s` are the server's
     own times for the prompt and for the response, `seen` is what scrapes showed; each is None if it
-    is not known.
+    is not known. `pool` is the pool that it was for, empty where no pools are configured.
     """
 
     def __init__(
@@ -92,6 +92,7 @@ class ExchangeRecord:
         prompt_s: float | None = None,
         generated_s: float | None = None,
         seen: SeenTokens | None = None,
+        pool: str = NO_POOL,
     ) -> None:
         self.exchange_id = exchange_id
         self.request_id = request_id
@@ -129,6 +130,7 @@ class ExchangeRecord:
         self.prompt_s = prompt_s
         self.generated_s = generated_s
         self.seen = seen
+        self.pool = pool
 
     @property
     def ended_at(self) -> float:

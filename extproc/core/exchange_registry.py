@@ -28,7 +28,7 @@ class ExchangeState(Enum):
 class ExchangeSnapshot:
     """One exchange at one moment. `endpoint_name` is how people know the endpoint, empty if it has
     none; `ticket` is its ticket in the queue, None if it has none; `client` is the name of the one
-    whose key was checked, empty without."""
+    whose key was checked, empty without; `pool` is its pool, empty where there are none."""
 
     exchange_id: str
     request_id: str
@@ -43,6 +43,7 @@ class ExchangeSnapshot:
     criticality: str = ""
     objective: str = ""
     client: str = ""
+    pool: str = ""
 
 
 class KnownExchange(Protocol):

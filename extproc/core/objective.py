@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from extproc.core.constraints import NO_POOL
+
 
 class Criticality(IntEnum):
     """The importance of a request; a smaller value is served first and rejected last."""
@@ -22,7 +24,8 @@ class Criticality(IntEnum):
 class Objective:
     """One service. `ttft_s` and `queue_s` are its SLO, in seconds; None sets none.
 
-    `weight` is its share against the others of its criticality that have no SLO.
+    `weight` is its share against the others of its criticality that have no SLO. `pool` is the pool
+    whose requests it is for, empty where no pools are configured: use is shared within a pool.
     """
 
     name: str = ""
@@ -30,6 +33,7 @@ class Objective:
     ttft_s: float | None = None
     queue_s: float | None = None
     weight: float = 1.0
+    pool: str = NO_POOL
 
     def __post_init__(self) -> None:
         if not self.weight > 0:
@@ -45,10 +49,11 @@ NO_OBJECTIVE = Objective()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objectives:
-    """All objectives by name, and the models that imply one. There is a default."""
+    """All objectives by name, and the models that imply one. `default` is that of all others."""
 
     by_name: Mapping[str, Objective] = field(default_factory=dict)
     by_model: Mapping[str, str] = field(default_factory=dict)
+    default: Objective = NO_OBJECTIVE
 
     def of(self, name: str | None, model: str | None) -> Objective:
         """The objective of that name, else the model's, else the default. An unknown name counts
@@ -60,5 +65,5 @@ class Objectives:
         if model is not None:
             implied = self.by_model.get(model)
             if implied is not None:
-                return self.by_name.get(implied, NO_OBJECTIVE)
-        return NO_OBJECTIVE
+                return self.by_name.get(implied, self.default)
+        return self.default

@@ -35,6 +35,7 @@ class Reason(Enum):
     BOUND_REACHED = "bound-reached"
     BUDGET_USED_UP = "budget-used-up"
     OBJECTIVE_NOT_ALLOWED = "objective-not-allowed"
+    NO_POOL = "no-pool"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

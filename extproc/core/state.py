@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from random import Random
 
 from extproc.core.bounds import Bounds
-from extproc.core.constraints import UNRESOLVED, Constraints
+from extproc.core.constraints import NO_POOL, UNRESOLVED, Constraints
 from extproc.core.conversations import Conversations
 from extproc.core.events import Outbox
 from extproc.core.fleet.catalog import ContextSizes
@@ -112,7 +112,9 @@ class State:
         self.use_by_criticality = {criticality: UsageShare() for criticality in Criticality}
         self.traffic = Traffic()
         self.in_flight = InFlight(self.fairness, self.slo_attainment)
-        self.needed_contexts = NeededContexts(self.fleet, names, self.contexts, self.prompt_sizes)
+        self.needed_contexts = NeededContexts(
+            self.fleet, self.resolver, self.contexts, self.prompt_sizes
+        )
         self.demands = TokenDemands(self.answer_lengths, self.prompt_sizes)
         self.costs = CostModel(
             self.latency,
@@ -169,8 +171,15 @@ class State:
             self.demands,
         )
 
-    def load_of(self, model: str | None) -> ModelLoad | None:
+    def loads_models_of(self, pool: str) -> bool:
+        """Whether models are loaded and machines woken for requests for this pool: the default one,
+        or all requests without pools."""
+        return pool == self.options.resolver.default_pool
+
+    def load_of(self, model: str | None, pool: str = NO_POOL) -> ModelLoad | None:
         """The load, or the machine that wakes, for which requests for a model wait. O(1)."""
+        if pool and not self.loads_models_of(pool):
+            return None
         load = self.loads.get(model or "")
         wake = self.wakes.get(model or "")
         return load if wake is None or (load is not None and load.ready_at is not None) else wake
@@ -183,7 +192,9 @@ class State:
         """The resolved request with the bounds that it is under now. O(bounds of models)."""
         canonical = self.resolver.names.catalog.canonical_name
         names = (resolved.model, request.model)
-        bounds = self.bounds.of(resolved.objective.name, names, request.path, canonical)
+        bounds = self.bounds.of(
+            resolved.objective.name, names, request.path, canonical, request.pool
+        )
         return resolved._replace(bounds=bounds) if bounds else resolved
 
     def excluded_note(self, resolved: ResolvedRequest, request: Request) -> str:
@@ -201,7 +212,7 @@ class State:
     def resolve(self, request: Request, random: Random | None = None) -> ResolvedRequest | Reason:
         """What the request means and needs, or why nothing can ever serve it. A dry run passes its
         own `random`."""
-        resolved = self.resolver.resolve(request, random)
+        resolved = self.resolver.of_pool(request.pool).resolve(request, random)
         if isinstance(resolved, Reason):
             return resolved
         resolved = self.restrict(resolved, request)
@@ -242,5 +253,7 @@ class State:
     def why_failed(self, constraints: Constraints) -> str:
         """Why no server for these can be started any more; empty if one may be. O(1)."""
         if not self.failed_models or constraints == UNRESOLVED:
+            return ""
+        if constraints.pool and not self.loads_models_of(constraints.pool):
             return ""
         return self.failed_models.get(constraints.model or "", "")

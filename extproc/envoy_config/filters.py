@@ -82,7 +82,14 @@ def ext_proc(options: EnvoyOptions) -> HttpFilter:
 def _processor(options: EnvoyOptions) -> ExternalProcessor:
     fails_open = options.has_discovery and not options.checks_clients
     arrival = [header_names.ARRIVED_AT] if options.has_fronts else []
-    headers = sorted({*header_names.REQUEST_HEADERS, *header_names.RESPONSE_HEADERS, *arrival})
+    headers = sorted(
+        {
+            *header_names.REQUEST_HEADERS,
+            *header_names.RESPONSE_HEADERS,
+            *arrival,
+            *options.pool_headers,
+        }
+    )
     return ExternalProcessor(
         grpc_service=_picker_service(options),
         stat_prefix=names.STAT_PREFIX,
@@ -111,6 +118,7 @@ def _processor(options: EnvoyOptions) -> ExternalProcessor:
                 untyped=[header_names.LB_NAMESPACE]
             ),
         ),
+        request_attributes=list(options.pool_attributes),
         response_attributes=RESPONSE_ATTRIBUTES,
     )
 
@@ -133,8 +141,10 @@ def _forwarded_namespaces(options: EnvoyOptions) -> list[str]:
     """The metadata that Envoy sends to the picker: the subset hint. Gateways also report there who
     served; here an attribute does, so the picker's own metadata is not sent back."""
     if options.mode is Mode.GATEWAY:
-        return [header_names.LB_NAMESPACE, header_names.SUBSET_NAMESPACE]
-    return [header_names.SUBSET_NAMESPACE]
+        namespaces = [header_names.LB_NAMESPACE, header_names.SUBSET_NAMESPACE]
+    else:
+        namespaces = [header_names.SUBSET_NAMESPACE]
+    return [*namespaces, *(one for one in options.pool_namespaces if one not in namespaces)]
 
 
 def _sends_early(options: EnvoyOptions) -> bool:

@@ -4,6 +4,7 @@ other sections."""
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -19,6 +20,7 @@ from extproc.settings import (
     tls_profile,
 )
 from extproc.settings.envoy_section import EnvoySettings
+from extproc.settings.pool_section import PoolSettings
 from extproc.settings.values import split_host_port
 
 MIB = 1024 * 1024
@@ -109,6 +111,9 @@ class EnvoyOptions:
     sends_bodies: bool = False  # with fronts: each body is sent with its headers
     reads_usage: bool = False  # send the picker the responses, for their token counts
     checks_clients: bool = False  # the picker checks their keys, so nobody passes without it
+    pool_headers: tuple[str, ...] = ()  # by which the picker chooses a pool
+    pool_attributes: tuple[str, ...] = ()  # the same, of the route's metadata
+    pool_namespaces: tuple[str, ...] = ()  # the same, of metadata that earlier filters write
 
     # The way to a server.
     server_prefix: str = ""  # the servers' --api-prefix, below which they serve /health
@@ -162,6 +167,7 @@ def envoy_options(settings: Settings) -> EnvoyOptions:
         *settings.discovery.kubernetes,
         *_followed(settings),
     )
+    pool_metadata = [one.metadata for one in settings.pools.values() if one.metadata is not None]
     return EnvoyOptions(
         envoy=envoy,
         mode=Mode.DISCOVERY if envoy.discovery else Mode.ORIGINAL_DST,
@@ -174,11 +180,21 @@ def envoy_options(settings: Settings) -> EnvoyOptions:
         sends_bodies=bool(settings.fronts) and settings.routing.read_body != "never",
         reads_usage=settings.usage.path is not None,
         checks_clients=settings.clients.keys_file is not None,
+        pool_headers=_pool_headers(settings.pools),
+        pool_attributes=tuple(dict.fromkeys(one.attribute for one in pool_metadata)),
+        pool_namespaces=tuple(dict.fromkeys(one.namespace for one in pool_metadata)),
         server_prefix=settings.scraper.path_prefix,
         path_prefix=settings.routing.path_prefix,
         tls_profiles=_tls_profiles(servers, envoy.server_ca_files),
         injects_keys=envoy.inject_keys or any(each.inject_key for each in servers),
     )
+
+
+def _pool_headers(pools: Mapping[str, PoolSettings]) -> tuple[str, ...]:
+    found = {one.header.name: None for one in pools.values() if one.header is not None}
+    if any(one.hosts for one in pools.values()):
+        found[":authority"] = None
+    return tuple(found)
 
 
 def _picker_address(settings: Settings) -> HostPort:

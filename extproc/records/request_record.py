@@ -63,6 +63,7 @@ class RequestRecord:
     seen_s: float | None = None
     prompt_s: float | None = None
     generated_s: float | None = None
+    pool: str = ""
 
     @property
     def word(self) -> str:
@@ -142,6 +143,7 @@ def record_of(
         seen_s=seen_s,
         prompt_s=ended.prompt_s,
         generated_s=ended.generated_s,
+        pool=ended.pool,
     )
 
 

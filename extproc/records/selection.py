@@ -16,6 +16,7 @@ class Selection:
     model: str = ""
     endpoint: str = ""
     outcome: str = ""
+    pool: str = ""
 
     def takes(self, record: ExchangeRecord) -> bool:
         """Whether an ended exchange is one of these."""
@@ -23,6 +24,7 @@ class Selection:
         return (
             self.client in ("", record.client)
             and self.model in ("", record.model)
+            and self.pool in ("", record.pool)
             and self.endpoint in ("", record.endpoint_name, str(record.endpoint))
             and self.outcome in ("", record.outcome.value, "" if reason is None else reason.value)
         )
@@ -32,13 +34,14 @@ class Selection:
         return (
             self.client in ("", record.client)
             and self.model in ("", record.model)
+            and self.pool in ("", record.pool)
             and self.endpoint in ("", record.endpoint_name, record.endpoint)
             and self.outcome in ("", record.outcome, record.reason)
         )
 
     def may_take(self, line: bytes) -> bool:
         """Whether a line of the file may be one of these, before it is parsed."""
-        wanted = (self.client, self.model, self.endpoint, self.outcome)
+        wanted = (self.client, self.model, self.endpoint, self.outcome, self.pool)
         return all(mention(text) in line for text in wanted if text)
 
 

@@ -297,6 +297,7 @@ class ActiveRules:
                 max_tokens=request.max_tokens,
                 slots=request.weight_slots,
                 time=self._unix_time(),
+                pool=request.pool,
             )
             self._viewed = request
         return self._view
@@ -330,6 +331,7 @@ class _EndpointView:
             adapters=frozenset(endpoint.adapter_ids),
             context_tokens=endpoint.context_tokens,
             runner=endpoint.runner,
+            pool=endpoint.spec.pool,
         )
 
     def shows(self, endpoint: Endpoint) -> bool:

@@ -20,7 +20,8 @@ class Request:
     `path` is without its query. `model` and `adapter` are the names that the client wrote,
     `objective` is what it selected or None, `tenant` the client whose key it came with, empty where
     no keys are checked. `kind` is `generation` or `embedding`. `prompt_tokens` is an estimate.
-    `slots` is how many it takes at once, if it takes any. `time` is now, in Unix seconds.
+    `slots` is how many it takes at once, if it takes any. `time` is now, in Unix seconds. `pool` is
+    its pool, empty where no pools are configured.
     """
 
     id: str = ""
@@ -36,13 +37,15 @@ class Request:
     max_tokens: int | None = None
     slots: int = 1
     time: float = 0.0
+    pool: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
     """A server. `address` is its IP and port, `labels` are those of the settings; `models` and
     `adapters` are the names that it reports, `context_tokens` is the context of a slot. `runner` is
-    its kind of server, such as `llama-server`, empty before it is known."""
+    its kind of server, such as `llama-server`, empty before it is known. `pool` is its pool, empty
+    where no pools are configured."""
 
     name: str = ""
     address: str = ""
@@ -51,6 +54,7 @@ class Endpoint:
     adapters: frozenset[str] = frozenset()
     context_tokens: int | None = None
     runner: str = ""
+    pool: str = ""
 
 
 @dataclass(frozen=True, slots=True)

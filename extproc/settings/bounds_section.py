@@ -1,5 +1,6 @@
 """Bounds of objectives, models and paths."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -12,7 +13,8 @@ from extproc.settings.values import MAP, Count, PositiveCount, Reloadable, Secon
 
 
 class BoundSettings(Section):
-    """How many requests of an objective, for a model or to a path may run and wait at once. Where
+    """How many requests of an objective or a pool, for a model or to a path may run and wait at
+    once. Where
     as many run as may, further ones are queued even if slots are free; where as many are queued as
     may, further ones are rejected with 429 `bound-reached`."""
 
@@ -77,12 +79,13 @@ class BoundsSettings(Section):
                 taken[each] = path
         return self
 
-    def for_core(self) -> BoundOptions:
-        """The same for the core."""
-        named = {
+    def for_core(self, pools: Mapping[str, BoundSettings]) -> BoundOptions:
+        """The same for the core, with the bounds of pools."""
+        named: dict[BoundKind, Mapping[str, BoundSettings]] = {
             BoundKind.OBJECTIVE: self.objectives,
             BoundKind.MODEL: self.models,
             BoundKind.PATH: self.paths,
+            BoundKind.POOL: pools,
         }
         return BoundOptions(
             limits={

@@ -107,6 +107,8 @@ class EndpointSettings(Section):
     """Of tier 2: its own names of models by the names that requests have, as `tiny: gpt-4o-mini`;
     `"*"` stands for all others. If given, it gets only requests that name one of them. The name is
     written into the body, which must be complete JSON."""
+    in_pool: str | None = None
+    """The name of its pool (`pools`); by default that of the default one."""
     price: PriceSettings | None = None
     """What use of it costs, for `coxswain usage`."""
     wake: WakeSettings | None = None

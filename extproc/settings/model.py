@@ -22,6 +22,15 @@ from extproc.settings.logging_section import (
     UsageSettings,
 )
 from extproc.settings.objective_section import ObjectiveSettings, Targets
+from extproc.settings.pool_section import (
+    PoolName,
+    PoolSettings,
+    Servers,
+    check_pools,
+    default_pool,
+    misplaced,
+    objective_names,
+)
 from extproc.settings.routing_section import (
     OutlierSettings,
     PickerSettings,
@@ -40,7 +49,14 @@ from extproc.settings.security_section import (
     GrpcTlsSettings,
 )
 from extproc.settings.spill_section import SpillSettings
-from extproc.settings.values import EMPTY_SECTION, LIST, MAP, FrontCount, Reloadable, Seconds
+from extproc.settings.values import (
+    EMPTY_SECTION,
+    LIST,
+    MAP,
+    FrontCount,
+    Reloadable,
+    Seconds,
+)
 
 
 class Settings(Section):
@@ -89,6 +105,9 @@ class Settings(Section):
     """The services that share the fleet, by name, each with the keys below. In the environment:
     JSON."""
     bounds: Annotated[BoundsSettings, EMPTY_SECTION] = BoundsSettings()
+    pools: Annotated[Reloadable[dict[PoolName, PoolSettings]], MAP] = Field(default={})
+    """Parts of the fleet, by name, each with the keys below: a request for one never waits for
+    another, nor gets to its endpoints (docs/pools.md). In the environment: JSON."""
     spill: Annotated[SpillSettings, EMPTY_SECTION] = SpillSettings()
     response_headers: Reloadable[bool] = True
     """Whether responses have the headers x-coxswain-endpoint, x-coxswain-queue-ms,
@@ -118,6 +137,41 @@ class Settings(Section):
                     )
         return value
 
+    @field_validator("pools")
+    @classmethod
+    def _check_pools(cls, value: dict[str, PoolSettings]) -> dict[str, PoolSettings]:
+        check_pools(value)
+        return value
+
+    @model_validator(mode="after")
+    def _check_places(self) -> Self:
+        default = default_pool(self.pools)
+        servers: tuple[Servers, ...] = (
+            *self.endpoints,
+            *self.discovery.dns,
+            *self.discovery.kubernetes,
+        )
+        for one in servers:
+            if problem := misplaced(one, self.pools, default):
+                raise PydanticCustomError("together", "{problem}", {"problem": problem})
+        if self.pools and self.discovery.kubernetes_objectives:
+            raise PydanticCustomError(
+                "together",
+                "discovery.kubernetes_objectives cannot be used with pools: write the objectives "
+                "of each pool in pools",
+            )
+        if self.pools and self.scale.command:
+            raise PydanticCustomError("together", "scale.command cannot be used with pools")
+        for name, pool in self.pools.items():
+            if pool.port is not None and self.fronts:
+                raise PydanticCustomError(
+                    "together",
+                    "the port of the pool {name} cannot be used with fronts: choose the pool by "
+                    "hosts, a header or metadata",
+                    {"name": name},
+                )
+        return self
+
     @model_validator(mode="after")
     def _check_waits(self) -> Self:
         if self.queue.timeout_s + HOLD_MARGIN_S > self.envoy.max_message_timeout_s:
@@ -131,15 +185,17 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:
+        known = objective_names(self.objectives, self.pools)
         for name in self.bounds.objectives:
-            if name not in self.objectives:
+            if name not in known:
                 raise PydanticCustomError(
                     "together",
                     "bounds.objectives.{name}: there is no objective of this name",
                     {"name": name},
                 )
         bounds = self.bounds
-        for part in (bounds.objectives, bounds.models, bounds.paths):
+        of_pools = {name: one.limits for name, one in self.pools.items() if one.limits is not None}
+        for part in (bounds.objectives, bounds.models, bounds.paths, of_pools):
             for name, bound in part.items():
                 if (bound.queue_timeout_s or 0.0) > self.queue.timeout_s:
                     raise PydanticCustomError(
@@ -152,8 +208,9 @@ class Settings(Section):
     @model_validator(mode="after")
     def _check_spill(self) -> Self:
         spill = self.spill
+        known = objective_names(self.objectives, self.pools)
         for name in spill.objectives:
-            if name not in self.objectives:
+            if name not in known:
                 raise PydanticCustomError(
                     "together",
                     "spill.objectives: there is no objective of the name {name}",
@@ -218,9 +275,10 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _check_permissions(self) -> Self:
+        known = objective_names(self.objectives, self.pools)
         for name, limit in self.clients.limits.items():
             for objective in limit.objectives or ():
-                if objective not in self.objectives:
+                if objective not in known:
                     raise PydanticCustomError(
                         "together",
                         "the objectives of {name}: there is no objective of the name {objective}",

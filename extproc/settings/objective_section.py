@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from extproc.core.objective import Criticality, Objective, Objectives
+from extproc.core.constraints import NO_POOL, qualified
+from extproc.core.objective import NO_OBJECTIVE, Criticality, Objective, Objectives
 from extproc.settings.section import Section
 
 Millis = Annotated[int, Field(ge=1, le=3_600_000)]
@@ -37,12 +38,16 @@ class ObjectiveSettings(Section):
     """Requests for these models belong to this objective, unless they name another one."""
 
 
-def objectives_for_core(objectives: Mapping[str, ObjectiveSettings]) -> Objectives:
-    """The same for the core, where times are seconds; models name their objective."""
+def objectives_for_core(
+    objectives: Mapping[str, ObjectiveSettings], *, pool: str = NO_POOL, is_own: bool = False
+) -> Objectives:
+    """The same for the core, where times are seconds; models name their objective. Of a `pool` they
+    are its own (`is_own`), or those that pools have in common."""
     return Objectives(
         by_name={
             name: Objective(
-                name=name,
+                name=qualified(pool, name) if is_own else name,
+                pool=pool,
                 criticality=Criticality[one.criticality.upper()],
                 ttft_s=None if one.slo.ttft_ms is None else one.slo.ttft_ms / 1000,
                 queue_s=None if one.slo.queue_ms is None else one.slo.queue_ms / 1000,
@@ -51,6 +56,7 @@ def objectives_for_core(objectives: Mapping[str, ObjectiveSettings]) -> Objectiv
             for name, one in objectives.items()
         },
         by_model={model: name for name, one in objectives.items() for model in one.models},
+        default=Objective(pool=pool) if pool else NO_OBJECTIVE,
     )
 
 

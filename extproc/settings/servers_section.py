@@ -21,6 +21,8 @@ class ServersSettings(Section):
     """Whether the slots of each server share one context, as at an endpoint."""
     labels: Labels = Field(default={})
     """The labels of each server, as at an endpoint."""
+    in_pool: str | None = None
+    """The name of their pool (`pools`); by default that of the default one."""
     may_sleep: bool | None = None
     """Whether the servers were started with --sleep-idle-seconds."""
     api_key_env: str | None = Field(default=None, min_length=1)

@@ -30,6 +30,7 @@ const MEANINGS = {
   "rate-limited": "its client was at a limit",
   "budget-used-up": "its client's budget was used up",
   "objective-not-allowed": "its key may not use its objective",
+  "no-pool": "it is for none of the pools",
   "invalid-api-key": "it had no valid API key",
   "unsupported-encoding": "its content-encoding cannot be read",
   "queue-timeout": "no slot within its time limit",
@@ -226,10 +227,23 @@ function showModels(models, scale) {
     if (need && need.wanted !== need.servers) why.push(`${counted(need.servers, "server", "servers")}, needs ${whole.format(need.wanted)}`);
     return {
       key: name,
-      cells: [name ? clipped(name, MAX_NAME_CHARS) : "no known model", why.join(", "), whole.format(queued), whole.format(idle)],
+      cells: [!name || name.endsWith("/") ? `${clipped(name)}no known model` : clipped(name, MAX_NAME_CHARS), why.join(", "), whole.format(queued), whole.format(idle)],
     };
   });
   showRows(byId("models"), ["name", "", "number", "number"], rows);
+}
+
+function showPools(pools) {
+  const names = Object.keys(pools);
+  byId("pools-table").hidden = !names.length;
+  const rows = names.slice(0, MAX_ROWS).map((name) => {
+    const pool = pools[name];
+    return {
+      key: name,
+      cells: [clipped(name, MAX_NAME_CHARS) + (pool.is_default ? " (default)" : ""), `${whole.format(pool.slots.idle)} of ${whole.format(pool.slots.total)}`, whole.format(pool.running), whole.format(pool.queued)],
+    };
+  });
+  showRows(byId("pools"), ["name", "number", "number", "number"], rows);
 }
 
 function showBounds(bounds) {
@@ -493,6 +507,7 @@ function isForeignKnown(endpoint) {
 function alsoShown(endpoint) {
   const words = [];
   if (endpoint.runner && !PLAIN_RUNNERS.includes(endpoint.runner)) words.push(clipped(endpoint.runner));
+  if (endpoint.pool) words.push(`pool ${clipped(endpoint.pool)}`);
   if (endpoint.tier > 1) words.push(`tier ${endpoint.tier}`);
   if (!isForeignKnown(endpoint)) words.push("use by others unknown");
   if (endpoint.is_removed) words.push("leaving");
@@ -667,6 +682,7 @@ function show(status, activity, name) {
     showHistory(activity.history);
     showEndpoints(endpoints);
     showQueue(status.queue, status.scale);
+    showPools(status.pools || {});
     showEnded(status.outcomes, status.uptime_s);
   }
   showMachines(name ? [] : status.machines || []);

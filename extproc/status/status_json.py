@@ -13,6 +13,7 @@ from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.fleet.membership import ConnectedEnvoy
 from extproc.core.queue.flow_order import QueueOrder
 from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.views.pool_counts import pool_counts
 from extproc.core.views.scale_advisor import ModelScale
 from extproc.core.views.snapshot import take_queue_snapshot
 
@@ -62,6 +63,7 @@ def status_json(
             **_order(dispatcher.view.queue_order),
         },
         **_spill(dispatcher),
+        **_pools(dispatcher),
         "scale": {model: _scale(one) for model, one in sorted(dispatcher.view.scale(now).items())},
         "running": dispatcher.view.running_requests,
         "exchanges": exchanges,
@@ -70,6 +72,14 @@ def status_json(
         "fleet_version": dispatcher.fleet.membership().version,
         "envoys": [_envoy(envoy) for envoy in envoys],
     }
+
+
+def _pools(dispatcher: Dispatcher) -> dict[str, Any]:
+    """Each pool in numbers, where pools are configured."""
+    found = {one.name: asdict(one) for one in pool_counts(dispatcher.view)}
+    for one in found.values():
+        del one["name"]
+    return {"pools": found} if found else {}
 
 
 def _spill(dispatcher: Dispatcher) -> dict[str, Any]:
@@ -167,6 +177,7 @@ def _endpoint(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> dict[st
         "slots": asdict(dispatcher.view.slot_counts(endpoint)),
         **_tokens(dispatcher, endpoint),
         "tier": endpoint.spec.tier,
+        **({"pool": endpoint.spec.pool} if endpoint.spec.pool else {}),
         **({"labels": dict(endpoint.spec.labels)} if endpoint.spec.labels else {}),
         "models": [model.name for model in endpoint.models],
         "observed_age_s": _age(endpoint.observed_at, now),

@@ -5,7 +5,8 @@ from random import Random
 from typing import Final
 
 from extproc.core.address import Address
-from extproc.core.constraints import Constraints
+from extproc.core.constraints import NO_POOL, Constraints
+from extproc.core.fleet.resolver import RequestResolver
 from extproc.core.rejection import Reason
 from extproc.core.request import Kind
 from extproc.core.scheduler.dispatcher import Dispatcher
@@ -46,6 +47,12 @@ def dry_run(
     except codec.BadRequestError as error:
         head = _asker(error.head, options, inquiry)
         return _without_key(head, options, inquiry) or _refused(str(error))
+    pool, is_known = _pool_of(headers, options, inquiry)
+    if not is_known:
+        return _without_key(head, options, inquiry) or Explanation(
+            candidates=(), reason=Reason.NO_POOL
+        )
+    resolver = dispatcher.resolver.of_pool(pool)
     if options.envoy.health and options.paths.asks_for_health(head.method, head.path):
         return Explanation(candidates=(), takes_slot=False, resolved={"answered_by": OURS})
     if refused := _without_key(head, options, inquiry):
@@ -54,7 +61,7 @@ def dry_run(
         return _refused(BAD_ID)
     kind = options.paths.slot_kind(head.method, head.path)
     if kind is None:
-        return _beside_slots(dispatcher, options, head, inquiry.body)
+        return _beside_slots(dispatcher, resolver, options, head, inquiry.body)
     raw, body = _read(options, head, kind, inquiry.body)
     if options.reading.is_strict and body.problem is not None:
         return _refused(f"The body {body.problem}.")
@@ -66,9 +73,9 @@ def dry_run(
         is_whole=True,
         allowed=None,
         longest_s=options.queue.timeout_s,
-        resolver=dispatcher.resolver,
+        resolver=resolver,
         path=options.paths.below_prefix(head.path),
-        api=options.paths.needed_api(head.path, dispatcher.fleet),
+        api=options.paths.needed_api(head.path, resolver.fleet),
     )
     if isinstance(request, str):
         return _refused(request)
@@ -76,7 +83,7 @@ def dry_run(
     if inquiry.client and options.keys is None:
         details["client"] = NO_CLIENTS
     limit = options.limits.limit_of(head.client)
-    allowed = permitted(request, body, limit, dispatcher.resolver)
+    allowed = permitted(request, body, limit, resolver)
     if isinstance(allowed, Forbidden):
         details["problem"] = allowed.text
         return Explanation(candidates=(), reason=allowed.reason, resolved=details)
@@ -98,6 +105,19 @@ def dry_run(
     if full is not None and explanation.reason is Reason.RATE_LIMITED:
         details["limit"] = codec.limit_text(full)
     return replace(explanation, resolved={**explanation.resolved, **details})
+
+
+def _pool_of(
+    headers: pb.HttpHeaders, options: ExchangeOptions, inquiry: DryRunRequest
+) -> tuple[str, bool]:
+    """The pool of the request, the one that is named or by its headers, and whether there is one
+    for it, or none is needed."""
+    if options.pools is None:
+        return NO_POOL, not inquiry.pool
+    if inquiry.pool:
+        return inquiry.pool, options.pools.has(inquiry.pool)
+    pool = options.pools.of(pb.ProcessingRequest(request_headers=headers))
+    return pool, bool(pool)
 
 
 def _asker(
@@ -141,11 +161,15 @@ def _read(
 
 
 def _explain_passing(
-    dispatcher: Dispatcher, options: ExchangeOptions, head: codec.RequestHead, raw: bytes
+    dispatcher: Dispatcher,
+    resolver: RequestResolver,
+    options: ExchangeOptions,
+    head: codec.RequestHead,
+    raw: bytes,
 ) -> Explanation:
     _, body = _read(options, head, Kind.GENERATION, raw)
     limit = options.limits.limit_of(head.client)
-    if forbidden := may_pass(head, body, limit, dispatcher.resolver):
+    if forbidden := may_pass(head, body, limit, resolver):
         return Explanation(
             candidates=(),
             reason=forbidden.reason,
@@ -156,10 +180,10 @@ def _explain_passing(
         head,
         body,
         options.paths,
-        dispatcher.resolver,
+        resolver,
         None,
         Random(0),
-        api=options.paths.needed_api(head.path, dispatcher.fleet),
+        api=options.paths.needed_api(head.path, resolver.fleet),
     )
     if isinstance(constraints, NotServed):
         problem = {"problem": constraints.text} if constraints.text else {}
@@ -172,12 +196,16 @@ def _explain_passing(
 
 
 def _beside_slots(
-    dispatcher: Dispatcher, options: ExchangeOptions, head: codec.RequestHead, raw: bytes
+    dispatcher: Dispatcher,
+    resolver: RequestResolver,
+    options: ExchangeOptions,
+    head: codec.RequestHead,
+    raw: bytes,
 ) -> Explanation:
     """A request that takes no slot."""
-    paths, models = options.paths, fleet_models(dispatcher, options.started_at)
+    paths, models = options.paths, fleet_models(resolver, options.started_at)
     if models is not None:
-        models = listed(models, options.limits.limit_of(head.client), dispatcher.resolver)
+        models = listed(models, options.limits.limit_of(head.client), resolver)
     answered = Explanation(candidates=(), takes_slot=False, resolved={"answered_by": OURS})
     if head.method == "OPTIONS":
         return answered
@@ -202,12 +230,14 @@ def _beside_slots(
         found = dispatcher.conversations.found(ids, head.tenant)
         servers = {lease.address for lease in found.values()}
         return _explain_conversation(dispatcher, *servers) if len(servers) == 1 else answered
-    return _explain_passing(dispatcher, options, head, raw)
+    return _explain_passing(dispatcher, resolver, options, head, raw)
 
 
 def _explain_conversation(dispatcher: Dispatcher, address: Address) -> Explanation:
     """Only the server that has it may get the request, in whatever state it is."""
-    only = Constraints(allowed=frozenset({address}))
+    endpoint = dispatcher.fleet.get(address)
+    pool = NO_POOL if endpoint is None else endpoint.spec.pool
+    only = Constraints(allowed=frozenset({address}), pool=pool)
     return replace(explain_passing(dispatcher.view, only), chosen=address)
 
 

@@ -22,7 +22,7 @@ from typing import Final, assert_never
 
 from extproc.core.address import Address
 from extproc.core.client_limits import Exceeded
-from extproc.core.constraints import FIRST_TIER
+from extproc.core.constraints import FIRST_TIER, NO_POOL
 from extproc.core.decision import Picked, Queued, Settlement
 from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.exchange_registry import ExchangeSnapshot
@@ -101,14 +101,16 @@ class Exchange:
         options: ExchangeOptions,
         now: float,
         trace_parent: str = "",
+        pool: str = NO_POOL,
     ) -> None:
-        """`trace_parent` is Envoy's own span; without it the caller's span is used."""
+        """`trace_parent` is Envoy's own span; without it the caller's span is used. `pool` is that
+        of the port at which Envoy asks, empty if that says none."""
         self._trace_parent = trace_parent
         self._pick_s = 0.0
         self._dispatcher = dispatcher
         self._options = options
         self._began_at = now
-        self._reader = RequestReader(dispatcher, options)
+        self._reader = RequestReader(dispatcher, options, pool)
         self._slot = HeldSlot(dispatcher)
         self._addresses: tuple[Address, ...] = ()
         self._destination: pb.ProcessingResponse | None = None
@@ -356,6 +358,7 @@ class Exchange:
             criticality=objective.criticality.label if objective is not None else "",
             objective=objective.name if objective is not None else "",
             client=head.client,
+            pool=self._reader.pool,
         )
 
     def lose_stream(self) -> None:
@@ -437,6 +440,7 @@ class Exchange:
             prompt_s=usage.prompt_s,
             generated_s=usage.generated_s,
             seen=self._slot.seen,
+            pool=self._reader.pool,
         )
 
     def _give_back(self, now: float) -> float | None:
@@ -639,7 +643,9 @@ class Exchange:
 
     def _objective(self) -> Objective | None:
         request = self._reader.request or self._reader.announced
-        return self._dispatcher.resolver.objective_of(request) if request is not None else None
+        if request is None:
+            return None
+        return self._dispatcher.of_pool(request).objective_of(request)
 
     def _name_of(self, address: Address | None) -> str:
         return "" if address is None else self._dispatcher.fleet.name_of(address)

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.fleet.resolver import RequestResolver
 from extproc.core.observation import ModelReading, ModelState
-from extproc.core.scheduler.dispatcher import Dispatcher
 
 SERVERS: Final = "llamacpp"
 OURS: Final = "coxswain"
@@ -18,16 +18,17 @@ Models = dict[str, dict[str, Any]]
 
 
 def fleet_models(
-    dispatcher: Dispatcher, created_at: int, allowed: frozenset[Address] | None = None
+    resolver: RequestResolver, created_at: int, allowed: frozenset[Address] | None = None
 ) -> Models | None:
-    """The models of the fleet, or of its endpoints that are `allowed`."""
+    """The models of the fleet, or of the pool of this resolver, or of its endpoints that are
+    `allowed`."""
     endpoints = (
         endpoint
-        for endpoint in dispatcher.fleet
+        for endpoint in resolver.fleet
         if not endpoint.is_removed and (allowed is None or endpoint.address in allowed)
     )
-    names = dispatcher.options.resolver.splits
-    machines = dispatcher.resolver.names.loadable.values() if allowed is None else ()
+    names = resolver.splits
+    machines = resolver.names.loadable.values() if allowed is None else ()
     loadable = (reading for readings in machines for reading in readings.values())
     return models_of(endpoints, names, created_at, loadable)
 

@@ -10,6 +10,7 @@ from extproc.settings.envoy_section import EnvoySettings
 from extproc.settings.routing_section import RoutingSettings
 from extproc.stream.envoy import codec
 from extproc.stream.request.paths import Paths
+from extproc.stream.request.pool_choice import PoolChoice
 from extproc.stream.request.translate import ReadingOptions
 
 
@@ -20,7 +21,8 @@ class ExchangeOptions:
     `started_at` is the Unix time that is shown for models: a reload does not make them younger.
     `limits` are those of clients; they count what clients use, so they are the same over a reload.
     `keys` are those of clients, None where everybody may ask. `batches` is the client that sends
-    requests for the others, empty for none."""
+    requests for the others, empty for none. `pools` chooses the pool of a request, None where no
+    pools are configured."""
 
     queue: QueueSettings = field(default_factory=QueueSettings)
     routing: RoutingSettings = field(default_factory=RoutingSettings)
@@ -32,6 +34,7 @@ class ExchangeOptions:
     limits: ClientLimits = field(default_factory=lambda: ClientLimits({}))
     keys: KnownKeys | None = None
     batches: str = ""
+    pools: PoolChoice | None = None
 
     def read_head(self, headers: pb.HttpHeaders) -> codec.RequestHead:
         """Read the request headers; raises `BadRequestError`. A line of a batch is a request of the
@@ -65,4 +68,5 @@ def exchange_options(
         limits=limits,
         keys=keys,
         batches=settings.clients.batches or "",
+        pools=PoolChoice(settings.pools) if settings.pools else None,
     )

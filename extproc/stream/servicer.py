@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from extproc.core.constraints import NO_POOL
 from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.exchange_registry import ExchangeRegistry
 from extproc.core.scheduler.dispatcher import Dispatcher
@@ -13,7 +14,7 @@ from extproc.stream.envoy import codec
 from extproc.stream.exchange import Exchange, ExchangeOptions
 from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.running_stream import RunningStream
-from extproc.transport import Call, CallHandler, ServiceTable
+from extproc.transport import Call, CallHandler, ServeCall, ServiceTable
 from extproc.transport.status import UNAVAILABLE
 
 REPORT_S: Final = 0.05
@@ -60,14 +61,20 @@ class ExternalProcessor:
         """Accept no new streams: Envoy's failure mode decides about their requests."""
         self._is_closed = True
 
+    def serve_pool(self, pool: str) -> ServeCall:
+        """What serves ext_proc at the port of a pool: all requests there are for it."""
+        return lambda call: self.begin(call, self.clock(), pool=pool)
+
     def _open(self, call: Call) -> CallHandler:
         return self.begin(call, self.clock())
 
-    def begin(self, call: Call, began_at: float, exchange_id: str = "") -> RunningStream:
+    def begin(
+        self, call: Call, began_at: float, exchange_id: str = "", pool: str = NO_POOL
+    ) -> RunningStream:
         """Serve a call that was opened at `began_at`, as the exchange of that id if there is one:
-        a front that holds it has given it one."""
+        a front that holds it has given it one. `pool` is that of the port that it came to."""
         trace_parent = codec.read_trace_parent(call.metadata) if self._wants_traces() else ""
-        exchange = Exchange(self._dispatcher, self.options, began_at, trace_parent)
+        exchange = Exchange(self._dispatcher, self.options, began_at, trace_parent, pool)
         if exchange_id:
             exchange.id = exchange_id
         stream = RunningStream(exchange, call, self)

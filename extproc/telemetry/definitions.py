@@ -1,6 +1,6 @@
 """All metrics: name, kind, labels and meaning. A test compares docs/metrics.md with this."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from typing import Final
@@ -23,7 +23,12 @@ class Family:
     unit: str = ""
     buckets: tuple[float, ...] = ()
 
+    def by_pool(self) -> "Family":
+        """The same with the label `pool` behind the others, where there are several pools."""
+        return replace(self, labels=(*self.labels, POOL))
 
+
+POOL: Final = "pool"
 _gauge = partial(Family, Kind.GAUGE)
 _counter = partial(Family, Kind.COUNTER)
 _histogram = partial(Family, Kind.HISTOGRAM)
@@ -253,8 +258,8 @@ EVENT_LOOP_LAG: Final = _histogram(
 )
 BOUND_REQUESTS: Final = _gauge(
     "coxswain_bound_requests",
-    "Requests under a bound of an objective, a model or a path, by state: running (until their "
-    "server has ended them) or queued.",
+    "Requests under a bound of an objective, a model, a path or a pool, by state: running (until "
+    "their server has ended them) or queued.",
     labels=("kind", "name", "state"),
 )
 BOUND_LIMIT: Final = _gauge(
@@ -343,3 +348,12 @@ USAGE_COST: Final = _counter(
     "objective, model and tier.",
     labels=_USAGE_LABELS,
 )
+BY_POOL: Final = (
+    SLOTS,
+    QUEUE_DEPTH,
+    MODEL_QUEUE_DEPTH,
+    MODEL_IDLE_SLOTS,
+    MODEL_WANTED_SERVERS,
+    REQUESTS,
+)
+"""Those that have the label `pool`, too, where there are several pools."""

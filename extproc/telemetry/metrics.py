@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from extproc.core.address import Address
+from extproc.core.constraints import NO_POOL
 from extproc.core.exchange_record import ExchangeRecord, Outcome
 from extproc.core.fleet.health import Health
 from extproc.core.observation import Observation
@@ -27,6 +28,7 @@ from extproc.telemetry.reading import (
     by_label,
     read_bounds,
     read_models,
+    read_models_by_pool,
     read_processes,
     read_usage,
 )
@@ -102,9 +104,9 @@ class Metrics:
     def record(self, record: ExchangeRecord) -> None:
         """An exchange ended."""
         if record.outcome is Outcome.PASSED:
-            self._requests.add(record.outcome.value, NO_CRITICALITY)
+            self._requests.add(record.outcome.value, NO_CRITICALITY, record.pool)
             return
-        self._requests.add(outcome(record), record.criticality or NO_CRITICALITY)
+        self._requests.add(outcome(record), record.criticality or NO_CRITICALITY, record.pool)
         if record.waited_s > 0 or record.outcome in HELD_SLOT:
             self._queue_wait.observe(record.waited_s)
         if record.decided_at is not None:
@@ -125,7 +127,8 @@ class Metrics:
         is not from `as_plain`."""
         requests, histograms = plain
         for labels, count in requests:
-            self._requests.add(*labels, count=count)
+            how, criticality, *pool = labels  # another version counts by no pool
+            self._requests.add(how, criticality, *(pool or [NO_POOL]), count=count)
         for histogram, counts in zip(self._histograms(), histograms, strict=True):
             histogram.add_plain(counts)
 
@@ -146,7 +149,7 @@ class Metrics:
     def outcomes(self) -> dict[str, int]:
         """How many requests ended in which way since the start, all criticalities together."""
         sums: dict[str, int] = defaultdict(int)
-        for (how, _), count in self._requests.read().items():
+        for (how, *_), count in self._requests.read().items():
             sums[how] += count
         return dict(sums)
 
@@ -158,18 +161,12 @@ class Metrics:
             since_ns=self._since_ns,
             families={
                 **self._read_endpoints(),
-                definitions.QUEUE_DEPTH: by_label(sources.queue_depths()),
-                **read_models(dispatcher.view.waits().by_model()),
+                **self._read_pools(),
                 **read_bounds(dispatcher.view.bounds),
-                definitions.MODEL_WANTED_SERVERS: {
-                    (model,): one.wanted
-                    for model, one in dispatcher.view.scale(self._clock()).items()
-                },
                 definitions.QUEUE_MAX_REQUESTS: {(): dispatcher.options.queue_max_requests},
                 definitions.QUEUE_BODY_BYTES: {(): dispatcher.queue.body_bytes},
                 definitions.QUEUE_MAX_BODY_BYTES: {(): dispatcher.options.queue_max_body_bytes},
                 definitions.RUNNING: {(): sources.running()},
-                definitions.REQUESTS: self._requests.read(),
                 definitions.QUEUE_WAIT: {(): self._queue_wait.read()},
                 definitions.PICK: {(): self._pick.read()},
                 definitions.TIME_TO_FIRST_TOKEN: {(): self._first_token.read()},
@@ -194,6 +191,30 @@ class Metrics:
             },
         )
 
+    def _read_pools(self) -> dict[Family, Values]:
+        """What has the label `pool` where there are several, and not otherwise."""
+        view = self._dispatcher.view
+        queues, scale = view.waits().by_pool(), view.scale(self._clock()).values()
+        requests = self._requests.read()
+        if len(view.pools) > 1:
+            return {
+                definitions.QUEUE_DEPTH.by_pool(): view.queue_depths(),
+                **read_models_by_pool(queues),
+                definitions.MODEL_WANTED_SERVERS.by_pool(): {
+                    (one.model, one.pool): one.wanted for one in scale
+                },
+                definitions.REQUESTS.by_pool(): requests,
+            }
+        sums: dict[tuple[str, ...], float] = defaultdict(int)
+        for (how, criticality, _), count in requests.items():
+            sums[how, criticality] += count
+        return {
+            definitions.QUEUE_DEPTH: by_label(self._sources.queue_depths()),
+            **read_models({model: queue for (_, model), queue in queues.items()}),
+            definitions.MODEL_WANTED_SERVERS: {(one.model,): one.wanted for one in scale},
+            definitions.REQUESTS: sums,
+        }
+
     def _read_endpoints(self) -> dict[Family, Values]:
         fleet = self._dispatcher.fleet
         now = self._clock()
@@ -206,14 +227,16 @@ class Metrics:
         health: dict[tuple[str, ...], float] = {(one.value,): 0 for one in Health}
         ejected: dict[tuple[str, ...], float] = defaultdict(float)
         ejections: dict[tuple[str, ...], float] = defaultdict(float)
+        has_pools = len(self._dispatcher.view.pools) > 1
         self._forget_removed()
         for endpoint in fleet:
             label = labels[endpoint.address]
             counts = self._dispatcher.view.slot_counts(endpoint)
-            slots[label, "idle"] += counts.idle
-            slots[label, "leased"] += counts.leased
-            slots[label, "foreign"] += counts.foreign
-            slots[label, "unusable"] += counts.unusable
+            pool = (endpoint.spec.pool,) if has_pools else ()
+            slots[label, "idle", *pool] += counts.idle
+            slots[label, "leased", *pool] += counts.leased
+            slots[label, "foreign", *pool] += counts.foreign
+            slots[label, "unusable", *pool] += counts.unusable
             tokens = self._dispatcher.view.token_counts(endpoint)
             if tokens is not None:
                 overflows[label,] += endpoint.overflows
@@ -229,7 +252,7 @@ class Metrics:
                 for (result,), count in self._scrapes[endpoint.address].read().items():
                     scrapes[label, result] += count
         return {
-            definitions.SLOTS: slots,
+            definitions.SLOTS.by_pool() if has_pools else definitions.SLOTS: slots,
             definitions.CONTEXT_TOKENS: contexts,
             definitions.CONTEXT_OVERFLOWS: overflows,
             definitions.ENDPOINTS: health,

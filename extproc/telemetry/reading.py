@@ -46,6 +46,16 @@ def read_models(queues: Mapping[str, ModelQueue]) -> dict[Family, Values]:
     }
 
 
+def read_models_by_pool(queues: Mapping[tuple[str, str], ModelQueue]) -> dict[Family, Values]:
+    """The same of the queues by pool and model, with the label `pool`."""
+    found: dict[Family, dict[tuple[str, ...], Value]] = {}
+    for (pool, model), queue in queues.items():
+        for family, values in read_models({model: queue}).items():
+            of_all = found.setdefault(family.by_pool(), {})
+            of_all.update({(*labels, pool): value for labels, value in values.items()})
+    return {**found}
+
+
 def read_bounds(bounds: Iterable[Bound]) -> dict[Family, Values]:
     """The metrics of bounds, which the settings name."""
     requests: dict[tuple[str, ...], float] = {}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from extproc.core.address import Address, AddressError
-from extproc.core.constraints import FIRST_TIER
+from extproc.core.constraints import FIRST_TIER, NO_POOL
 from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec, WakeOptions
 from extproc.core.price import FREE, Price
 from extproc.runners.kind import RunnerKind
@@ -36,6 +36,7 @@ class EndpointEntry:
     far_models: tuple[tuple[str, str], ...] = ()
     price: Price = FREE
     wake: WakeOptions | None = None
+    pool: str = NO_POOL
     may_sleep: bool | None = None
     api_key: str | None = field(default=None, repr=False)
     is_injected: bool = False
@@ -103,6 +104,7 @@ def discover(entry: EndpointEntry, ip: str) -> DiscoveredEndpoint:
             far_models=entry.far_models,
             price=entry.price,
             wake=entry.wake,
+            pool=entry.pool,
             tls_profile=entry.trust.profile if entry.trust is not None else "",
             server_name=server_name if entry.is_tls else "",
             authorization=authorization_of(entry.api_key)

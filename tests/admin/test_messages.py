@@ -20,8 +20,10 @@ def test_both_say_the_same_of_an_endpoint() -> None:
     what is in both agrees."""
     fleet = SteeredFleet(context=ContextSharing.SHARED)
     address = fleet.add(4, context_tokens=1024)
-    labelled = EndpointSpec(address=address, context=ContextSharing.SHARED, labels=(("a", "b"),))
-    fleet.dispatcher.set_members("test", [labelled], fleet.now)
+    spec = EndpointSpec(
+        address=address, context=ContextSharing.SHARED, labels=(("a", "b"),), pool="chat"
+    )
+    fleet.dispatcher.set_members("test", [spec], fleet.now)
     fleet.dispatcher.set_intent(address, Intent.DISABLED, fleet.now)
     now = fleet.now + 1.5
     endpoint = fleet.dispatcher.fleet.get(address)

@@ -136,6 +136,15 @@ def status(**changes: Any) -> dict[str, Any]:
         "slots": SLOTS,
         "endpoints": {"10.0.0.1:8080": endpoint},
         "queue": queue,
+        "pools": {
+            name: {
+                "is_default": name == MARKUP,
+                "slots": {**SLOTS, "idle": 1, "total": 4},
+                "running": 2,
+                "queued": 3,
+            }
+            for name in (MARKUP, "second")
+        },
         "running": 2,
         "exchanges": 7,
         "envoys": [],
@@ -252,6 +261,8 @@ async def test_what_is_reported_is_shown_as_text(browser: Browser) -> None:
             "#models td:nth-child(2)": "2 no idle slot, 1 for the endpoint with its prompt in "
             "the cache",
             "#models tr:last-child td": "no known model",
+            "#pools td:nth-child(2)": "1 of 4",
+            "#pools tr:last-child td:nth-child(4)": "3",
             "#bounds td:nth-child(2)": "model, newest first",
             "#bounds td:nth-child(3)": "2 of 2",
             "#bounds td:nth-child(4)": "3",

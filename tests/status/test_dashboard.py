@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from dataclasses import fields
+from dataclasses import fields, replace
 from hashlib import sha256
 from importlib.resources import files
 from random import Random
@@ -20,6 +20,7 @@ from extproc.core.exchange_record import Outcome
 from extproc.core.exchange_registry import ExchangeRegistry
 from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec
 from extproc.core.fleet.health import Health
+from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
 from extproc.core.placement.swaps import PlacementOptions
 from extproc.core.processes import ClusterMember, ClusterReport
@@ -118,7 +119,7 @@ def test_each_field_that_the_script_reads_is_reported() -> None:
     options = DispatcherOptions(order=QueueOrder(discipline=Discipline.SHORTEST_EXPECTED))
     dispatcher = listen(Dispatcher(Random(1), options), RecordingListener())
     address = Address("10.0.0.1", 8080)
-    spec = EndpointSpec(address=address, context=ContextSharing.SHARED)
+    spec = EndpointSpec(address=address, context=ContextSharing.SHARED, pool="chat")
     dispatcher.set_members("test", [spec], 0.0)
     seen = Observation(
         address=address,
@@ -129,6 +130,8 @@ def test_each_field_that_the_script_reads_is_reported() -> None:
         context_tokens=1024,
     )
     dispatcher.observe(seen, 0.0)
+    resolver = ResolverOptions(pools={"chat": ResolverOptions()})
+    dispatcher.renew(replace(options, resolver=resolver), 0.0)
     tree = status_json(dispatcher, exchanges=0, envoys=(), outcomes={}, now=1.0)
     endpoint = tree["endpoints"][str(address)]
     told = {
@@ -145,6 +148,7 @@ def test_each_field_that_the_script_reads_is_reported() -> None:
         **machine_fields(),
         "queue": set(tree["queue"]),
         "need": scale_fields(),
+        "pool": set(tree["pools"]["chat"]),
         "cluster": {each.name for each in fields(ClusterReport)},
         "peer": {each.name for each in fields(ClusterMember)},
         "endpoint": {*endpoint, "address"},

@@ -625,7 +625,7 @@ async def test_no_call_that_fails_costs_a_slot(
 
 
 NOT_OF_AN_EXCHANGE = {
-    "servicer.py": {"__init__", "add_to", "close"},
+    "servicer.py": {"__init__", "add_to", "close", "serve_pool"},
     "core_events.py": {"__init__", "listen"},
     "running_stream.py": {"is_over", "give_back", "drop_lease", "resume"},
     "exchange.py": {"resume", "held_lease", "lose_sight"},

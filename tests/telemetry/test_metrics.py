@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from extproc.core.address import Address
 from extproc.core.exchange_record import Outcome
 from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec
+from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.observation import Observation, ScrapeStatus
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.rejection import Reason
@@ -301,3 +303,49 @@ def test_the_documented_rule_scales_the_model_that_needs_it() -> None:
     empty = SteeredFleet()
     empty.queue(model="big")
     assert wanted(empty) == {"": 1}, "from zero"
+
+
+def test_several_pools_are_a_label_and_one_is_none() -> None:
+    """The names of models in two pools are two series; with one pool, or none, all names, labels
+    and sums are as without."""
+    fleet = SteeredFleet()
+    metrics = metrics_of(fleet)
+
+    def configure(*pools: str) -> dict[tuple[str, ...], float]:
+        before = fleet.dispatcher.options
+        resolver = ResolverOptions(pools={name: ResolverOptions() for name in pools})
+        fleet.dispatcher.renew(replace(before, resolver=resolver), fleet.now)
+        specs = [
+            EndpointSpec(address=Address("10.0.0.1", 8000 + number), name=pool, pool=pool)
+            for number, pool in enumerate(pools)
+        ]
+        fleet.dispatcher.set_members("test", specs, fleet.now)
+        for spec in specs:
+            fleet.scrape(spec.address, slots=1, busy_slots=0, models=["tiny"])
+        return samples(metrics.read())
+
+    configure("chat", "batch")
+    fleet.pick(pool="batch"), fleet.queue(pool="batch")
+    metrics.record(record(pool="batch"))
+    metrics.record(record(pool="chat"))
+    found = configure("chat", "batch")
+    assert found["coxswain_queue_depth", "standard", "batch"] == 1
+    assert found["coxswain_queue_depth", "standard", "chat"] == 0
+    assert found["coxswain_slots", "batch", "batch", "leased"] == 1
+    assert found["coxswain_model_idle_slots", "tiny", "chat"] == 1
+    assert found["coxswain_model_idle_slots", "tiny", "batch"] == 0
+    assert found["coxswain_model_wanted_servers", "tiny", "batch"] == 1
+    assert found["coxswain_requests_total", "standard", "served", "batch"] == 1
+
+    kept = metrics.as_plain()
+    one = configure("batch")
+    assert one["coxswain_queue_depth", "standard"] == 3, "as the shell counts"
+    assert one["coxswain_model_idle_slots", "tiny"] == 0
+    assert one["coxswain_model_wanted_servers", "tiny"] == 1
+    assert one["coxswain_requests_total", "standard", "served"] == 2
+    other = metrics_of(SteeredFleet())
+    other.restore(kept)
+    assert other.outcomes() == {"served": 2}
+    older = [((how, criticality), count) for (how, criticality, _), count in kept[0]]
+    other.restore((older, kept[1]))
+    assert other.outcomes() == {"served": 4}

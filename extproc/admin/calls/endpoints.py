@@ -43,7 +43,9 @@ class EndpointCalls(AdminCalls):
     ) -> pb.ListEndpointsResponse:
         fleet = self._dispatcher.fleet
         size = arguments.read_limit(request.page_size, "page_size", PAGE, MAX_PAGE)
-        endpoints = sorted(fleet, key=lambda endpoint: endpoint.address)
+        pool = arguments.find_pool(self._dispatcher.view.pools, request.pool)
+        members = (one for one in fleet if pool in ("", one.spec.pool))
+        endpoints = sorted(members, key=lambda endpoint: endpoint.address)
         total = len(endpoints)
         if request.page_token:
             try:
@@ -87,6 +89,7 @@ class EndpointCalls(AdminCalls):
             inject_key=request.inject_key,
             may_sleep=request.may_sleep if request.HasField("may_sleep") else None,
             kind=arguments.at_most(request.kind, "kind", arguments.MAX_NAME_CHARS),
+            pool=arguments.find_pool(self._dispatcher.view.pools, request.pool),
         )
         async with self._adding:
             await self._add(arrival)

@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from typing import Final
 
+from extproc.admin import arguments
 from extproc.admin.call_errors import Context, invalid, maps_errors
 from extproc.admin.dependencies import AdminCalls
 from extproc.core.views.explain import DryRunRequest, Explanation
@@ -37,6 +38,7 @@ class ExplainCalls(AdminCalls):
             headers=dict(request.headers),
             body=request.body,
             client=request.client,
+            pool=arguments.find_pool(self._dispatcher.view.pools, request.pool),
         )
         explanation = self._dependencies.explain(inquiry)
         message = pb.ExplainResponse(

@@ -38,6 +38,7 @@ class RecordCalls(AdminCalls):
             model=request.model,
             endpoint=request.endpoint,
             outcome=request.outcome,
+            pool=request.pool,
         )
         after = request.after if request.instance == records.instance else 0
         last = records.total

@@ -49,6 +49,7 @@ class RequestCalls(AdminCalls):
         address = None
         if request.endpoint:
             address = arguments.find_endpoint(self._dispatcher.fleet, request.endpoint).address
+        pool = arguments.find_pool(self._dispatcher.view.pools, request.pool)
         now = self._dependencies.clock()
         snapshots = [exchange.snapshot(now) for exchange in self._dependencies.registry]
         matching = [
@@ -58,6 +59,7 @@ class RequestCalls(AdminCalls):
             and (address is None or snapshot.endpoint == address)
             and request.client in ("", snapshot.client)
             and request.model in ("", snapshot.model)
+            and pool in ("", snapshot.pool)
         ]
         matching.sort(key=_order)
         response = pb.ListRequestsResponse(

@@ -20,13 +20,18 @@ class ScaleCalls(AdminCalls):
         if request.objective:
             arguments.checked(request.objective, "objective", MAX_OBJECTIVE_CHARS)
         dispatcher = self._dispatcher
+        pool = arguments.find_pool(dispatcher.view.pools, request.pool)
         found = dispatcher.view.scale(self._dependencies.clock(), request.objective or None)
-        return pb.ListScaleResponse(models=[_message(found[model]) for model in sorted(found)])
+        wanted = (found[model] for model in sorted(found))
+        return pb.ListScaleResponse(
+            models=[_message(one) for one in wanted if pool in ("", one.pool)]
+        )
 
 
 def _message(scale: ModelScale) -> pb.ModelScale:
     traffic = scale.traffic
     return pb.ModelScale(
+        pool=scale.pool,
         model=scale.model,
         wanted=scale.wanted,
         servers=traffic.servers,

@@ -9,6 +9,7 @@ from extproc.admin.call_errors import Context, maps_errors, not_now
 from extproc.admin.dependencies import AdminCalls, ReloadError
 from extproc.core.bounds import Bound
 from extproc.core.processes import ClusterReport, Processes
+from extproc.core.views.pool_counts import PoolCounts, pool_counts
 from extproc.core.views.snapshot import take_queue_snapshot
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
@@ -75,6 +76,7 @@ class StatusCalls(AdminCalls):
                 for model, one in sorted(queue.by_model.items())
             ],
             bounds=map(_bound_message, dispatcher.view.bounds),
+            pools=map(_pool_message, pool_counts(dispatcher.view)),
             idle_note=queue.idle_note,
             outcomes=dependencies.outcomes(),
             fleet_version=dispatcher.fleet.membership().version,
@@ -94,6 +96,10 @@ def _bound_message(bound: Bound) -> pb.GetStatusResponse.Bound:
         queue_timeout_s=bound.limits.queue_timeout_s,
         is_lifo=bound.limits.is_last_come,
     )
+
+
+def _pool_message(pool: PoolCounts) -> pb.GetStatusResponse.Pool:
+    return pb.GetStatusResponse.Pool(**(asdict(pool) | {"slots": pb.Slots(**asdict(pool.slots))}))
 
 
 def _processes_message(

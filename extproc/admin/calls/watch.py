@@ -28,17 +28,21 @@ class WatchCalls(AdminCalls):
 
     @maps_errors
     async def WatchEndpoints(  # noqa: N802  # gRPC names it
-        self, _: pb.WatchEndpointsRequest, context: Context
+        self, request: pb.WatchEndpointsRequest, context: Context
     ) -> None:
+        pool = arguments.find_pool(self._dispatcher.view.pools, request.pool)
         is_complete = False
+        shown: set[str] = set()
         with self._broadcaster.watch() as watcher:
             while True:
                 message = pb.WatchEndpointsResponse()
                 for address, endpoint in watcher.take(MESSAGE_ENDPOINTS):
-                    if endpoint is None:
-                        message.removed.append(str(address))
-                    else:
+                    if endpoint is not None and pool in ("", endpoint.pool):
                         message.changed.append(endpoint)
+                        shown.add(str(address))
+                    elif not pool or str(address) in shown:  # it left the fleet, or the pool
+                        message.removed.append(str(address))
+                        shown.discard(str(address))
                 if not is_complete:
                     is_complete = message.is_snapshot_complete = not watcher.pending
                 await context.write(message)

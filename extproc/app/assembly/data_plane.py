@@ -30,7 +30,7 @@ from extproc.stream.servicer import ExternalProcessor
 from extproc.telemetry.environment import read_environment
 from extproc.telemetry.hub import Telemetry, TelemetryOptions
 from extproc.telemetry.metrics import TelemetrySources
-from extproc.transport import ServiceTable
+from extproc.transport import ServeCall, ServiceTable
 from extproc.transport.health import Health
 
 log = logging.getLogger("coxswain.service")
@@ -130,9 +130,16 @@ class DataPlaneAssembly:
             self._health,
         ):
             part.add_to(table)
-        if self._core.usage is not None:
-            table[PROCESS] = self._core.usage.serve(table[PROCESS])
+        table[PROCESS] = self._counted(table[PROCESS])
         return table
+
+    def serve_pools(self, settings: Settings) -> dict[str, ServeCall]:
+        """What serves ext_proc at the port of each pool."""
+        return {name: self._counted(self.processor.serve_pool(name)) for name in settings.pools}
+
+    def _counted(self, serve: ServeCall) -> ServeCall:
+        usage = self._core.usage
+        return serve if usage is None else usage.serve(serve)
 
     def renew(self, settings: Settings) -> None:
         """Give new exchanges other options; those that run keep theirs."""

@@ -152,6 +152,7 @@ def _section(arrival: NewEndpoint) -> EndpointSettings:
             api_key_file=arrival.api_key_file or None,
             inject_key=arrival.inject_key,
             may_sleep=arrival.may_sleep,
+            in_pool=arrival.pool or None,
             kind=arrival.kind or "auto",  # type: ignore[arg-type]  # checked as it is made
         )
     except ValidationError as error:

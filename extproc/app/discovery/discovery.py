@@ -27,7 +27,14 @@ from extproc.runners.kind import RunnerKind
 from extproc.runners.target import EndpointTarget
 from extproc.security.reading import Reads
 from extproc.security.trust import Trust
-from extproc.settings import Access, DiscoverySettings, Settings, SettingsError
+from extproc.settings import (
+    Access,
+    DiscoverySettings,
+    EndpointSettings,
+    Settings,
+    SettingsError,
+)
+from extproc.settings.pool_section import default_pool, misplaced
 from scraper.discovery.discovered_endpoint import DiscoveredEndpoint
 from scraper.discovery.dns import SOURCE as DNS
 from scraper.discovery.dns import DnsEndpoints
@@ -142,6 +149,9 @@ class Discovery:
 
     async def _follow(self, plan: _Plan) -> tuple[str, ...]:
         before, self._plan = self._plan, plan
+        if before.default_pool != plan.default_pool:
+            for source in self._named:
+                self._set_source(source)
         self._listed.set(self._plan.entries)
         old, new = before.discovery, self._plan.discovery
         if old.file != new.file:
@@ -192,11 +202,20 @@ class Discovery:
             self._named[source] = named
         else:
             self._named.pop(source, None)
-        self._set_members(source, [endpoint.spec for endpoint in named.values()])
+        self._set_source(source)
         if is_complete:
             self._silent.discard(source)
             if not self._silent:
                 self._publish_once()
+
+    def _set_source(self, source: str) -> None:
+        """Publish what a source names. What names no pool is in the default one."""
+        default = self._plan.default_pool
+        specs = (endpoint.spec for endpoint in self._named.get(source, {}).values())
+        self._set_members(
+            source,
+            [spec if spec.pool or not default else replace(spec, pool=default) for spec in specs],
+        )
 
     def _log_doubles(
         self, source: str, doubles: Mapping[Address, Sequence[DiscoveredEndpoint]]
@@ -265,7 +284,9 @@ class Discovery:
             file = Path(path).expanduser()
             self._file = EndpointsFile(
                 file,
-                lambda content: read_endpoints(content, str(file), self._note_secrets),
+                lambda content: read_endpoints(
+                    content, str(file), self._note_secrets, self._plan.misplaced
+                ),
                 self._filed.set,
             )
             self._file.start()
@@ -327,6 +348,8 @@ class _Plan:
     def __init__(self, settings: Settings) -> None:
         self._endpoints = settings.endpoints
         self.discovery: DiscoverySettings = settings.discovery
+        self._pools = settings.pools
+        self.default_pool = default_pool(settings.pools)
         self.entries = entries_of(settings.endpoints)
         self.names = names_of(self.discovery.dns)
         self.groups = groups_of(self.discovery)
@@ -339,6 +362,10 @@ class _Plan:
         self.secrets = secret_files(found)
         self.problems: tuple[str, ...] = ()
         """The servers whose key or CA could not be reloaded, and why."""
+
+    def misplaced(self, endpoint: EndpointSettings) -> str:
+        """Why an endpoint cannot be where a file puts it; empty if it can."""
+        return misplaced(endpoint, self._pools, self.default_pool)
 
     def changed_keys(self, later: _Plan) -> tuple[str, ...]:
         """The settings that differ in `later`, also if only a key does."""

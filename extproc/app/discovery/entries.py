@@ -86,14 +86,21 @@ def service_account_of(discovery: DiscoverySettings) -> ServiceAccount:
 
 
 def read_endpoints(
-    content: bytes, name: str, note_secrets: Callable[[set[Path]], None]
+    content: bytes,
+    name: str,
+    note_secrets: Callable[[set[Path]], None],
+    misplaced: Callable[[EndpointSettings], str] = lambda _: "",
 ) -> Sequence[EndpointEntry]:
     """What an endpoints file called `name` says; raises `EndpointEntryError`.
 
-    `note_secrets` hears which files hold its keys, also where one of them cannot be read.
+    `note_secrets` hears which files hold its keys, also where one of them cannot be read;
+    `misplaced` says why an endpoint is in no pool that there is.
     """
     try:
         endpoints = parse_endpoints(content, name)
+        for endpoint in endpoints:
+            if problem := misplaced(endpoint):
+                raise EndpointEntryError(f"{name}: {problem}")
         note_secrets(secret_files(endpoints))
         return entries_of(endpoints)
     except SettingsError as error:
@@ -135,6 +142,7 @@ def _entry(access: Servers, ca_bundles: Mapping[str, bytes], api_key: str | None
             far_models=_far_models(access),
             price=_price(access),
             wake=_wake(access),
+            pool=access.in_pool or "",
             may_sleep=access.may_sleep,
             api_key=api_key,
             is_injected=access.inject_key,

@@ -114,7 +114,7 @@ def queue_position(
     if ticket is None:
         return None
     position = dispatcher.view.position_of(ticket, now)
-    load = dispatcher.view.load_of(ticket.resolved.constraints.model)
+    load = dispatcher.view.load_of(ticket.resolved.constraints.model, ticket.request.pool)
     return QueuePosition(
         position=position.position,
         queued=position.queued,

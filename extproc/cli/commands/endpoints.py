@@ -10,6 +10,7 @@ from extproc.cli.durations import METAVAR, duration
 from extproc.cli.output import (
     Format,
     OutputOption,
+    PoolOption,
     WatchOption,
     counted,
     plain,
@@ -39,6 +40,7 @@ AddedArgument = Annotated[
 @talks
 async def endpoints(
     picker: AdminClient,
+    pool: PoolOption = "",
     output: OutputOption = Format.TABLE,
     watch: WatchOption = False,
 ) -> None:
@@ -54,13 +56,14 @@ async def endpoints(
       coxswain endpoints --watch
       coxswain endpoints -o json | jq -r '.endpoints[] | select(.health=="down") | .address'
     """
-    await _list(picker, output, is_watching=watch)
+    await _list(picker, output, pool, is_watching=watch)
 
 
 @group.command("list")
 @talks
 async def list_endpoints(
     picker: AdminClient,
+    pool: PoolOption = "",
     output: OutputOption = Format.TABLE,
     watch: WatchOption = False,
 ) -> None:
@@ -70,18 +73,18 @@ async def list_endpoints(
     Example:
       coxswain endpoints list
     """
-    await _list(picker, output, is_watching=watch)
+    await _list(picker, output, pool, is_watching=watch)
 
 
-async def _list(picker: AdminClient, output: Format, *, is_watching: bool) -> None:
+async def _list(picker: AdminClient, output: Format, pool: str, *, is_watching: bool) -> None:
     from extproc.cli.screens.endpoint_table import show
     from extproc.cli.screens.endpoint_watch import watch_endpoints
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
     if is_watching:
-        await watch_endpoints(picker, output)
+        await watch_endpoints(picker, output, pool)
         return
-    found = await picker.all_endpoints()
+    found = await picker.all_endpoints(pool)
     if output is Format.JSON:
         print_list("endpoints", {"endpoints": [plain(endpoint) for endpoint in found]})
     else:
@@ -150,6 +153,12 @@ async def add(
             "lm-studio or openai (any other).",
         ),
     ] = "",
+    pool: Annotated[
+        str,
+        typer.Option(
+            "--pool", metavar="NAME", help="The pool that it is in; by default the default one."
+        ),
+    ] = "",
     server_ca: Annotated[
         str,
         typer.Option(
@@ -192,6 +201,7 @@ async def add(
         inject_key=inject_key,
         may_sleep=may_sleep,
         kind=kind,
+        pool=pool,
     )
     answer = await picker.ask(picker.admin.AddEndpoint, request)
     print_answer(output, answer, f"{called(answer.endpoint)} is in the fleet")

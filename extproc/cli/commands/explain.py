@@ -43,6 +43,14 @@ async def explain(
             help="Whose request it is, by the name in clients.keys_file: instead of a key.",
         ),
     ] = "",
+    pool: Annotated[
+        str,
+        typer.Option(
+            "--pool",
+            metavar="NAME",
+            help="The pool that it is for, instead of what its headers say.",
+        ),
+    ] = "",
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Explain the decision about a request: its endpoint or its time in the queue, and why.
@@ -71,6 +79,7 @@ async def explain(
             headers=_headers(header or []),
             body=_body(data),
             client=client,
+            pool=pool,
         ),
     )
     if output is Format.JSON:

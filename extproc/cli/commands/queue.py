@@ -6,7 +6,7 @@ import typer
 
 from extproc.cli import completion
 from extproc.cli.admin_client import AdminClient, ExitCode, PickerError
-from extproc.cli.output import Format, OutputOption, WatchOption, plain, print_json
+from extproc.cli.output import Format, OutputOption, PoolOption, WatchOption, plain, print_json
 from extproc.cli.rpc_command import talks
 
 group = typer.Typer(rich_markup_mode=None)
@@ -29,6 +29,7 @@ LimitOption = Annotated[
 async def queue(
     picker: AdminClient,
     limit: LimitOption = 50,
+    pool: PoolOption = "",
     output: OutputOption = Format.TABLE,
     watch: WatchOption = False,
 ) -> None:
@@ -43,7 +44,7 @@ async def queue(
     from extproc.cli.screens.request_table import show_requests
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
-    request = pb.ListRequestsRequest(limit=limit, states=[pb.REQUEST_STATE_QUEUED])
+    request = pb.ListRequestsRequest(limit=limit, states=[pb.REQUEST_STATE_QUEUED], pool=pool)
     await show_requests(picker, request, output, is_watching=watch)
 
 

@@ -8,7 +8,7 @@ from extproc.cli import completion
 from extproc.cli.admin_client import AdminClient
 from extproc.cli.commands.queue import LimitOption
 from extproc.cli.durations import METAVAR, positive_duration
-from extproc.cli.output import Format, OutputOption, WatchOption, print_answer
+from extproc.cli.output import Format, OutputOption, PoolOption, WatchOption, print_answer
 from extproc.cli.rpc_command import talks
 
 group = typer.Typer(rich_markup_mode=None)
@@ -46,6 +46,7 @@ async def requests(
     model: Annotated[
         str, typer.Option("--model", metavar="NAME", help="Show only requests for this model.")
     ] = "",
+    pool: PoolOption = "",
     since: Annotated[
         float | None,
         typer.Option(
@@ -87,7 +88,9 @@ async def requests(
     if since is None and not outcome:
         from extproc.cli.screens.request_table import show_requests
 
-        current = pb.ListRequestsRequest(limit=limit, endpoint=endpoint, client=client, model=model)
+        current = pb.ListRequestsRequest(
+            limit=limit, endpoint=endpoint, client=client, model=model, pool=pool
+        )
         await show_requests(picker, current, output, is_watching=watch)
         return
     from extproc.cli.screens.record_lines import show_records
@@ -98,6 +101,7 @@ async def requests(
         model=model,
         endpoint=endpoint,
         outcome=outcome,
+        pool=pool,
         limit=limit,
     )
     await show_records(picker, ended, output, is_watching=watch)

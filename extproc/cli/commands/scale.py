@@ -8,6 +8,7 @@ from extproc.cli.admin_client import AdminClient
 from extproc.cli.output import (
     Format,
     OutputOption,
+    PoolOption,
     console,
     plain,
     print_list,
@@ -26,6 +27,7 @@ async def scale(
         str,
         typer.Option("--objective", metavar="NAME", help="Count only requests of this objective."),
     ] = "",
+    pool: PoolOption = "",
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Show how many servers each model needs, and why.
@@ -40,15 +42,19 @@ async def scale(
     """
     from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
-    answer = await picker.ask(picker.admin.ListScale, pb.ListScaleRequest(objective=objective))
+    answer = await picker.ask(
+        picker.admin.ListScale, pb.ListScaleRequest(objective=objective, pool=pool)
+    )
     if output is Format.JSON:
         print_list("models", plain(answer))
         return
     if not answer.models:
         console().print("no server has reported a model, and scale.models names none")
         return
+    pools = ("POOL",) if any(one.pool for one in answer.models) else ()
     rows = (
         [
+            *(one.pool for _ in pools),
             one.model or "(none known)",
             str(one.wanted),
             str(one.servers),
@@ -61,4 +67,4 @@ async def scale(
         ]
         for one in answer.models
     )
-    print_table(("MODEL", *NUMBERS, "WHY"), NUMBERS, rows)
+    print_table((*pools, "MODEL", *NUMBERS, "WHY"), NUMBERS, rows)

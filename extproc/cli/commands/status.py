@@ -47,6 +47,8 @@ async def status(picker: AdminClient, output: OutputOption = Format.TABLE) -> No
         "Queued": queued,
         "Envoys": str(len(answer.envoys)),
     }
+    if answer.pools:
+        rows["Pools"] = "; ".join(map(_pool, answer.pools))
     if answer.bounds:
         rows["Bounds"] = "; ".join(map(_bound, answer.bounds))
     if answer.HasField("processes"):
@@ -55,6 +57,12 @@ async def status(picker: AdminClient, output: OutputOption = Format.TABLE) -> No
         typer.echo(f"{name:<10} {printable(text)}")
     for note in (*filter(None, [answer.idle_note]), *answer.problems):
         typer.echo(f"! {printable(note)}")
+
+
+def _pool(pool: pb.GetStatusResponse.Pool) -> str:
+    default = " (default)" if pool.is_default else ""
+    slots = f"{pool.slots.idle} of {pool.slots.total} slots idle"
+    return f"{pool.name}{default}: {slots}, {pool.running} running, {pool.queued} queued"
 
 
 def _bound(bound: pb.GetStatusResponse.Bound) -> str:

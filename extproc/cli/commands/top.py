@@ -6,7 +6,7 @@ import typer
 
 from extproc.cli.admin_client import AdminClient
 from extproc.cli.durations import METAVAR, update_interval
-from extproc.cli.output import Format, OutputOption
+from extproc.cli.output import Format, OutputOption, PoolOption
 from extproc.cli.rpc_command import talks
 
 
@@ -24,6 +24,7 @@ async def top(
             help="The time between two updates, such as 500ms or 2s.",
         ),
     ] = 1.0,
+    pool: PoolOption = "",
     count: Annotated[
         int | None,
         typer.Option(
@@ -59,9 +60,11 @@ async def top(
     from extproc.cli.screens.top_tables import Frame
 
     screen = console()
-    data = await read_top_data(picker)
+    data = await read_top_data(picker, pool)
     if output is Format.TABLE and screen.is_terminal and not screen.is_dumb_terminal:
-        await Top(lambda: read_top_data(picker), picker.address, screen, interval, data).run(count)
+        await Top(lambda: read_top_data(picker, pool), picker.address, screen, interval, data).run(
+            count
+        )
         return
     frame = Frame(address=picker.address, width=screen.width, is_ascii=screen.options.ascii_only)
     for left in reversed(range(count or 1)):
@@ -71,4 +74,4 @@ async def top(
             screen.print(screen_of(data, frame))
         if left:
             await asyncio.sleep(interval)
-            data = await read_top_data(picker)
+            data = await read_top_data(picker, pool)

@@ -55,8 +55,19 @@ def endpoint_table(endpoints: Sequence[pb.Endpoint], width: int = WIDE) -> Table
         "TOTAL": str(total.total),
     }
     kinds = ("KIND",) if any(one.runner not in PLAIN for one in endpoints) else ()
+    pools = ("POOL",) if any(one.pool for one in endpoints) else ()
     tiers = ("TIER",) if any(one.tier > 1 for one in endpoints) else ()
-    for title in ("ENDPOINT", *kinds, *tiers, "STATE", *NUMBERS[:4], "MODEL", "AGE", "ISSUES"):
+    for title in (
+        "ENDPOINT",
+        *pools,
+        *kinds,
+        *tiers,
+        "STATE",
+        *NUMBERS[:4],
+        "MODEL",
+        "AGE",
+        "ISSUES",
+    ):
         table.add_column(
             title,
             footer=footers.get(title, "") if many else "",
@@ -70,6 +81,7 @@ def endpoint_table(endpoints: Sequence[pb.Endpoint], width: int = WIDE) -> Table
         slots = endpoint.slots
         table.add_row(
             _one_line(name),
+            *(endpoint.pool or "-" for _ in pools),
             *(_one_line(endpoint.runner) for _ in kinds),
             *(str(endpoint.tier or 1) for _ in tiers),
             state(endpoint),

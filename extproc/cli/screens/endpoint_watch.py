@@ -17,10 +17,11 @@ GAP_S: Final = 0.1
 """The shortest interval between two frames; a busy fleet changes hundreds of times a second."""
 
 
-async def watch_endpoints(picker: AdminClient, output: Format) -> None:
+async def watch_endpoints(picker: AdminClient, output: Format, pool: str = "") -> None:
     """Show changes until interrupted; raises `PickerError` when the picker goes away."""
     if output is Format.JSON:
-        async for message in picker.follow(picker.admin.WatchEndpoints, pb.WatchEndpointsRequest()):
+        request = pb.WatchEndpointsRequest(pool=pool)
+        async for message in picker.follow(picker.admin.WatchEndpoints, request):
             print_json(plain(message), is_line=True)
         return
     changed = asyncio.Event()
@@ -30,7 +31,8 @@ async def watch_endpoints(picker: AdminClient, output: Format) -> None:
         with Live(console=screen, auto_refresh=False) as live:
             while not following.done():
                 changed.clear()
-                live.update(table_of(await picker.all_endpoints(), screen.width), refresh=True)
+                found = await picker.all_endpoints(pool)
+                live.update(table_of(found, screen.width), refresh=True)
                 await asyncio.sleep(GAP_S)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(REFRESH_S):

@@ -194,6 +194,7 @@ def _details(record: pb.RequestRecord) -> list[str]:
     named = {
         "request": record.request_id,
         "client": record.client,
+        "pool": record.pool,
         "model": record.model,
         "objective": record.objective,
         "criticality": record.criticality,

@@ -57,10 +57,12 @@ def table_of(answer: pb.ListRequestsResponse) -> Group:
         request.criticality not in ("", "standard") for request in answer.requests
     )
     has_clients = any(request.client for request in answer.requests)
+    has_pools = any(request.pool for request in answer.requests)
     has_reasons = any(request.wait_reason for request in answer.requests)
     has_request_ids = console().width >= ROOMY
     table = Table(box=None, pad_edge=False, header_style="bold")
     titles = ["REQUEST"] * has_request_ids + ["EXCHANGE", "STATE", "POSITION", "ENDPOINT"]
+    titles += ["POOL"] * has_pools
     titles += ["WHY"] * has_reasons + ["CLIENT"] * has_clients
     titles += ["MODEL"] * has_models + ["CRITICALITY"] * has_criticalities
     for title in (*titles, "AGE", "WAITED", "EXPECTED"):
@@ -74,6 +76,7 @@ def table_of(answer: pb.ListRequestsResponse) -> Group:
             Text(f"{request.queue_position} of {request.queued}" if request.queue_position else ""),
             Text(printable(request.endpoint_name or request.endpoint)),
         ]
+        cells += [Text(request.pool)] * has_pools
         cells += [Text(printable(request.note or request.wait_reason))] * has_reasons
         cells += [Text(printable(request.client))] * has_clients
         cells += [Text(printable(request.model))] * has_models + [

@@ -32,15 +32,18 @@ class TopData:
         }
 
 
-async def read_top_data(picker: AdminClient) -> TopData:
-    """Request all data at once; raises `PickerError`."""
+async def read_top_data(picker: AdminClient, pool: str = "") -> TopData:
+    """Request all data at once, of requests and endpoints only those of `pool` if that is given;
+    raises `PickerError`."""
     running = pb.ListRequestsRequest(
-        limit=MAX_REQUESTS, states=[pb.REQUEST_STATE_RUNNING, pb.REQUEST_STATE_RESPONDING]
+        limit=MAX_REQUESTS,
+        states=[pb.REQUEST_STATE_RUNNING, pb.REQUEST_STATE_RESPONDING],
+        pool=pool,
     )
-    queued = pb.ListRequestsRequest(limit=MAX_REQUESTS, states=[pb.REQUEST_STATE_QUEUED])
+    queued = pb.ListRequestsRequest(limit=MAX_REQUESTS, states=[pb.REQUEST_STATE_QUEUED], pool=pool)
     status, endpoints, ran, in_queue = await asyncio.gather(
         picker.ask(picker.admin.GetStatus, pb.GetStatusRequest()),
-        picker.all_endpoints(),
+        picker.all_endpoints(pool),
         picker.ask(picker.admin.ListRequests, running),
         picker.ask(picker.admin.ListRequests, queued),
     )

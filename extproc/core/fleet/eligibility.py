@@ -15,7 +15,7 @@ EXCLUDED_BY_RULE: Final = "a rule excludes it"
 
 def is_eligible(constraints: Constraints, endpoint: Endpoint) -> bool:
     """Whether `why_not` yields nothing, computed faster."""
-    if constraints.tier != endpoint.spec.tier:
+    if constraints.tier != endpoint.spec.tier or constraints.pool != endpoint.spec.pool:
         return False
     if constraints.allowed is not None and endpoint.address not in constraints.allowed:
         return False
@@ -54,6 +54,9 @@ def why_not(constraints: Constraints, endpoint: Endpoint) -> Iterator[str]:
     """The reasons why the endpoint cannot serve the request, as text; none if it can."""
     if constraints.tier != endpoint.spec.tier:
         yield f"it is of tier {endpoint.spec.tier}: only a spill sends requests there"
+    if constraints.pool != endpoint.spec.pool and constraints != UNRESOLVED:
+        its = f"in the pool {endpoint.spec.pool}" if endpoint.spec.pool else "in no pool"
+        yield f"it is {its}, and the request is for the pool {constraints.pool}"
     if constraints == UNRESOLVED:
         yield "not every server has reported its adapters yet, and this may be the name of one"
     elif constraints.allowed is not None and endpoint.address not in constraints.allowed:

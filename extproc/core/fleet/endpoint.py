@@ -10,7 +10,7 @@ from enum import Enum
 from typing import NamedTuple, assert_never
 
 from extproc.core.address import Address
-from extproc.core.constraints import FIRST_TIER
+from extproc.core.constraints import FIRST_TIER, NO_POOL
 from extproc.core.fleet.health import SERVING, UNREACHED, Health
 from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
 from extproc.core.price import FREE, Price
@@ -96,6 +96,8 @@ class EndpointSpec:
     price: Price = FREE
     wake: WakeOptions | None = None
     """How its machine is woken; None for one that is always on."""
+    pool: str = NO_POOL
+    """Only requests for its pool get to it."""
 
     @property
     def requires_pick(self) -> bool:

@@ -201,7 +201,7 @@ class Fleet:
                     endpoint.is_removed or endpoint.intent is not Intent.ACTIVE,
                     endpoint.spec.tls_profile,
                     endpoint.spec.authorization,
-                    requires_pick or endpoint.spec.is_far,
+                    requires_pick or endpoint.spec.is_far or bool(endpoint.spec.pool),
                 )
                 for endpoint in endpoints
             )
@@ -214,3 +214,34 @@ class Fleet:
         self._names = None
         self._far = None
         self._has_api.clear()
+
+
+class PoolFleet(Fleet):
+    """The endpoints of one pool, to read: what the names in a request for the pool may mean."""
+
+    def __init__(self, fleet: Fleet, pool: str) -> None:
+        super().__init__()
+        self._fleet = fleet
+        self._pool = pool
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __iter__(self) -> Iterator[Endpoint]:
+        return (one for one in self._fleet if one.spec.pool == self._pool)
+
+    def __contains__(self, address: Address) -> bool:
+        return self.get(address) is not None
+
+    def get(self, address: Address) -> Endpoint | None:
+        endpoint = self._fleet.get(address)
+        return endpoint if endpoint is not None and endpoint.spec.pool == self._pool else None
+
+    @property
+    def far(self) -> tuple[Endpoint, ...]:
+        return tuple(one for one in self._fleet.far if one.spec.pool == self._pool)
+
+    def has_api(self, name: str) -> bool:
+        """O(fleet)."""
+        members = [one for one in self if not one.is_removed and not one.spec.is_far]
+        return not members or any(one.has_api(name) for one in members)

@@ -106,6 +106,11 @@ class ModelNames:
             self._note_stray(endpoint)
         return self.models.report(machine, readings)
 
+    def loadable_at(self) -> dict[str, tuple[Mapping[str, ModelReading], frozenset[Address]]]:
+        """By machine with a keeper: the models that it can load, by all of their names, and where
+        they are served."""
+        return {name: (self.loadable[name], self._kept_at[name]) for name in self.loadable}
+
     def _note_stray(self, endpoint: Endpoint) -> None:
         """Until its machine has reported, a name that nobody knows may be another model there."""
         address = endpoint.address

@@ -8,15 +8,17 @@ from typing import NamedTuple
 from extproc.core.address import Address
 from extproc.core.constraints import (
     NO_NUMBERS,
-    UNCONSTRAINED,
+    NO_POOL,
     UNRESOLVED,
     Constraints,
     constraints_for,
+    unconstrained,
 )
 from extproc.core.fleet.aliases import ModelMatch
+from extproc.core.fleet.catalog import NO_NAMES
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Endpoint
-from extproc.core.fleet.membership import Fleet
+from extproc.core.fleet.membership import Fleet, PoolFleet
 from extproc.core.fleet.model_names import ModelNames
 from extproc.core.fleet.splits import Splits, resolve_model
 from extproc.core.objective import Objective, Objectives
@@ -30,52 +32,130 @@ from extproc.core.request import Request, ResolvedRequest
 class ResolverOptions:
     """`splits`: by the name that clients use, the models it stands for with their weights. With
     `must_know_models`, a request whose model may be named where it was not read is rejected, if
-    several models are served; strict matching always does that."""
+    several models are served; strict matching always does that. `pools` are those of each pool,
+    none where no pools are configured; models are loaded on demand in the `default_pool`."""
 
     model_match: ModelMatch = ModelMatch.LENIENT
     must_know_models: bool = True
     splits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     objectives: Objectives = field(default_factory=Objectives)
+    pools: Mapping[str, "ResolverOptions"] = field(default_factory=dict)
+    default_pool: str = NO_POOL
 
 
 class ModelChange(NamedTuple):
-    """Names of models that an endpoint is now the first to serve, or was the last to serve."""
+    """Names of models that an endpoint is now the first to serve in its pool, or was the last to
+    serve there."""
 
     gained: frozenset[str]
     lost: frozenset[str]
+    pool: str = NO_POOL
 
 
 class RequestResolver:
-    """Knows what the fleet reports. Every call is O(names of one request or endpoint)."""
+    """Knows what the fleet reports. Every call is O(names of one request or endpoint).
 
-    def __init__(self, fleet: Fleet, options: ResolverOptions, random: Random) -> None:
+    Each pool has a resolver of its own, for requests for that pool: see `of_pool`.
+    """
+
+    def __init__(
+        self, fleet: Fleet, options: ResolverOptions, random: Random, pool: str = NO_POOL
+    ) -> None:
         self._fleet = fleet
         self._options = options
         self._random = random
+        self._pool = pool
+        self._pools: dict[str, RequestResolver] = {}
+        self._pool_of: dict[Address, str] = {}
+        """Of the endpoints in pools."""
         is_lenient = options.model_match is ModelMatch.LENIENT
         self.names = ModelNames(fleet, options.splits, is_lenient=is_lenient)
         self.models = self.names.models
         self.adapters = self.names.adapters
+        for name, one in options.pools.items():
+            self._pools[name] = RequestResolver(PoolFleet(fleet, name), one, random, name)
+
+    def of_pool(self, pool: str) -> "RequestResolver":
+        """What resolves the requests for a pool: its endpoints decide what names mean. O(1)."""
+        return self._pools.get(pool, self) if pool else self
+
+    @property
+    def pool(self) -> str:
+        """The pool whose requests it resolves; empty for that of the whole fleet."""
+        return self._pool
+
+    @property
+    def fleet(self) -> Fleet:
+        """The endpoints of that pool, or of the whole fleet."""
+        return self._fleet
+
+    def has_pool(self, pool: str) -> bool:
+        """Whether the pool is configured, or none is and the name is empty."""
+        return pool in self._pools if pool or self._pools else True
+
+    @property
+    def splits(self) -> Splits:
+        """The models that other names stand for, with their weights."""
+        return self._options.splits
 
     def renew(self, options: ResolverOptions) -> None:
         """Resolve with these from now on. Requests that were resolved keep their model, constraints
         and objective, whether they run or are queued."""
-        self._options = options
+        before, self._options = self._options, options
         self.names.renew(options.splits, is_lenient=options.model_match is ModelMatch.LENIENT)
+        for gone in self._pools.keys() - options.pools.keys():
+            del self._pools[gone]
+        for name, one in options.pools.items():
+            known = self._pools.get(name)
+            if known is not None:
+                known.renew(one)
+                continue
+            added = RequestResolver(PoolFleet(self._fleet, name), one, self._random, name)
+            self._pools[name] = added
+            for endpoint in self._fleet:
+                if endpoint.spec.pool == name and not endpoint.spec.is_far:
+                    added.names.expect(endpoint)
+                    added.names.report(endpoint)
+        if before.default_pool != options.default_pool:
+            loadable = self.names.loadable_at()
+            for pool, is_here in ((before.default_pool, False), (options.default_pool, True)):
+                if pool not in self._pools:
+                    continue
+                names = self._pools[pool].names
+                for machine, (readings, addresses) in loadable.items():
+                    names.set_loadable(machine, readings if is_here else {}, addresses)
 
-    def expect(self, address: Address) -> None:
-        """An endpoint joined the fleet, or left it; its first scrape reports its models."""
+    def expect(self, address: Address) -> ModelChange | None:
+        """An endpoint joined the fleet, or left it, or its specification changed; its first scrape
+        reports its models. If it is in another pool now, returns what that changes for the one
+        before, and its models are to be reported again."""
         endpoint = self._fleet.get(address)
-        if endpoint is not None and not endpoint.spec.is_far:
+        if endpoint is None:
+            return None
+        if not endpoint.spec.is_far:
             self.names.expect(endpoint)
+        pool, before = endpoint.spec.pool, self._pool_of.get(address, NO_POOL)
+        if not pool and not before:
+            return None
+        if not endpoint.spec.is_far:
+            self.of_pool(pool).names.expect(endpoint)
+        if before == pool:
+            return None
+        self._pool_of[address] = pool
+        lost = self._pools[before].names.forget(address) if before in self._pools else NO_NAMES
+        return ModelChange(frozenset(), lost, before)
 
     def report(self, endpoint: Endpoint) -> ModelChange:
-        """Apply what an endpoint serves now; returns what that changes for the fleet. The names of
-        one of a higher tier are not the fleet's."""
+        """Apply what an endpoint serves now; returns what that changes for its pool, the fleet
+        without pools. The names of one of a higher tier are not the fleet's."""
         if endpoint.spec.is_far:
-            return ModelChange(frozenset(), self.names.forget(endpoint.address))
-        gained = frozenset(n for n in endpoint.models_by_name if not self.models.is_known(n))
-        return ModelChange(gained, self.names.report(endpoint))
+            change = ModelChange(frozenset(), self.names.forget(endpoint.address), self._pool)
+        else:
+            known = self.models
+            gained = frozenset(name for name in endpoint.models_by_name if not known.is_known(name))
+            change = ModelChange(gained, self.names.report(endpoint), self._pool)
+        of_pool = self._pools.get(endpoint.spec.pool)
+        return change if of_pool is None else of_pool.report(endpoint)
 
     def set_loadable(
         self, machine: str, readings: Mapping[str, ModelReading], addresses: frozenset[Address]
@@ -83,11 +163,21 @@ class RequestResolver:
         """A machine can load these models, given by all of their names, and serve them at these
         addresses: requests for them are queued until one is loaded. Returns what that changes."""
         gained = frozenset(name for name in readings if not self.models.is_known(name))
-        return ModelChange(gained, self.names.set_loadable(machine, readings, addresses))
+        lost = self.names.set_loadable(machine, readings, addresses)
+        of_default = self._pools.get(self._options.default_pool)
+        if of_default is None:
+            return ModelChange(gained, lost, self._pool)
+        return of_default.set_loadable(machine, readings, addresses)
 
     def forget(self, address: Address) -> ModelChange:
-        """The endpoint left the fleet; returns what that changes."""
-        return ModelChange(frozenset(), self.names.forget(address))
+        """The endpoint left the fleet, or its first tier; returns what that changes."""
+        change = ModelChange(frozenset(), self.names.forget(address))
+        pool = self._pool_of.get(address, NO_POOL)
+        if address not in self._fleet:
+            self._pool_of.pop(address, None)
+        if not pool:
+            return change
+        return ModelChange(frozenset(), self.of_pool(pool).names.forget(address), pool)
 
     @property
     def must_know_models(self) -> bool:
@@ -108,8 +198,13 @@ class RequestResolver:
         return self._options.objectives.of(request.objective, request.model)
 
     def objective_named(self, name: str) -> Objective:
-        """The objective of that name; the default if there is none."""
-        return self._options.objectives.of(name, None)
+        """The objective of that name, that of a pool with its pool before it; the default if there
+        is none."""
+        found = self._options.objectives.of(name, None)
+        if found.name or not self._pools:
+            return found
+        pool = self._pools.get(name.partition("/")[0])
+        return found if pool is None else pool.objective_named(name)
 
     def _objective_of_base(self, request: Request) -> Objective:
         """The same if a part of its model name may be that of an adapter."""
@@ -128,8 +223,10 @@ class RequestResolver:
         if request.api and not self.has_api(request.api):
             return Reason.UNKNOWN_PATH
         if request.model is None and request.adapters is None and request.allowed is None:
-            found = constraints_for(None, None, None, NO_NUMBERS, request.api)
-            return ResolvedRequest(found if request.api else UNCONSTRAINED, objective, None)
+            if not request.api:
+                return ResolvedRequest(unconstrained(self._pool), objective, None)
+            found = constraints_for(None, None, None, NO_NUMBERS, request.api, self._pool)
+            return ResolvedRequest(found, objective, None)
         if self.names.is_ambiguous(request.model, request.adapter, request.adapter_numbers):
             return ResolvedRequest(UNRESOLVED, self._objective_of_base(request), request.model)
         adapter = request.adapter
@@ -150,7 +247,9 @@ class RequestResolver:
                     self.names.remember_as_model(model)
             elif not self.models.was_ever_known(model) and not self.models.is_empty:
                 return Reason.MODEL_NOT_FOUND
-        constraints = constraints_for(wanted, adapter, name_on_wire, numbers, request.api)
+        constraints = constraints_for(
+            wanted, adapter, name_on_wire, numbers, request.api, self._pool
+        )
         if request.allowed is not None:
             constraints = constraints._replace(allowed=request.allowed)
         if not self._is_hint_of_use(constraints):
@@ -215,7 +314,9 @@ class RequestResolver:
         name_on_wire, allowed = request.model or "", request.allowed
         numbers = self._known_numbers(request) or NO_NUMBERS
         constraints = {
-            model: Constraints(model, request.adapter, allowed, name_on_wire, numbers)
+            model: Constraints(
+                model, request.adapter, allowed, name_on_wire, numbers, pool=self._pool
+            )
             for model in targets
         }
         return {
@@ -259,7 +360,7 @@ class RequestResolver:
         may no longer go anywhere.
         """
         constraints = resolved.constraints
-        if constraints == UNRESOLVED:
+        if constraints == UNRESOLVED or constraints.pool != change.pool:
             return None
         if constraints.model is None:
             if resolved.model in change.gained:

@@ -1,11 +1,13 @@
 """Counts what requests ask of models, under the names that the fleet knows.
 
 A request counts for the model that it names. If that name is unknown, or it names none, it counts
-for the only model of the fleet, or, where there are several, for `ANY_MODEL`.
+for the only model of the fleet, or, where there are several, for `ANY_MODEL`. Where pools are
+configured, each name has that of its pool before it.
 """
 
 from typing import Final
 
+from extproc.core.constraints import NO_POOL, qualified
 from extproc.core.fleet.membership import Fleet
 from extproc.core.fleet.model_names import ModelNames
 from extproc.core.learning.in_flight import InFlightRequest
@@ -32,7 +34,8 @@ class TrafficCounter:
 
     def request_arrived(self, resolved: ResolvedRequest, now: float) -> None:
         """A request arrived, whatever becomes of it."""
-        self._traffic.arrived(model_key(resolved), resolved.objective.name, now)
+        name = qualified(resolved.objective.pool, model_key(resolved))
+        self._traffic.arrived(name, resolved.objective.name, now)
 
     def lease_ended(self, lease: Lease, run: InFlightRequest, end: LeaseEnd, now: float) -> None:
         """A request gave its slots back. Errors, requests without a response and those for which a
@@ -44,9 +47,10 @@ class TrafficCounter:
 
     def served_model(self, lease: Lease) -> str:
         """The model that a lease's server runs for it; empty if it has several."""
-        if lease.model is not None:
-            return self._names.catalog.canonical_name(lease.model)
         endpoint = self._fleet.get(lease.address)
+        pool = NO_POOL if endpoint is None else endpoint.spec.pool
+        if lease.model is not None:
+            return qualified(pool, self._names.catalog.canonical_name(lease.model))
         if endpoint is None or len(endpoint.models) != 1:
-            return ANY_MODEL
-        return self._names.catalog.canonical_name(endpoint.models[0].name)
+            return qualified(pool, ANY_MODEL)
+        return qualified(pool, self._names.catalog.canonical_name(endpoint.models[0].name))

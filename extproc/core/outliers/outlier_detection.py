@@ -316,7 +316,7 @@ class OutlierDetection(Learner):
             return False
         serving = out = 0
         for other in self._fleet:
-            if other.is_usable and other.spec.tier == endpoint.spec.tier:
+            if other.is_usable and _may_replace(other, endpoint):
                 serving += 1
                 out += other.is_ejected
         if (out + 1) * 100 > serving * self.options.max_ejected_percent:
@@ -336,7 +336,7 @@ class OutlierDetection(Learner):
         is_alone = True
         missing = set(models)
         for other in self._fleet:
-            if other is endpoint or not other.is_pickable or other.spec.tier != endpoint.spec.tier:
+            if other is endpoint or not other.is_pickable or not _may_replace(other, endpoint):
                 continue
             if failures is not None and 2 * self._failures_of(other.address, now) > failures:
                 continue
@@ -351,6 +351,11 @@ class OutlierDetection(Learner):
         ejection = self._ejections.get(address)
         since = 0.0 if ejection is None else ejection.since
         return len(evidence.counted(self._requests, since, now))
+
+
+def _may_replace(one: Endpoint, other: Endpoint) -> bool:
+    """Whether they serve the same requests, but for their models: those of one tier and pool."""
+    return one.spec.tier == other.spec.tier and one.spec.pool == other.spec.pool
 
 
 def _kind_of(lease: Lease, request: Request) -> RequestKind:

@@ -15,6 +15,7 @@ share begins with what it holds at that moment.
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from extproc.core.constraints import NO_POOL
 from extproc.core.objective import Criticality, Objective
 
 MAX_FLOWS = 10_000
@@ -31,6 +32,7 @@ class FlowKey(NamedTuple):
     objective: str
     tenant: str
     fairness_id: str
+    pool: str = NO_POOL
 
 
 class Share:
@@ -108,8 +110,10 @@ class FairQueueing:
         self._flows: dict[FlowKey, Flow] = {}
         self._tenants: dict[FlowKey, Tenant] = {}
         self._most_flows = MAX_FLOWS
-        self._virtual_s = dict.fromkeys(Criticality, 0.0)
-        self._epoch = 0
+        self._virtual_s: dict[tuple[Criticality, str], float] = {}
+        """By criticality and pool: no use in one pool counts in another."""
+        self._epochs: dict[str, int] = {}
+        """By pool: how often its queue began to fill."""
 
     def __len__(self) -> int:
         return len(self._flows)
@@ -140,7 +144,7 @@ class FairQueueing:
 
     def flow(self, objective: Objective, fairness_id: str, tenant: str = "") -> Flow:
         """The flow of a request with this objective and tenant; created if it is unknown."""
-        key = FlowKey(objective.criticality, objective.name, tenant, fairness_id)
+        key = FlowKey(objective.criticality, objective.name, tenant, fairness_id, objective.pool)
         flow = self._flows.get(key)
         if flow is None:
             if len(self._flows) >= self._most_flows:
@@ -151,22 +155,22 @@ class FairQueueing:
 
     def peek(self, objective: Objective, fairness_id: str, tenant: str = "") -> Flow:
         """The same without side effects: an unknown flow or tenant is not remembered."""
-        key = FlowKey(objective.criticality, objective.name, tenant, fairness_id)
+        key = FlowKey(objective.criticality, objective.name, tenant, fairness_id, objective.pool)
         known = self._flows.get(key)
         if known is not None:
             return known
         of_tenant = _tenant_key(key)
         return Flow(key, self._tenants.get(of_tenant) or Tenant(of_tenant, objective.weight))
 
-    def contention_began(self) -> None:
-        """The queue was empty and a request enters it: use is counted from here."""
-        self._epoch += 1
+    def contention_began(self, pool: str = NO_POOL) -> None:
+        """No request for the pool was queued, and one is now: use is counted from here."""
+        self._epochs[pool] = self._epochs.get(pool, 0) + 1
 
     def entered(self, flow: Flow) -> None:
         """A request of the flow was queued."""
         tenant = flow.tenant
         if tenant.waiting == 0:
-            tenant.bring_up(self._virtual_s[tenant.key.criticality], self._epoch)
+            tenant.bring_up(self._virtual_s_of(tenant), self._epoch_of(tenant))
             tenant.contentions += 1
             tenant.clock_s = 0.0
         if flow.waiting == 0:
@@ -183,8 +187,8 @@ class FairQueueing:
         """A request of the flow was picked, with this expected use."""
         tenant = flow.tenant
         if has_waited:
-            criticality = tenant.key.criticality
-            self._virtual_s[criticality] = max(self._virtual_s[criticality], tenant.virtual_s)
+            key = tenant.key.criticality, tenant.key.pool
+            self._virtual_s[key] = max(self._virtual_s_of(tenant), tenant.virtual_s)
             tenant.clock_s = max(tenant.clock_s, flow.virtual_s)
         tenant.charge(slot_seconds)
         flow.charge(slot_seconds)
@@ -197,9 +201,16 @@ class FairQueueing:
     def debt_s(self, flow: Flow) -> float:
         """Weighted slot-seconds that the tenant is ahead of its criticality, for `explain`."""
         tenant = flow.tenant
-        if tenant.epoch != self._epoch:
+        if tenant.epoch != self._epoch_of(tenant):
             return tenant.held_s / tenant.weight
-        return max(0.0, tenant.virtual_s - self._virtual_s[tenant.key.criticality])
+        return max(0.0, tenant.virtual_s - self._virtual_s_of(tenant))
+
+    def _virtual_s_of(self, tenant: Tenant) -> float:
+        """The virtual time of the criticality of a tenant, in its pool."""
+        return self._virtual_s.get((tenant.key.criticality, tenant.key.pool), 0.0)
+
+    def _epoch_of(self, tenant: Tenant) -> int:
+        return self._epochs.get(tenant.key.pool, 0)
 
     def _tenant(self, flow: FlowKey, objective: Objective) -> Tenant:
         key = _tenant_key(flow)

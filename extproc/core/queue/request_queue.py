@@ -7,11 +7,11 @@ tenants and bounds there is one constraint queue, and it is served in order of a
 
 import heapq
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from extproc.core.address import Address
 from extproc.core.bounds import Bound, BoundsOfRequest, is_held_back
-from extproc.core.constraints import Constraints, IndexKey
+from extproc.core.constraints import NO_POOL, Constraints, IndexKey
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.objective import Criticality
@@ -51,6 +51,8 @@ class RequestQueue:
         self._is_unsorted = False
         """Whether tickets are queued behind later ones: thousands return together when a front is
         lost, so they are sorted once, when their order is wanted."""
+        self._by_pool: Counter[str] = Counter()
+        """How many tickets are for each pool, where pools are configured."""
         self._ids = TicketIds()
         self._taken_id = self._free_id = -1
         self.body_bytes = 0
@@ -129,14 +131,17 @@ class RequestQueue:
     ) -> Ticket:
         flow = self._fairness.flow(resolved.objective, request.fairness_id, request.tenant)
         ticket = Ticket(id_, request, now, resolved, flow)
+        pool = request.pool
         ticket.expected_slot_s, ticket.order_class = size
         if deadline is not None:
             ticket.deadline = deadline
-        if not self._tickets:
-            self._fairness.contention_began()
+        if not self.count_for(pool):
+            self._fairness.contention_began(pool)
         try:
             self._fairness.entered(flow)
             self._tickets[ticket.id] = ticket
+            if pool:
+                self._by_pool[pool] += 1
             self.body_bytes += ticket.body_bytes
             self._by_criticality[ticket.criticality][ticket.id] = ticket
             heapq.heappush(self._deadlines, (ticket.deadline, ticket.id, ticket))
@@ -154,27 +159,51 @@ class RequestQueue:
         return next(iter(self._tickets.values()), None)
 
     def newest_below(
-        self, criticality: Criticality, least_bytes: int = 0, bounds: BoundsOfRequest = ()
+        self,
+        criticality: Criticality,
+        least_bytes: int = 0,
+        bounds: BoundsOfRequest = (),
+        pool: str = NO_POOL,
     ) -> Ticket | None:
         """The newest ticket of the lowest criticality below this one, or None. With `least_bytes`
         the newest that holds that many body bytes, with `bounds` the newest that is under all of
-        these: O(tickets)."""
+        these, with `pool` the newest of that pool: O(tickets)."""
         self._sort()
         for lower in reversed(Criticality):  # pragma: no branch: nothing is below CRITICAL
             if lower <= criticality:
                 break
             for ticket in reversed(self._by_criticality[lower].values()):
+                if ticket.request.pool != pool:
+                    continue
                 if ticket.body_bytes >= least_bytes and ticket.is_under(bounds):
                     return ticket
         return None
+
+    def count_for(self, pool: str) -> int:
+        """The number of queued requests for this pool; all of them without pools."""
+        return self._by_pool[pool] if pool else len(self._tickets)
 
     def count_of(self, criticality: Criticality) -> int:
         """The number of queued requests of this criticality."""
         return len(self._by_criticality[criticality])
 
+    def depths_by_pool(self, pools: Iterable[str]) -> dict[tuple[str, ...], float]:
+        """The number of queued requests by criticality and pool. O(n)."""
+        found: dict[tuple[str, ...], float] = {
+            (each.label, pool): 0 for each in Criticality for pool in pools
+        }
+        for ticket in self._tickets.values():
+            key = ticket.criticality.label, ticket.request.pool
+            found[key] = found.get(key, 0) + 1
+        return found
+
     def leave(self, ticket: Ticket) -> None:
         """Remove a ticket; raises `KeyError` if it is not queued."""
         del self._tickets[ticket.id]
+        if ticket.request.pool:
+            self._by_pool[ticket.request.pool] -= 1
+            if not self._by_pool[ticket.request.pool]:
+                del self._by_pool[ticket.request.pool]
         self.body_bytes -= ticket.body_bytes
         for bound in ticket.resolved.bounds:
             bound.queued -= 1
@@ -228,6 +257,9 @@ class RequestQueue:
             if ticket.reservation is None
             or ticket.reservation.pool.reservation is not ticket.reservation
         ]
+        by_pool = Counter(one.request.pool for one in self._tickets.values() if one.request.pool)
+        if by_pool != self._by_pool:
+            found.append(f"{dict(by_pool)} tickets wait by pool, and not {dict(self._by_pool)}")
         body_bytes = sum(ticket.body_bytes for ticket in self._tickets.values())
         if body_bytes != self.body_bytes:
             found.append(f"{body_bytes} bytes of bodies wait, and {self.body_bytes} are counted")
@@ -247,6 +279,7 @@ class RequestQueue:
         self._deadlines = [(ticket.deadline, ticket.id, ticket) for ticket in waiting]
         heapq.heapify(self._deadlines)
         self.body_bytes = sum(ticket.body_bytes for ticket in waiting)
+        self._by_pool = Counter(one.request.pool for one in waiting if one.request.pool)
         self._fairness.recount_waiting(ticket.flow for ticket in waiting)
         for ticket in waiting:
             if ticket.pinned_to is not None:

@@ -60,7 +60,8 @@ class Admission:
 
     def _is_full(self, request: Request) -> bool:
         max_requests = self._state.options.queue_max_requests
-        return len(self._state.queue) >= max_requests or self.lacks_bytes(request) > 0
+        is_full = self._state.queue.count_for(request.pool) >= max_requests
+        return is_full or self.lacks_bytes(request) > 0
 
     def lacks_bytes(self, request: Request) -> int:
         """How many body bytes other requests would have to release so that this one can queue."""
@@ -82,7 +83,7 @@ class Admission:
         if criticality is Criticality.SHEDDABLE:
             return None
         least_bytes = self.lacks_bytes(request)
-        return self._state.queue.newest_below(criticality, least_bytes, full)
+        return self._state.queue.newest_below(criticality, least_bytes, full, request.pool)
 
     def preview(
         self, resolved: ResolvedRequest, request: Request, now: float, *, may_queue: bool = True

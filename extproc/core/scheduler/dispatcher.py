@@ -81,7 +81,7 @@ class Dispatcher(FleetUpdates):
             if self.state.why_failed(resolved.constraints):
                 return self._allocator.rejected(Reason.MODEL_FAILED, 0.0, resolved.constraints)
             self.state.traffic_counter.request_arrived(resolved, now)
-            request = in_time(self.state.resolver.apply(request, resolved), resolved)
+            request = in_time(self.of_pool(request).apply(request, resolved), resolved)
             address, target = self._admission.goal(resolved, request, now)
             if address is not None and self._must_wait_for_others(request, resolved):
                 ticket = self._allocator.enqueue(resolved, request, None, now, arrival)
@@ -146,7 +146,7 @@ class Dispatcher(FleetUpdates):
 
     def _must_wait_for_others(self, request: Request, resolved: ResolvedRequest) -> bool:
         """Whether requests with earlier places come back first, until `assign`."""
-        is_room = len(self.queue) < self.options.queue_max_requests
+        is_room = self.queue.count_for(request.pool) < self.options.queue_max_requests
         is_room = is_room and not lacks_place(resolved)
         return self._allocator.is_held and request.timeout_s > 0.0 and is_room
 
@@ -356,8 +356,8 @@ class Dispatcher(FleetUpdates):
         if held.address not in self.fleet:
             return None
         with self._call:
-            resolved = self.state.resolver.resolve(request)
-            objective = self.state.resolver.objective_of(request)
+            resolved = self.of_pool(request).resolve(request)
+            objective = self.of_pool(request).objective_of(request)
             lease = self.ledger.adopt(
                 *(held.address, held.weight_slots, held.asked_slots, held.opened_at, held.model)
             )
@@ -390,7 +390,7 @@ class Dispatcher(FleetUpdates):
             if self.state.why_failed(resolved.constraints):
                 waited_s = now - place.entered_at
                 return self._allocator.rejected(Reason.MODEL_FAILED, waited_s, resolved.constraints)
-            request = in_time(self.state.resolver.apply(request, resolved), resolved)
+            request = in_time(self.of_pool(request).apply(request, resolved), resolved)
             ticket = self._allocator.place(
                 resolved, request, place.ticket_id, place.entered_at, now
             )

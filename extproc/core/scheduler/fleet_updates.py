@@ -11,6 +11,7 @@ from random import Random
 from extproc.core.address import Address
 from extproc.core.events import CallScope, Event
 from extproc.core.fleet.endpoint import ASSUMED_SLOTS, Endpoint, EndpointSpec, Intent
+from extproc.core.fleet.resolver import RequestResolver
 from extproc.core.learning.learned import Learned
 from extproc.core.observation import (
     Issue,
@@ -21,6 +22,7 @@ from extproc.core.observation import (
 from extproc.core.options import DispatcherOptions
 from extproc.core.placement.model_load import ModelLoad
 from extproc.core.rejection import Reason
+from extproc.core.request import Request
 from extproc.core.scheduler.admission import Admission
 from extproc.core.scheduler.audit import faults, rebuild
 from extproc.core.scheduler.slot_allocator import SlotAllocator
@@ -62,6 +64,10 @@ class FleetUpdates:
         """Those that asked for no more requests for a while."""
         self._is_closed = False
 
+    def of_pool(self, request: Request) -> RequestResolver:
+        """What the names in this request mean, in its pool."""
+        return self.resolver.of_pool(request.pool)
+
     @property
     def options(self) -> DispatcherOptions:
         """The options that apply now."""
@@ -73,12 +79,24 @@ class FleetUpdates:
         to. `now` defaults to the time of the last event."""
         self.state.options = options
         self.state.resolver.renew(options.resolver)
+        self._reject_without_pool(now)
         bounds = self.state.bounds
         if options.bounds.limits or not bounds.is_empty:
             with self._call:
                 bounds.renew(options.bounds)
                 self.queue.reorder()
                 self._allocator.assign_everywhere(self.state.last_event_at if now is None else now)
+
+    def _reject_without_pool(self, now: float | None) -> None:
+        """Queued requests for a pool that is not configured any more can go nowhere."""
+        lost = [one for one in self.queue if not self.state.resolver.has_pool(one.request.pool)]
+        if lost:
+            at = self.state.last_event_at if now is None else now
+            with self._call:
+                for ticket in lost:
+                    self._allocator.reject(ticket, Reason.NO_ENDPOINT, at)
+                for ticket in lost:
+                    self._allocator.release_reservation(ticket, at)
 
     def set_rules(self, rules: Rules | None, now: float) -> None:
         """Apply the operators' rules in place of those before, to queued requests, too. O(queued
@@ -222,7 +240,7 @@ class FleetUpdates:
             changed = self.fleet.set_members(source, specs)
             for address in changed:
                 self.ledger.add_endpoint(address, now)
-                self.state.resolver.expect(address)
+                self._expect(address, now)
                 self._may_have_left_the_first_tier(address, now)
             if changed:
                 self._outbox.membership_changed()
@@ -231,6 +249,15 @@ class FleetUpdates:
                 if is_moved:
                     self._allocator.assign_everywhere(now)
                 self._allocator.refit_contexts(now)
+
+    def _expect(self, address: Address, now: float) -> None:
+        """An endpoint came, went or changed, perhaps into another pool."""
+        change = self.state.resolver.expect(address)
+        endpoint = self.fleet.get(address)
+        if change is not None and endpoint is not None:
+            self._allocator.change_models(change, now)
+            self._allocator.change_models(self.state.resolver.report(endpoint), now)
+            self._allocator.drop_reservations(endpoint, self.ledger.endpoint_slots(address), now)
 
     def _may_have_left_the_first_tier(self, address: Address, now: float) -> None:
         """What the fleet knows of an endpoint of a higher tier is nothing that requests may ask

@@ -40,7 +40,8 @@ class Settlements:
         assert endpoint is not None, "only members are ranked"
         endpoint_slots = state.ledger.endpoint_slots(address)
         ranking = state.rankings.at(resolved.constraints)
-        is_restricted = state.rankings.is_restricted(ranking)
+        has_pool = bool(resolved.constraints.pool)
+        is_restricted = has_pool or state.rankings.is_restricted(ranking)
         most_fallbacks = state.options.fallbacks
         others = ranking.fallbacks(1 + most_fallbacks, request.weight_slots)
         model = resolved.constraints.model

@@ -6,6 +6,7 @@ from extproc.core.address import Address
 from extproc.core.constraints import UNRESOLVED, Constraints
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.fleet.model_names import Unreported
 from extproc.core.fleet.resolver import ModelChange
 from extproc.core.queue.discipline import QueueDiscipline
 from extproc.core.queue.ticket import UNKNOWN_SIZE, ExpectedSize, Ticket
@@ -265,7 +266,8 @@ class SlotAllocator(Settlements):
         if not change.lost and not change.gained and not is_changed:
             return
         for ticket in list(state.queue):
-            constraints = state.resolver.reresolve(ticket.resolved, change)
+            resolver = state.resolver.of_pool(ticket.request.pool)
+            constraints = resolver.reresolve(ticket.resolved, change)
             if constraints is not None:
                 state.affinity_waits.left(ticket)
                 ticket.resolved = ticket.resolved._replace(constraints=constraints)
@@ -308,16 +310,20 @@ class SlotAllocator(Settlements):
         state = self._state
         if not state.queue.with_constraints(UNRESOLVED):
             return False
-        unreported = state.resolver.names.unreported()
+        unreported: dict[str, Unreported] = {}
         is_changed = False
         unresolved = [ticket for ticket in state.queue if ticket.constraints == UNRESOLVED]
         for ticket in unresolved:
             request = ticket.request
-            if not ticket.is_waiting or state.resolver.names.is_ambiguous(
-                request.model, request.adapter, request.adapter_numbers, unreported
+            resolver = state.resolver.of_pool(request.pool)
+            if request.pool not in unreported:
+                unreported[request.pool] = resolver.names.unreported()
+            if not ticket.is_waiting or resolver.names.is_ambiguous(
+                *(request.model, request.adapter, request.adapter_numbers),
+                unreported[request.pool],
             ):
                 continue
-            request, resolved = state.resolver.decided(request)
+            request, resolved = resolver.decided(request)
             if isinstance(resolved, Reason):
                 self.reject(ticket, resolved, now)
                 continue

@@ -14,7 +14,8 @@ from extproc.core.constraints import UNRESOLVED, Constraints
 from extproc.core.fleet.catalog import ContextSizes
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.membership import Fleet
-from extproc.core.fleet.model_names import ModelNames, Unreported
+from extproc.core.fleet.model_names import Unreported
+from extproc.core.fleet.resolver import RequestResolver
 from extproc.core.prediction.prompt_sizes import PromptSizes
 from extproc.core.prompt_blocks import CHARS_PER_TOKEN
 from extproc.core.rejection import Reason
@@ -36,10 +37,14 @@ class NeededContexts:
     """Reads the fleet and the lengths of prompts; changes nothing."""
 
     def __init__(
-        self, fleet: Fleet, names: ModelNames, contexts: ContextSizes, prompt_sizes: PromptSizes
+        self,
+        fleet: Fleet,
+        resolver: RequestResolver,
+        contexts: ContextSizes,
+        prompt_sizes: PromptSizes,
     ) -> None:
         self._fleet = fleet
-        self._names = names
+        self._resolver = resolver
         self._contexts = contexts
         self._prompt_sizes = prompt_sizes
 
@@ -58,7 +63,7 @@ class NeededContexts:
         constraints = resolved.constraints
         if constraints == UNRESOLVED:
             return resolved
-        catalog = self._names.catalog
+        catalog = self._resolver.names.catalog
         model = catalog.canonical_name(constraints.model) if constraints.model else ""
         likely = self._prompt_sizes.likely(model, estimated)
         surely = self._prompt_sizes.at_least(model, request.prompt_chars // CHARS_PER_TOKEN)
@@ -81,7 +86,8 @@ class NeededContexts:
         """Whether none of those that can serve a queued request has the context that it needs, as
         one had when it was queued, or may report it. O(endpoints)."""
         needed = constraints.context_tokens
-        if not needed or self._names.unreported() is Unreported.SOME:
+        names = self._resolver.of_pool(constraints.pool).names
+        if not needed or names.unreported() is Unreported.SOME:
             return False
         others = constraints._replace(context_tokens=0)
         sizes = self._sizes(others) | self._loadable_sizes(others)
@@ -101,7 +107,7 @@ class NeededContexts:
             return set()
         return {
             reading.context_tokens
-            for readings in self._names.loadable.values()
+            for readings in self._resolver.of_pool(constraints.pool).names.loadable.values()
             for name, reading in readings.items()
             if constraints.model is None or constraints.model == name
         }

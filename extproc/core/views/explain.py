@@ -23,13 +23,14 @@ from extproc.core.views.view import View
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRunRequest:
     """A request as its client would send it; `body` may be a part of it. `client` names whose
-    request it is, in place of a key."""
+    request it is, in place of a key, `pool` its pool, in place of what chooses one."""
 
     method: str
     path: str
     headers: Mapping[str, str]
     body: bytes = b""
     client: str = ""
+    pool: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,7 @@ def explain(
     resolved = view.state.resolve(request, Random(0))
     if isinstance(resolved, Reason):
         return Explanation(candidates=(), reason=resolved, resolved=_request_details(request))
-    request = in_time(view.state.resolver.apply(request, resolved), resolved)
+    request = in_time(view.state.resolver.of_pool(request.pool).apply(request, resolved), resolved)
     if text := view.state.why_failed(resolved.constraints):
         details = _request_details(request) | {"failed": text}
         return Explanation(candidates=(), reason=Reason.MODEL_FAILED, resolved=details)
@@ -110,6 +111,7 @@ def _request_details(request: Request) -> dict[str, str]:
     details: dict[str, object] = {
         "weight_slots": request.weight_slots,
         "timeout_s": f"{request.timeout_s:g}",
+        "pool": request.pool or None,
         "model": request.model,
         "adapter": request.adapter,
         "adapter_numbers": ", ".join(map(str, sorted(request.adapter_numbers))) or None,

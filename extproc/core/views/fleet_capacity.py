@@ -50,7 +50,9 @@ class FleetCapacity:
 
 
 def fleet_capacity(view: View) -> FleetCapacity:
-    """The capacity of the fleet now. O(models of all endpoints + constraint queues)."""
+    """The capacity of the fleet now, of several pools that of the default one, as a parent's
+    requests are for that. O(models of all endpoints + constraint queues)."""
+    default = view.options.resolver.default_pool
     slots = busy = context_tokens = 0
     models: dict[str, ModelCapacity] = {}
     served: set[frozenset[str]] = set()
@@ -58,6 +60,8 @@ def fleet_capacity(view: View) -> FleetCapacity:
     for endpoint in view.fleet:
         account = view.slots_at(endpoint.address)
         if endpoint.spec.is_far or not (endpoint.is_pickable and account.slots):
+            continue
+        if endpoint.spec.pool != default:
             continue
         slots += account.slots
         busy += _busy(account)
@@ -67,12 +71,13 @@ def fleet_capacity(view: View) -> FleetCapacity:
         _add_models(models, endpoint, account)
     queued: Counter[str | None] = Counter()
     for queue in view.queue.constraint_queues():
-        queued[queue.constraints.model] += len(queue)
+        if queue.constraints.pool == default:
+            queued[queue.constraints.model] += len(queue)
     for name, capacity in models.items():
         capacity.busy += queued[name]
     return FleetCapacity(
         slots=slots,
-        busy=busy + len(view.queue),
+        busy=busy + view.queue.count_for(default),
         context_tokens=context_tokens or None,
         has_common_slots=len(served) <= 1 and not has_pools,
         models=models,
@@ -127,10 +132,12 @@ class FleetHealth:
         return json.dumps(shown).encode()
 
 
-def fleet_health(view: View) -> FleetHealth:
-    """The health of the fleet now. O(endpoints + leases)."""
+def fleet_health(view: View, pool: str | None = None) -> FleetHealth:
+    """The health of the fleet now, or of one of its pools. O(endpoints + leases)."""
     idle = processing = 0
     for endpoint in view.fleet:
+        if pool is not None and endpoint.spec.pool != pool:
+            continue
         if endpoint.is_pickable and not endpoint.spec.is_far:
             counts = view.slot_counts(endpoint)
             account = view.slots_at(endpoint.address)

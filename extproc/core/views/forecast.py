@@ -21,7 +21,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from extproc.core.bounds import Bound, BoundsOfRequest
-from extproc.core.constraints import UNCONSTRAINED, Constraints
+from extproc.core.constraints import Constraints, unconstrained
 from extproc.core.learning.request_sizes import SizeClasses
 from extproc.core.objective import Criticality
 from extproc.core.prediction.latency import refresh_s
@@ -186,10 +186,11 @@ class Forecast:
         """The last position among the tickets for the same endpoints, for a standard request under
         these bounds."""
         queue = self._state.queue
-        if constraints == UNCONSTRAINED:
-            of = 1 + len(queue)
+        any_of_pool = unconstrained(constraints.pool)
+        if constraints == any_of_pool:
+            of = 1 + queue.count_for(constraints.pool)
         else:
-            found = (queue.with_constraints(constraints), queue.with_constraints(UNCONSTRAINED))
+            found = (queue.with_constraints(constraints), queue.with_constraints(any_of_pool))
             of = 1 + sum(map(len, chain.from_iterable(found)))
         expected_s = self._expected_s(constraints, Criticality.STANDARD, of, now)
         for bound in bounds:
@@ -212,9 +213,10 @@ class Forecast:
     def _last_served_s(self, last: ConstraintQueue, now: float) -> float | None:
         """Seconds until the last ticket of a constraint queue is served."""
         queue = self._state.queue
-        position = len(queue)
-        if last.constraints != UNCONSTRAINED:
-            position = len(last) + sum(map(len, queue.with_constraints(UNCONSTRAINED)))
+        any_of_pool = unconstrained(last.constraints.pool)
+        position = queue.count_for(last.constraints.pool)
+        if last.constraints != any_of_pool:
+            position = len(last) + sum(map(len, queue.with_constraints(any_of_pool)))
         lowest = max(criticality for criticality, _ in last.queues)
         return self._expected_s(last.constraints, lowest, position, now)
 
@@ -224,7 +226,7 @@ class Forecast:
         """Seconds until the eligible endpoints have freed that many slots for requests of that
         criticality; None where nobody knows, and while no endpoint is eligible. O(position) if the
         longest possible times of that many responses there are known."""
-        load = self._state.load_of(constraints.model)
+        load = self._state.load_of(constraints.model, constraints.pool)
         if load is not None and load.ready_at is not None:
             return max(0.0, load.ready_at - now)  # what is known about its slots, if any, is old
         if not len(self._state.rankings.at(constraints)):
@@ -252,14 +254,16 @@ class Forecast:
     def _competing_queues(self, ticket: Ticket) -> list[ConstraintQueue]:
         """The constraint queues that compete for its endpoints: its own and the unconstrained."""
         queue = self._state.queue
-        if ticket.resolved.constraints == UNCONSTRAINED:
-            return list(queue.constraint_queues())
         constraints = ticket.resolved.constraints
+        any_of_pool = unconstrained(constraints.pool)
+        if constraints == any_of_pool:
+            queues = queue.constraint_queues()
+            return [one for one in queues if one.constraints.pool == constraints.pool]
         found = [
             *([] if ticket.queued_in is None else queue.with_constraints(ticket.constraints)),
             *queue.with_constraints(constraints),
             *queue.with_constraints(constraints._replace(context_tokens=0)),
-            *queue.with_constraints(UNCONSTRAINED),
+            *queue.with_constraints(any_of_pool),
         ]
         return list({id(one): one for one in found}.values())
 

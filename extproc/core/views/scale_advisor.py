@@ -8,6 +8,7 @@ from math import inf
 from typing import Final
 
 from extproc.core.bounds import is_held_back
+from extproc.core.constraints import NO_POOL, qualified
 from extproc.core.learning.traffic_counter import ANY_MODEL, model_key
 from extproc.core.recent import remember
 from extproc.core.scaling.wanted import (
@@ -28,13 +29,15 @@ MAX_DAMPINGS: Final = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelScale:
-    """The servers that a model needs (`wanted`), and why; `least` is its `min_servers`."""
+    """The servers that a model needs (`wanted`), and why; `least` is its `min_servers`. `pool` is
+    where, empty where no pools are configured."""
 
     model: str
     wanted: int
     cause: Cause
     traffic: ModelTraffic
     least: int = 0
+    pool: str = NO_POOL
 
 
 @dataclass(slots=True)
@@ -74,13 +77,13 @@ class ScaleAdvisor:
         objective: str | None = None,
         names: Collection[str] = (),
     ) -> dict[str, ModelScale]:
-        """The servers that each model needs, by its name; only for the requests of `objective` if
-        that is given. Requests for unknown `names` count for these."""
+        """The servers that each model needs, by its name, with that of its pool before it where
+        pools are configured; only for the requests of `objective` if that is given. Requests for
+        unknown `names` count for these."""
         if self._since is None:
             self._since = now
         counts = self._counts(objective, names, now)
-        catalog = self._state.resolver.names.catalog
-        bounds = {catalog.canonical_name(name): one for name, one in options.models.items()}
+        bounds = {self.canonical(name): one for name, one in options.models.items()}
         target_wait_s = options.target_wait_s
         if objective is not None:
             named = self._state.resolver.objective_named(objective)
@@ -96,8 +99,10 @@ class ScaleAdvisor:
             damping = remember(self._dampings, (model, objective), Damping, MAX_DAMPINGS)
             servers = damping.settle(wanted.servers, options.down_after_s, now)
             cause = wanted.cause if servers == wanted.servers else Cause.HELD
+            pool, name = self._split(model)
             found[model] = ModelScale(
-                model=model,
+                pool=pool,
+                model=name,
                 wanted=servers,
                 cause=cause,
                 traffic=traffic,
@@ -120,27 +125,45 @@ class ScaleAdvisor:
             unasked_s=now - asked_at,
         )
 
+    # Names
+
+    def _split(self, name: str) -> tuple[str, str]:
+        """The pool of a name and the rest, where pools are configured."""
+        if not self._state.options.resolver.pools:
+            return NO_POOL, name
+        pool, _, model = name.partition("/")
+        return pool, model
+
+    def canonical(self, name: str) -> str:
+        """One name for all that stand for one model in one pool."""
+        pool, model = self._split(name)
+        return qualified(pool, self._state.resolver.names.catalog.canonical_name(model))
+
     # Counting
 
     def _counts(
         self, objective: str | None, names: Collection[str], now: float
     ) -> dict[str, _Count]:
         counts = self._servers()
-        only = next(iter(counts.values())) if len(counts) == 1 else None
+        models: dict[str, list[str]] = {}
+        for name in counts:
+            models.setdefault(self._split(name)[0], []).append(name)
         for name in names:
-            counts.setdefault(self._state.resolver.names.catalog.canonical_name(name), _Count())
+            counts.setdefault(self.canonical(name), _Count())
         self._slots = {
             name: one.slots / one.servers if one.servers else self._slots[name]
             for name, one in counts.items()
             if one.servers or name in self._slots
         }
-        asked = _Count()
-        self._count_requests(counts, asked, objective, now)
-        if asked.queued_slots or asked.busy_slots or asked.arrivals_per_s:
-            if only is not None:
-                only.add(asked)
-            else:
-                counts[ANY_MODEL] = asked
+        others: dict[str, _Count] = {}
+        self._count_requests(counts, others, objective, now)
+        for pool, asked in others.items():
+            if asked.queued_slots or asked.busy_slots or asked.arrivals_per_s:
+                served = models.get(pool, [])
+                if len(served) == 1:
+                    counts[served[0]].add(asked)
+                else:
+                    counts[qualified(pool, ANY_MODEL)] = asked
         return counts
 
     def _servers(self) -> dict[str, _Count]:
@@ -148,15 +171,18 @@ class ScaleAdvisor:
         state = self._state
         catalog = state.resolver.names.catalog
         counts: dict[str, _Count] = {}
+        default = state.options.resolver.default_pool
         for readings in state.resolver.names.loadable.values():
             for reading in readings.values():
-                counts.setdefault(catalog.canonical_name(reading.name), _Count())
+                name = qualified(default, catalog.canonical_name(reading.name))
+                counts.setdefault(name, _Count())
         for endpoint in state.fleet:
             if endpoint.is_removed or endpoint.spec.is_far:
                 continue
             endpoint_slots = state.ledger.endpoint_slots(endpoint.address)
             for reading in endpoint.models:
-                count = counts.setdefault(catalog.canonical_name(reading.name), _Count())
+                name = qualified(endpoint.spec.pool, catalog.canonical_name(reading.name))
+                count = counts.setdefault(name, _Count())
                 pool, _, is_loaded = slot_pool(endpoint, endpoint_slots, reading.name)
                 count.busy_slots += pool.foreign_slots
                 if endpoint.is_pickable and is_loaded and pool.slots:
@@ -165,19 +191,26 @@ class ScaleAdvisor:
         return counts
 
     def _count_requests(
-        self, counts: dict[str, _Count], others: _Count, objective: str | None, now: float
+        self,
+        counts: dict[str, _Count],
+        others: dict[str, _Count],
+        objective: str | None,
+        now: float,
     ) -> None:
+        """Add requests to the counts of their models, and those of each pool that are for none of
+        these to `others`."""
         state = self._state
-        catalog = state.resolver.names.catalog
 
         def count_of(name: str) -> _Count:
-            return counts.get(catalog.canonical_name(name), others)
+            known = counts.get(self.canonical(name))
+            return others.setdefault(self._split(name)[0], _Count()) if known is None else known
 
         for ticket in state.queue:
             if is_held_back(ticket.resolved.bounds):
                 continue  # another server would not help
             if objective is None or ticket.objective.name == objective:
-                count_of(model_key(ticket.resolved)).queued_slots += ticket.request.weight_slots
+                name = qualified(ticket.request.pool, model_key(ticket.resolved))
+                count_of(name).queued_slots += ticket.request.weight_slots
         for lease in state.ledger.leases():
             if objective is None or self._is_of(lease, objective):
                 count_of(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from extproc.core.address import Address
 from extproc.core.bounds import Bounds, is_held_back
-from extproc.core.constraints import Constraints
+from extproc.core.constraints import NO_POOL, Constraints, qualified
 from extproc.core.decision import Preview
 from extproc.core.fleet.endpoint import ContextSource, Endpoint
 from extproc.core.fleet.membership import Fleet
@@ -90,7 +90,7 @@ class View:
 
     @property
     def bounds(self) -> Bounds:
-        """The bounds of objectives, models and paths, to read."""
+        """The bounds of objectives, models, paths and pools, to read."""
         return self.state.bounds
 
     @property
@@ -223,12 +223,16 @@ class View:
         return self._forecast.all_served_s(now)
 
     def demands(self, now: float) -> dict[str | None, ModelDemand]:
-        """The queued requests by the model that they name, None for those that name none. The
-        seconds that they have waited are an estimate: O(constraint queues)."""
+        """The queued requests by the model that they name, None for those that name none; of
+        several pools only those for the default one, where models are loaded on demand. The seconds
+        that they have waited are an estimate: O(constraint queues)."""
         found: dict[str | None, ModelDemand] = {}
         for queue in self.queue.constraint_queues():
             if is_held_back(queue.bounds):
                 continue  # another server would not help
+            pool = queue.constraints.pool
+            if pool and not self.state.loads_models_of(pool):
+                continue
             longest_s = max(0.0, now - queue.first_arrived().entered_at)
             model = queue.constraints.model
             known = found.get(model, NO_DEMAND)
@@ -239,6 +243,14 @@ class View:
                 context_tokens=max(known.context_tokens, queue.constraints.context_tokens),
             )
         return found
+
+    def canonical_in_pool(self, name: str) -> str:
+        """The same for a name that has that of its pool before it, where pools are configured."""
+        return self._scale.canonical(name)
+
+    def name_to_scale(self, model: str, pool: str = NO_POOL) -> str:
+        """The name by which `scale` knows a model of a pool, the default one without it."""
+        return qualified(pool or self.options.resolver.default_pool, self.canonical_model(model))
 
     def scale(
         self, now: float, objective: str | None = None, names: Collection[str] = ()
@@ -260,18 +272,32 @@ class View:
         """Whether a machine with a keeper is off, and woken for requests."""
         return self.state.can_wake_keepers
 
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """The names of the pools; none where no pools are configured."""
+        return tuple(self.options.resolver.pools)
+
+    def queue_depths(self) -> dict[tuple[str, ...], float]:
+        """The number of queued requests by criticality and pool. O(queued requests)."""
+        return self.queue.depths_by_pool(self.pools)
+
+    def loads_models_at(self, endpoint: Endpoint) -> bool:
+        """Whether it is where models are loaded on demand: in the default pool, if there are
+        several."""
+        return self.state.loads_models_of(endpoint.spec.pool)
+
     def canonical_model(self, name: str) -> str:
         """One name for all names of a model; the name itself if it is unknown."""
         return self.state.resolver.names.catalog.canonical_name(name)
 
-    def load_of(self, model: str | None) -> ModelLoad | None:
-        """The load that requests for a model wait for, or the machine that wakes for them; None if
-        there is none."""
-        return self.state.load_of(model)
+    def load_of(self, model: str | None, pool: str = NO_POOL) -> ModelLoad | None:
+        """The load that requests for a model wait for in their pool, or the machine that wakes for
+        them; None if there is none."""
+        return self.state.load_of(model, pool)
 
-    def wait_note(self, model: str | None, now: float) -> str:
+    def wait_note(self, model: str | None, now: float, pool: str = NO_POOL) -> str:
         """What requests for a model wait for beside a slot, as a sentence; usually empty."""
-        load = self.load_of(model)
+        load = self.load_of(model, pool)
         return "" if load is None else load.note(now)
 
     def queue_note(self, resolved: ResolvedRequest, request: Request, now: float) -> str:
@@ -279,7 +305,7 @@ class View:
         for bound in resolved.bounds:
             if bound.is_full:
                 return f"{bound.description}, as many as its bound allows"
-        note = self.wait_note(resolved.constraints.model, now)
+        note = self.wait_note(resolved.constraints.model, now, request.pool)
         return note or self.state.excluded_note(resolved, request)
 
     def order_of(self, ticket: Ticket) -> QueueOrder:

@@ -8,7 +8,7 @@ from typing import Final
 
 from extproc.core.address import Address
 from extproc.core.bounds import is_held_back
-from extproc.core.constraints import UNRESOLVED, Constraints
+from extproc.core.constraints import UNRESOLVED, Constraints, qualified
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.learning.traffic_counter import ANY_MODEL
@@ -17,6 +17,9 @@ from extproc.core.queue.ticket import Ticket
 from extproc.core.slots.endpoint_slots import Reservation
 from extproc.core.slots.model_pools import slot_pool
 from extproc.core.state import State
+
+PoolModel = tuple[str, str]
+"""The names of a pool and of a model; without pools, and for no model, they are empty."""
 
 
 class WaitReason(Enum):
@@ -74,7 +77,7 @@ class Waits:
         self._state = state
         self._reasons: dict[Constraints, WaitReason] = {}
         self._idle: dict[Address, Endpoint] = {}
-        self._queues: dict[str, ModelQueue] = {}
+        self._queues: dict[PoolModel, ModelQueue] = {}
         for endpoint in state.fleet:
             if not endpoint.spec.is_far and self._count_idle(endpoint):
                 self._idle[endpoint.address] = endpoint
@@ -90,8 +93,13 @@ class Waits:
         return self._reason(ticket.constraints)
 
     def by_model(self) -> dict[str, ModelQueue]:
-        """Every model that the fleet serves or that requests wait for. O(constraint queues +
-        pinned tickets + reservations); call it once."""
+        """Every model that the fleet serves or that requests wait for, each with the name of its
+        pool before it, if it has one. O(constraint queues + pinned tickets + reservations); call it
+        once."""
+        return {qualified(pool, name): one for (pool, name), one in self.by_pool().items()}
+
+    def by_pool(self) -> "dict[PoolModel, ModelQueue]":
+        """The same by pool and model."""
         pinned: Counter[QueueKey] = Counter()
         for ticket in self._state.affinity_waits.tickets():
             pinned[ticket.constraints, ticket.resolved.bounds] += 1
@@ -113,19 +121,19 @@ class Waits:
         return self._queues
 
     def _count(self, constraints: Constraints, reason: WaitReason, count: int) -> None:
-        self._queue_of(constraints.model).by_reason[reason] += count
+        self._queue_of(constraints.pool, constraints.model).by_reason[reason] += count
 
-    def _queue_of(self, model: str | None) -> ModelQueue:
+    def _queue_of(self, pool: str, model: str | None) -> ModelQueue:
         catalog = self._state.resolver.names.catalog
         name = ANY_MODEL if model is None else catalog.canonical_name(model)
-        return self._queues.setdefault(name, ModelQueue())
+        return self._queues.setdefault((pool, name), ModelQueue())
 
     def _count_idle(self, endpoint: Endpoint) -> bool:
         """Add the idle slots of an endpoint to its models; returns whether it has any."""
         endpoint_slots = self._state.ledger.endpoint_slots(endpoint.address)
         has_idle = endpoint.is_pickable and endpoint_slots.free_slots > 0
         for reading in endpoint.models:
-            queue = self._queue_of(reading.name)
+            queue = self._queue_of(endpoint.spec.pool, reading.name)
             if endpoint.is_pickable:
                 pool, name, is_loaded = slot_pool(endpoint, endpoint_slots, reading.name)
                 if is_loaded or name is None or self._state.model_loads.may_start(name):
@@ -161,7 +169,7 @@ class Waits:
                 others = constraints._replace(by_rules=None)
                 if self._is_served(others):
                     return WaitReason.EXCLUDED_BY_RULE
-            load = state.load_of(constraints.model)
+            load = state.load_of(constraints.model, constraints.pool)
             if load is not None and load.is_wake:
                 return WaitReason.WAKING
             is_loading = load is not None and load.ready_at is not None
@@ -202,7 +210,7 @@ def explain_idle_slots(queues: Mapping[str, ModelQueue], idle_slots: int) -> str
 
 
 def _for(models: list[str]) -> str:
-    named = [model for model in models if model != ANY_MODEL]
+    named = [model for model in models if model != ANY_MODEL and not model.endswith("/")]
     if not named or len(named) < len(models):
         return ""
     return f" for {named[0]}" if len(named) == 1 else f" for {len(named)} models"

@@ -3,7 +3,8 @@
 A machine is woken by the rule by which a model is loaded on a machine with a keeper: requests wait
 that no server which is awake can have, or requests for a model wait, and fewer servers of it are
 awake than `ScaleAdvisor` wants, or there are fewer than its `min_servers`. A machine with a keeper
-counts for all models that it can load; once it is awake, the placement loads them.
+counts for all models that it can load; once it is awake, the placement loads them. Where pools are
+configured, all of this is about the default one.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -13,7 +14,7 @@ from math import inf
 from typing import Final
 
 from extproc.core.bounds import is_held_back
-from extproc.core.constraints import FIRST_TIER, Constraints
+from extproc.core.constraints import FIRST_TIER, Constraints, qualified
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Endpoint, Intent, WakeOptions
 from extproc.core.fleet.health import Health
@@ -98,7 +99,9 @@ class WakeAdvisor:
         self._demands = demands
         self._groups: dict[str, _Group] = {}
         """By the MAC address of their machine."""
-        for endpoint in state.fleet:
+        self._default = state.options.resolver.default_pool
+        self._fleet = [one for one in state.fleet if one.spec.pool == self._default]
+        for endpoint in self._fleet:
             if endpoint.spec.wake is not None:
                 self._group(endpoint.spec.wake).endpoints.append(endpoint)
         for one in kept:
@@ -155,7 +158,7 @@ class WakeAdvisor:
             return True
         if self._state.queue.has_any_for(endpoint):
             return True
-        names = {self._canonical(reading.name) for reading in endpoint.models}
+        names = {self._scaled(reading.name) for reading in endpoint.models}
         advices = [self._scale[one] for one in names if one in self._scale and endpoint.is_pickable]
         return any(one.least and one.traffic.servers <= one.least for one in advices)
 
@@ -167,11 +170,13 @@ class WakeAdvisor:
             if not any(self._could_serve(groups[mac], constraints) for mac in coming):
                 could = (mac for mac in candidates if self._could_serve(groups[mac], constraints))
                 coming += islice(could, 1)
-        servers: dict[str | None, int] = {name: one.least for name, one in self._scale.items()}
+        servers: dict[str | None, int] = {
+            one.model: one.least for one in self._scale.values() if one.pool == self._default
+        }
         asked: set[str | None] = set()
         for model in self._demands:
             name = None if model is None else self._canonical(model)
-            advice = self._scale.get(name or ANY_MODEL)
+            advice = self._scale.get(qualified(self._default, name or ANY_MODEL))
             servers[name] = max(servers.get(name, 0), 1 if advice is None else advice.wanted)
             asked.add(name)
         for name, count in servers.items():
@@ -188,7 +193,7 @@ class WakeAdvisor:
     def _unserved(self) -> list[Constraints]:
         """What queued requests ask for that no server can have which gets requests, or is about to
         as a keeper loads its model."""
-        awake = [one for one in self._state.fleet if one.is_pickable]
+        awake = [one for one in self._fleet if one.is_pickable]
         return [
             queue.constraints
             for queue in self._queues()
@@ -199,7 +204,11 @@ class WakeAdvisor:
     def _queues(self) -> Iterator[ConstraintQueue]:
         """Those whose requests only wait for a server."""
         queues = self._state.queue.constraint_queues()
-        return (queue for queue in queues if not is_held_back(queue.bounds))
+        return (
+            queue
+            for queue in queues
+            if not is_held_back(queue.bounds) and queue.constraints.pool == self._default
+        )
 
     def _is_coming(self, model: str | None) -> bool:
         """Whether a machine that is awake loads it for queued requests, or is about to: soon, or
@@ -242,7 +251,7 @@ class WakeAdvisor:
         """The servers of a model that get requests, or load it."""
         return self._is_coming(model) + sum(
             one.is_pickable and not one.spec.is_far and (model is None or self._has(one, model))
-            for one in self._state.fleet
+            for one in self._fleet
         )
 
     def _has_model(self, group: _Group, model: str | None, *, is_asked: bool = False) -> bool:
@@ -270,7 +279,7 @@ class WakeAdvisor:
         server has; `""` is for requests that name none. `waking` says when those of a MAC address
         are expected to serve, None if that is not known."""
         found: dict[str, ModelLoad] = {}
-        served = [one for one in self._state.fleet if one.is_pickable and not one.spec.is_far]
+        served = [one for one in self._fleet if one.is_pickable and not one.spec.is_far]
         known = {name for one in served for name in one.models_by_name}
         for mac, expected_at in waking.items():
             group = self._groups[mac]
@@ -294,6 +303,10 @@ class WakeAdvisor:
 
     def _has(self, endpoint: Endpoint, model: str) -> bool:
         return any(self._canonical(name) == model for name in endpoint.models_by_name)
+
+    def _scaled(self, name: str) -> str:
+        """The name by which `scale` knows a model of the default pool."""
+        return qualified(self._default, self._canonical(name))
 
     def _canonical(self, name: str) -> str:
         return self._state.resolver.names.catalog.canonical_name(name)

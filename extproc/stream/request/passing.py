@@ -8,7 +8,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from extproc.core.address import Address
-from extproc.core.constraints import UNCONSTRAINED, Constraints
+from extproc.core.constraints import Constraints, unconstrained
 from extproc.core.fleet.resolver import RequestResolver
 from extproc.core.rejection import Reason
 from extproc.core.request import Request
@@ -55,9 +55,10 @@ def constraints_of(
     elif paths.asks_about_a_model(head.method, head.path):
         model, adapter = resolver.names.split(head.queried_model or head.model)
     if model is None and adapter is None:
-        return (
-            Constraints(allowed=allowed, api=api) if api or allowed is not None else UNCONSTRAINED
-        )
+        any_of_pool = unconstrained(resolver.pool)
+        if api or allowed is not None:
+            return any_of_pool._replace(allowed=allowed, api=api)
+        return any_of_pool
     request = Request(
         id=head.id,
         timeout_s=0.0,
@@ -66,6 +67,7 @@ def constraints_of(
         allowed=allowed,
         is_verbatim=True,
         api=api,
+        pool=resolver.pool,
     )
     resolved = resolver.resolve(request, random)
     if isinstance(resolved, Reason):
@@ -88,4 +90,5 @@ def passing_request(head: RequestHead, constraints: Constraints) -> Request:
         fairness_id=head.fairness_id,
         session_id=head.session_id,
         path=head.path,
+        pool=constraints.pool,
     )

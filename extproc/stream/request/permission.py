@@ -4,6 +4,7 @@ A request that takes a slot must name a model, so that no server of another one 
 others only the names count that they have.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -21,6 +22,7 @@ UNNAMED: Final = (
     "/v1/models lists."
 )
 NO_ACCESS: Final = "The model `{name}` does not exist or you do not have access to it."
+NO_OBJECTIVE_HERE: Final = "This API key may use no objective of this service's pool."
 NO_OBJECTIVE: Final = "This API key may not use the objective `{name}`."
 
 
@@ -48,12 +50,22 @@ def permitted(
         request = replace(request, is_strict=True)
     if limit.objectives is not None:
         asked = request.objective
-        if asked is not None and asked not in limit.objectives:
+        name = asked and (resolver.objective_named(asked).name or asked)
+        if name is not None and name not in limit.objectives:
             text = NO_OBJECTIVE.format(name=asked)
             return Forbidden(Reason.OBJECTIVE_NOT_ALLOWED, text)
         if resolver.objective_of(request).name not in limit.objectives:
-            request = replace(request, objective=limit.objectives[0])
+            own = _first_known(limit.objectives, resolver)
+            if own is None:
+                return Forbidden(Reason.OBJECTIVE_NOT_ALLOWED, NO_OBJECTIVE_HERE)
+            request = replace(request, objective=own)
     return request
+
+
+def _first_known(objectives: Sequence[str], resolver: RequestResolver) -> str | None:
+    """The first of the objectives that the pool of a request has; any without pools."""
+    known = (name for name in objectives if resolver.objective_named(name).name == name)
+    return next(known, None) if resolver.pool else objectives[0]
 
 
 def may_pass(

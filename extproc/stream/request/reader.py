@@ -1,6 +1,7 @@
 """Reads the headers and the body of one request until it can be submitted.
 
     headers --a browser's preflight-----------> LocalReply
+            --for none of several pools-------> InvalidRequest
             --without a client's key----------> InvalidRequest, if clients have keys
             --takes no slot-------------------> PassThrough, or LocalReply (the models of the fleet,
                                                 or its health, also without a key)
@@ -20,7 +21,9 @@ from typing import Final, NamedTuple
 
 from extproc.core.address import Address
 from extproc.core.client_limits import ClientLimit
+from extproc.core.constraints import NO_POOL
 from extproc.core.decision import Picked
+from extproc.core.fleet.resolver import RequestResolver
 from extproc.core.fleet.subset_hints import Hint
 from extproc.core.objective import Criticality
 from extproc.core.rejection import NONE_BY_RULES, Reason
@@ -126,11 +129,24 @@ class Delivery(NamedTuple):
 class RequestReader:
     """Receives the messages about one request. Synchronous, without side effects."""
 
-    __slots__ = ("_dispatcher", "_hint", "_kind", "_options", "body_mode", "head", "request")
+    __slots__ = (
+        "_dispatcher",
+        "_hint",
+        "_kind",
+        "_options",
+        "_pool",
+        "body_mode",
+        "head",
+        "request",
+    )
 
-    def __init__(self, dispatcher: Dispatcher, options: ExchangeOptions) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, options: ExchangeOptions, pool: str = NO_POOL
+    ) -> None:
+        """`pool` is that of the port at which Envoy asks, empty if that says none."""
         self._dispatcher = dispatcher
         self._options = options
+        self._pool = pool
         self._kind: Kind | None = None
         self._hint: Hint | None = None
         self.head = codec.NO_HEAD
@@ -148,9 +164,11 @@ class RequestReader:
             return self._unauthorized() or InvalidRequest(Reason.BAD_REQUEST, str(error))
         if head.method == "OPTIONS":  # browsers send it without a key
             return ALLOWED
+        if not self._choose_pool(message):
+            return self._unauthorized() or InvalidRequest(Reason.NO_POOL)
         paths = self._options.paths
         if self._options.envoy.health and paths.asks_for_health(head.method, head.path):
-            health = fleet_health(self._dispatcher.view)
+            health = fleet_health(self._dispatcher.view, self._pool or None)
             return LocalReply(health.as_json(), health.http_status)
         if unauthorized := self._unauthorized():
             return unauthorized
@@ -171,6 +189,18 @@ class RequestReader:
             return None
         return self._decide(NOT_READ if head.has_body else NO_BODY)
 
+    def _choose_pool(self, message: pb.ProcessingRequest) -> bool:
+        """Find the pool of the request; returns false if there are pools, and none for it."""
+        choice = self._options.pools
+        if choice is not None and not self._pool:
+            self._pool = choice.of(message)
+        return choice is None or bool(self._pool)
+
+    @property
+    def _resolver(self) -> RequestResolver:
+        """What its names mean, in its pool."""
+        return self._dispatcher.resolver.of_pool(self._pool)
+
     def _wants_body(self, now: float) -> bool:
         """Whether the body is needed for the decision.
 
@@ -187,7 +217,7 @@ class RequestReader:
         if not is_read:
             return False
         counts = self._options.paths.counts(head.method, head.path)
-        return bool(head.encoding) or (counts and self._dispatcher.resolver.routes_by_model)
+        return bool(head.encoding) or (counts and self._resolver.routes_by_model)
 
     def _can_decompress(self) -> bool:
         head, reading = self.head, self._options.reading
@@ -226,6 +256,7 @@ class RequestReader:
         model that its name was resolved to. Its body is not here."""
         self.body_mode.begin(message)
         head = self.head = self._options.read_head(message.request_headers)
+        self._choose_pool(message)
         self._kind = _kind_of(head, self._options.paths)
         self.body_mode.resume()
         request = self.request = Request(
@@ -237,12 +268,18 @@ class RequestReader:
             fairness_id=head.fairness_id,
             model=model,
             path=self._options.paths.below_prefix(head.path),
+            pool=self._pool,
         )
         rules = self._dispatcher.view.rules
         admitted = request if rules is None else rules.admit(request)
         if not isinstance(admitted, str):  # it was admitted before
             request = self.request = admitted
         return request
+
+    @property
+    def pool(self) -> str:
+        """The pool that the request is for; empty where no pools are configured."""
+        return self._pool
 
     def bring_body(self) -> list[pb.ProcessingResponse]:
         """The reply that requests the body."""
@@ -268,7 +305,11 @@ class RequestReader:
         if self._kind is None:
             return None
         return Request(
-            id=self.head.id, timeout_s=0.0, kind=self._kind, objective=self.head.objective
+            id=self.head.id,
+            timeout_s=0.0,
+            kind=self._kind,
+            objective=self.head.objective,
+            pool=self._pool,
         )
 
     def rejection_text(self, reason: Reason) -> str:
@@ -278,7 +319,7 @@ class RequestReader:
         if reason is Reason.QUEUE_FULL and self._dispatcher.lacks_bytes(self.request):
             return TOO_MANY_BYTES
         if reason is Reason.SHED and self.request.is_partial:
-            objective = self._dispatcher.resolver.objective_of(self.request)
+            objective = self._resolver.objective_of(self.request)
             is_meant = objective.criticality is Criticality.SHEDDABLE
             return "" if is_meant else TOO_MANY_SLOW_UPLOADS
         return why_not_after_all(self.request) if reason is Reason.BAD_REQUEST else ""
@@ -348,17 +389,17 @@ class RequestReader:
             is_whole=body_mode.is_whole,
             allowed=allowed,
             longest_s=self._options.queue.timeout_s,
-            resolver=self._dispatcher.resolver,
+            resolver=self._resolver,
             kept_bytes=self._options.reading.kept_of(
                 head, len(body_mode.body), has_all=body_mode.has_all
             ),
             is_partial=self._is_partial(),
             path=self._options.paths.below_prefix(head.path),
-            api=self._options.paths.needed_api(head.path, self._dispatcher.fleet),
+            api=self._options.paths.needed_api(head.path, self._resolver.fleet),
         )
         if isinstance(request, str):
             return InvalidRequest(Reason.BAD_REQUEST, request)
-        allowed_request = permitted(request, body, self._limit(), self._dispatcher.resolver)
+        allowed_request = permitted(request, body, self._limit(), self._resolver)
         if isinstance(allowed_request, Forbidden):
             return InvalidRequest(allowed_request.reason, allowed_request.text)
         request = allowed_request
@@ -382,14 +423,14 @@ class RequestReader:
     def _pass_on(self, body: RequestBody) -> PassThrough | LocalReply | InvalidRequest:
         head, allowed = self.head, self._allowed()
         self._hint = None
-        resolver, paths = self._dispatcher.resolver, self._options.paths
+        resolver, paths = self._resolver, self._options.paths
         if paths.asks_for_stream(head.method, head.path):
             return self._stream(allowed)
         if paths.finds_streams(head.method, head.path):
             return self._lookup(allowed)
         if forbidden := may_pass(head, body, self._limit(), resolver):
             return InvalidRequest(forbidden.reason, forbidden.text)
-        api = paths.needed_api(head.path, self._dispatcher.fleet)
+        api = paths.needed_api(head.path, resolver.fleet)
         constraints = constraints_of(head, body, paths, resolver, allowed, api=api)
         if isinstance(constraints, NotServed):
             return InvalidRequest(constraints.reason, constraints.text, RETRY_S)
@@ -402,6 +443,7 @@ class RequestReader:
             constraints.model is not None
             or constraints.by_rules is not None
             or bool(constraints.api)
+            or bool(constraints.pool)
         )
         if addresses:
             return PassThrough(addresses, is_restricted=is_restricted)
@@ -409,7 +451,7 @@ class RequestReader:
             return InvalidRequest(Reason.NO_ENDPOINT, NONE_BY_RULES, RETRY_S)
         if constraints.is_loaded:
             return InvalidRequest(Reason.NO_ENDPOINT, NOT_LOADED, RETRY_S)
-        if allowed is not None or self.body_mode.must_be_answered:
+        if allowed is not None or self._pool or self.body_mode.must_be_answered:
             return NOBODY
         return PassThrough(())
 
@@ -417,7 +459,7 @@ class RequestReader:
         """The server that has the conversation in the query, for the client that began it."""
         head, conversations = self.head, self._dispatcher.conversations
         address = conversations.server_of(head.queried_conversation, head.tenant)
-        if address is None or not (allowed is None or address in allowed):
+        if address is None or not self._may_go_to(address, allowed):
             return InvalidRequest(Reason.CONVERSATION_NOT_FOUND)
         return PassThrough((address,), is_restricted=True)
 
@@ -432,12 +474,18 @@ class RequestReader:
         found = {
             id_: lease
             for id_, lease in self._dispatcher.conversations.found(ids, self.head.tenant).items()
-            if allowed is None or lease.address in allowed
+            if self._may_go_to(lease.address, allowed)
         }
         addresses = tuple({lease.address for lease in found.values()})
         if len(addresses) != 1:
             return LocalReply(lookup_result(found))
         return PassThrough(addresses, is_restricted=True, body=lookup_of(found))
+
+    def _may_go_to(self, address: Address, allowed: frozenset[Address] | None) -> bool:
+        """Whether a server is one of its pool, and the gateway allows it."""
+        if self._pool and self._resolver.fleet.get(address) is None:
+            return False
+        return allowed is None or address in allowed
 
     def _local_reply(
         self, head: codec.RequestHead, paths: Paths
@@ -456,10 +504,10 @@ class RequestReader:
         return None
 
     def _models(self) -> Models | None:
-        models = fleet_models(self._dispatcher, self._options.started_at, self._allowed())
+        models = fleet_models(self._resolver, self._options.started_at, self._allowed())
         if models is None:
             return None
-        return listed(models, self._limit(), self._dispatcher.resolver)
+        return listed(models, self._limit(), self._resolver)
 
     def _model(self, name: str) -> LocalReply | InvalidRequest:
         models = self._models()

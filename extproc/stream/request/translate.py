@@ -91,7 +91,7 @@ def understand(
     `raw` are the bytes of the body that are here, `is_whole` says that these are all. It may
     wait for `longest_s`, or less if it asks for that; `kept_bytes` of its body are kept meanwhile.
     `is_partial` says that a part was waited for, and is not all. `path` is that of the request in
-    its plain form, `api` what its server must have.
+    its plain form, `api` what its server must have. `resolver` is that of its pool.
     """
     model, adapter = names_of(head, body, resolver)
     problem = validate_names(model, adapter, body, raw, resolver, is_whole=is_whole)
@@ -131,6 +131,7 @@ def understand(
         api=api,
         prompt_chars=0 if body.has_media or body.has_tools else len(body.text),
         path=path or head.path,
+        pool=resolver.pool,
     )
     return UNSAYABLE if resolver.needs_impossible_rewrite(request) else request
 

@@ -117,7 +117,7 @@ class Issue(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., remedy: _Optional[str] = ...) -> None: ...
 
 class Endpoint(_message.Message):
-    __slots__ = ("address", "name", "hostname", "health", "intent", "slots", "models", "issues", "observed_age_s", "sources", "is_fresh", "is_known_to_envoy", "is_removed", "is_pickable", "leases", "intent_age_s", "tokens", "labels", "runner", "is_foreign_known", "tier")
+    __slots__ = ("address", "name", "hostname", "health", "intent", "slots", "models", "issues", "observed_age_s", "sources", "is_fresh", "is_known_to_envoy", "is_removed", "is_pickable", "leases", "intent_age_s", "tokens", "labels", "runner", "is_foreign_known", "tier", "pool")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -146,6 +146,7 @@ class Endpoint(_message.Message):
     RUNNER_FIELD_NUMBER: _ClassVar[int]
     IS_FOREIGN_KNOWN_FIELD_NUMBER: _ClassVar[int]
     TIER_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     address: str
     name: str
     hostname: str
@@ -167,15 +168,18 @@ class Endpoint(_message.Message):
     runner: str
     is_foreign_known: bool
     tier: int
-    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., hostname: _Optional[str] = ..., health: _Optional[_Union[Health, str]] = ..., intent: _Optional[_Union[Intent, str]] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ..., issues: _Optional[_Iterable[_Union[Issue, _Mapping]]] = ..., observed_age_s: _Optional[float] = ..., sources: _Optional[_Iterable[str]] = ..., is_fresh: _Optional[bool] = ..., is_known_to_envoy: _Optional[bool] = ..., is_removed: _Optional[bool] = ..., is_pickable: _Optional[bool] = ..., leases: _Optional[int] = ..., intent_age_s: _Optional[float] = ..., tokens: _Optional[_Union[Tokens, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., runner: _Optional[str] = ..., is_foreign_known: _Optional[bool] = ..., tier: _Optional[int] = ...) -> None: ...
+    pool: str
+    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., hostname: _Optional[str] = ..., health: _Optional[_Union[Health, str]] = ..., intent: _Optional[_Union[Intent, str]] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ..., issues: _Optional[_Iterable[_Union[Issue, _Mapping]]] = ..., observed_age_s: _Optional[float] = ..., sources: _Optional[_Iterable[str]] = ..., is_fresh: _Optional[bool] = ..., is_known_to_envoy: _Optional[bool] = ..., is_removed: _Optional[bool] = ..., is_pickable: _Optional[bool] = ..., leases: _Optional[int] = ..., intent_age_s: _Optional[float] = ..., tokens: _Optional[_Union[Tokens, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., runner: _Optional[str] = ..., is_foreign_known: _Optional[bool] = ..., tier: _Optional[int] = ..., pool: _Optional[str] = ...) -> None: ...
 
 class ListEndpointsRequest(_message.Message):
-    __slots__ = ("page_size", "page_token")
+    __slots__ = ("page_size", "page_token", "pool")
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     page_size: int
     page_token: str
-    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    pool: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., pool: _Optional[str] = ...) -> None: ...
 
 class ListEndpointsResponse(_message.Message):
     __slots__ = ("endpoints", "next_page_token", "total")
@@ -188,8 +192,10 @@ class ListEndpointsResponse(_message.Message):
     def __init__(self, endpoints: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., total: _Optional[int] = ...) -> None: ...
 
 class WatchEndpointsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("pool",)
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    pool: str
+    def __init__(self, pool: _Optional[str] = ...) -> None: ...
 
 class WatchEndpointsResponse(_message.Message):
     __slots__ = ("changed", "removed", "is_snapshot_complete")
@@ -231,7 +237,7 @@ class WatchFleetResponse(_message.Message):
     def __init__(self, slots: _Optional[int] = ..., busy_slots: _Optional[int] = ..., context_tokens: _Optional[int] = ..., models: _Optional[_Iterable[_Union[WatchFleetResponse.Model, _Mapping]]] = ...) -> None: ...
 
 class AddEndpointRequest(_message.Message):
-    __slots__ = ("address", "name", "slots", "ca_file", "server_name", "api_key_env", "api_key_file", "inject_key", "may_sleep", "kind")
+    __slots__ = ("address", "name", "slots", "ca_file", "server_name", "api_key_env", "api_key_file", "inject_key", "may_sleep", "kind", "pool")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -242,6 +248,7 @@ class AddEndpointRequest(_message.Message):
     INJECT_KEY_FIELD_NUMBER: _ClassVar[int]
     MAY_SLEEP_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     address: str
     name: str
     slots: int
@@ -252,7 +259,8 @@ class AddEndpointRequest(_message.Message):
     inject_key: bool
     may_sleep: bool
     kind: str
-    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., ca_file: _Optional[str] = ..., server_name: _Optional[str] = ..., api_key_env: _Optional[str] = ..., api_key_file: _Optional[str] = ..., inject_key: _Optional[bool] = ..., may_sleep: _Optional[bool] = ..., kind: _Optional[str] = ...) -> None: ...
+    pool: str
+    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., ca_file: _Optional[str] = ..., server_name: _Optional[str] = ..., api_key_env: _Optional[str] = ..., api_key_file: _Optional[str] = ..., inject_key: _Optional[bool] = ..., may_sleep: _Optional[bool] = ..., kind: _Optional[str] = ..., pool: _Optional[str] = ...) -> None: ...
 
 class AddEndpointResponse(_message.Message):
     __slots__ = ("endpoint",)
@@ -331,7 +339,7 @@ class DisableResponse(_message.Message):
     def __init__(self, endpoint: _Optional[_Union[Endpoint, _Mapping]] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("exchange_id", "request_id", "state", "endpoint", "model", "criticality", "objective", "age_s", "waited_s", "queue_position", "expected_s", "weight_slots", "queued", "wait_reason", "endpoint_name", "note", "client")
+    __slots__ = ("exchange_id", "request_id", "state", "endpoint", "model", "criticality", "objective", "age_s", "waited_s", "queue_position", "expected_s", "weight_slots", "queued", "wait_reason", "endpoint_name", "note", "client", "pool")
     EXCHANGE_ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -349,6 +357,7 @@ class Request(_message.Message):
     ENDPOINT_NAME_FIELD_NUMBER: _ClassVar[int]
     NOTE_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     exchange_id: str
     request_id: str
     state: RequestState
@@ -366,21 +375,24 @@ class Request(_message.Message):
     endpoint_name: str
     note: str
     client: str
-    def __init__(self, exchange_id: _Optional[str] = ..., request_id: _Optional[str] = ..., state: _Optional[_Union[RequestState, str]] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., criticality: _Optional[str] = ..., objective: _Optional[str] = ..., age_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., queue_position: _Optional[int] = ..., expected_s: _Optional[float] = ..., weight_slots: _Optional[int] = ..., queued: _Optional[int] = ..., wait_reason: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., note: _Optional[str] = ..., client: _Optional[str] = ...) -> None: ...
+    pool: str
+    def __init__(self, exchange_id: _Optional[str] = ..., request_id: _Optional[str] = ..., state: _Optional[_Union[RequestState, str]] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., criticality: _Optional[str] = ..., objective: _Optional[str] = ..., age_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., queue_position: _Optional[int] = ..., expected_s: _Optional[float] = ..., weight_slots: _Optional[int] = ..., queued: _Optional[int] = ..., wait_reason: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., note: _Optional[str] = ..., client: _Optional[str] = ..., pool: _Optional[str] = ...) -> None: ...
 
 class ListRequestsRequest(_message.Message):
-    __slots__ = ("limit", "states", "endpoint", "client", "model")
+    __slots__ = ("limit", "states", "endpoint", "client", "model", "pool")
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     limit: int
     states: _containers.RepeatedScalarFieldContainer[RequestState]
     endpoint: str
     client: str
     model: str
-    def __init__(self, limit: _Optional[int] = ..., states: _Optional[_Iterable[_Union[RequestState, str]]] = ..., endpoint: _Optional[str] = ..., client: _Optional[str] = ..., model: _Optional[str] = ...) -> None: ...
+    pool: str
+    def __init__(self, limit: _Optional[int] = ..., states: _Optional[_Iterable[_Union[RequestState, str]]] = ..., endpoint: _Optional[str] = ..., client: _Optional[str] = ..., model: _Optional[str] = ..., pool: _Optional[str] = ...) -> None: ...
 
 class ListRequestsResponse(_message.Message):
     __slots__ = ("requests", "total_running", "total_queued", "total")
@@ -433,7 +445,7 @@ class WatchQueueResponse(_message.Message):
     def __init__(self, state: _Optional[_Union[WatchQueueResponse.State, str]] = ..., queue_position: _Optional[int] = ..., queued: _Optional[int] = ..., expected_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., endpoint: _Optional[str] = ..., exchange_id: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
 
 class RequestRecord(_message.Message):
-    __slots__ = ("exchange_id", "request_id", "state", "client", "model", "objective", "criticality", "path", "endpoint", "endpoint_name", "tier", "outcome", "reason", "status", "attempts", "ended_at", "duration_s", "arrival_s", "waited_s", "queued_before", "place", "place_of", "place_after_s", "waits", "wait_note", "server_s", "first_token_s", "is_stream", "is_cold", "is_counted", "prompt_tokens", "cached_tokens", "generated_tokens", "seen_s", "prompt_s", "generated_s")
+    __slots__ = ("exchange_id", "request_id", "state", "client", "model", "objective", "criticality", "path", "endpoint", "endpoint_name", "tier", "outcome", "reason", "status", "attempts", "ended_at", "duration_s", "arrival_s", "waited_s", "queued_before", "place", "place_of", "place_after_s", "waits", "wait_note", "server_s", "first_token_s", "is_stream", "is_cold", "is_counted", "prompt_tokens", "cached_tokens", "generated_tokens", "seen_s", "prompt_s", "generated_s", "pool")
     class WaitsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -477,6 +489,7 @@ class RequestRecord(_message.Message):
     SEEN_S_FIELD_NUMBER: _ClassVar[int]
     PROMPT_S_FIELD_NUMBER: _ClassVar[int]
     GENERATED_S_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     exchange_id: str
     request_id: str
     state: str
@@ -513,10 +526,11 @@ class RequestRecord(_message.Message):
     seen_s: float
     prompt_s: float
     generated_s: float
-    def __init__(self, exchange_id: _Optional[str] = ..., request_id: _Optional[str] = ..., state: _Optional[str] = ..., client: _Optional[str] = ..., model: _Optional[str] = ..., objective: _Optional[str] = ..., criticality: _Optional[str] = ..., path: _Optional[str] = ..., endpoint: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., tier: _Optional[int] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., status: _Optional[int] = ..., attempts: _Optional[int] = ..., ended_at: _Optional[float] = ..., duration_s: _Optional[float] = ..., arrival_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., queued_before: _Optional[int] = ..., place: _Optional[int] = ..., place_of: _Optional[int] = ..., place_after_s: _Optional[float] = ..., waits: _Optional[_Mapping[str, float]] = ..., wait_note: _Optional[str] = ..., server_s: _Optional[float] = ..., first_token_s: _Optional[float] = ..., is_stream: _Optional[bool] = ..., is_cold: _Optional[bool] = ..., is_counted: _Optional[bool] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., seen_s: _Optional[float] = ..., prompt_s: _Optional[float] = ..., generated_s: _Optional[float] = ...) -> None: ...
+    pool: str
+    def __init__(self, exchange_id: _Optional[str] = ..., request_id: _Optional[str] = ..., state: _Optional[str] = ..., client: _Optional[str] = ..., model: _Optional[str] = ..., objective: _Optional[str] = ..., criticality: _Optional[str] = ..., path: _Optional[str] = ..., endpoint: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., tier: _Optional[int] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., status: _Optional[int] = ..., attempts: _Optional[int] = ..., ended_at: _Optional[float] = ..., duration_s: _Optional[float] = ..., arrival_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., queued_before: _Optional[int] = ..., place: _Optional[int] = ..., place_of: _Optional[int] = ..., place_after_s: _Optional[float] = ..., waits: _Optional[_Mapping[str, float]] = ..., wait_note: _Optional[str] = ..., server_s: _Optional[float] = ..., first_token_s: _Optional[float] = ..., is_stream: _Optional[bool] = ..., is_cold: _Optional[bool] = ..., is_counted: _Optional[bool] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., seen_s: _Optional[float] = ..., prompt_s: _Optional[float] = ..., generated_s: _Optional[float] = ..., pool: _Optional[str] = ...) -> None: ...
 
 class ListRecordsRequest(_message.Message):
-    __slots__ = ("since_s", "client", "model", "endpoint", "outcome", "limit", "after", "instance")
+    __slots__ = ("since_s", "client", "model", "endpoint", "outcome", "limit", "after", "instance", "pool")
     SINCE_S_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -525,6 +539,7 @@ class ListRecordsRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     since_s: float
     client: str
     model: str
@@ -533,7 +548,8 @@ class ListRecordsRequest(_message.Message):
     limit: int
     after: int
     instance: str
-    def __init__(self, since_s: _Optional[float] = ..., client: _Optional[str] = ..., model: _Optional[str] = ..., endpoint: _Optional[str] = ..., outcome: _Optional[str] = ..., limit: _Optional[int] = ..., after: _Optional[int] = ..., instance: _Optional[str] = ...) -> None: ...
+    pool: str
+    def __init__(self, since_s: _Optional[float] = ..., client: _Optional[str] = ..., model: _Optional[str] = ..., endpoint: _Optional[str] = ..., outcome: _Optional[str] = ..., limit: _Optional[int] = ..., after: _Optional[int] = ..., instance: _Optional[str] = ..., pool: _Optional[str] = ...) -> None: ...
 
 class ListRecordsResponse(_message.Message):
     __slots__ = ("records", "total", "last", "instance")
@@ -647,7 +663,7 @@ class CancelRequestResponse(_message.Message):
     def __init__(self, request: _Optional[_Union[Request, _Mapping]] = ...) -> None: ...
 
 class ExplainRequest(_message.Message):
-    __slots__ = ("method", "path", "headers", "body", "client")
+    __slots__ = ("method", "path", "headers", "body", "client", "pool")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -660,12 +676,14 @@ class ExplainRequest(_message.Message):
     HEADERS_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     method: str
     path: str
     headers: _containers.ScalarMap[str, str]
     body: bytes
     client: str
-    def __init__(self, method: _Optional[str] = ..., path: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., body: _Optional[bytes] = ..., client: _Optional[str] = ...) -> None: ...
+    pool: str
+    def __init__(self, method: _Optional[str] = ..., path: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., body: _Optional[bytes] = ..., client: _Optional[str] = ..., pool: _Optional[str] = ...) -> None: ...
 
 class ExplainResponse(_message.Message):
     __slots__ = ("decision", "reason", "chosen", "queue_position", "expected_s", "candidates", "resolved", "chosen_name", "note")
@@ -761,7 +779,24 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "uptime_s", "is_ready", "not_ready_reason", "slots", "endpoints_by_health", "running", "queued", "queue_max_requests", "fleet_version", "envoys", "queued_by_criticality", "longest_wait_s", "expected_s", "outcomes", "exchanges", "problems", "models", "idle_note", "processes", "bounds")
+    __slots__ = ("version", "uptime_s", "is_ready", "not_ready_reason", "slots", "endpoints_by_health", "running", "queued", "queue_max_requests", "fleet_version", "envoys", "queued_by_criticality", "longest_wait_s", "expected_s", "outcomes", "exchanges", "problems", "models", "idle_note", "processes", "bounds", "pools")
+    class Pool(_message.Message):
+        __slots__ = ("name", "is_default", "endpoints", "pickable", "slots", "running", "queued")
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        IS_DEFAULT_FIELD_NUMBER: _ClassVar[int]
+        ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+        PICKABLE_FIELD_NUMBER: _ClassVar[int]
+        SLOTS_FIELD_NUMBER: _ClassVar[int]
+        RUNNING_FIELD_NUMBER: _ClassVar[int]
+        QUEUED_FIELD_NUMBER: _ClassVar[int]
+        name: str
+        is_default: bool
+        endpoints: int
+        pickable: int
+        slots: Slots
+        running: int
+        queued: int
+        def __init__(self, name: _Optional[str] = ..., is_default: _Optional[bool] = ..., endpoints: _Optional[int] = ..., pickable: _Optional[int] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ...) -> None: ...
     class Bound(_message.Message):
         __slots__ = ("kind", "name", "running", "max_running", "queued", "max_queued", "queue_timeout_s", "is_lifo")
         KIND_FIELD_NUMBER: _ClassVar[int]
@@ -937,6 +972,7 @@ class GetStatusResponse(_message.Message):
     IDLE_NOTE_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
     BOUNDS_FIELD_NUMBER: _ClassVar[int]
+    POOLS_FIELD_NUMBER: _ClassVar[int]
     version: str
     uptime_s: float
     is_ready: bool
@@ -958,7 +994,8 @@ class GetStatusResponse(_message.Message):
     idle_note: str
     processes: GetStatusResponse.Processes
     bounds: _containers.RepeatedCompositeFieldContainer[GetStatusResponse.Bound]
-    def __init__(self, version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., is_ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., endpoints_by_health: _Optional[_Mapping[str, int]] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., queue_max_requests: _Optional[int] = ..., fleet_version: _Optional[int] = ..., envoys: _Optional[_Iterable[_Union[GetStatusResponse.Envoy, _Mapping]]] = ..., queued_by_criticality: _Optional[_Mapping[str, int]] = ..., longest_wait_s: _Optional[float] = ..., expected_s: _Optional[float] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., exchanges: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ..., models: _Optional[_Iterable[_Union[GetStatusResponse.ModelQueue, _Mapping]]] = ..., idle_note: _Optional[str] = ..., processes: _Optional[_Union[GetStatusResponse.Processes, _Mapping]] = ..., bounds: _Optional[_Iterable[_Union[GetStatusResponse.Bound, _Mapping]]] = ...) -> None: ...
+    pools: _containers.RepeatedCompositeFieldContainer[GetStatusResponse.Pool]
+    def __init__(self, version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., is_ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., endpoints_by_health: _Optional[_Mapping[str, int]] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., queue_max_requests: _Optional[int] = ..., fleet_version: _Optional[int] = ..., envoys: _Optional[_Iterable[_Union[GetStatusResponse.Envoy, _Mapping]]] = ..., queued_by_criticality: _Optional[_Mapping[str, int]] = ..., longest_wait_s: _Optional[float] = ..., expected_s: _Optional[float] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., exchanges: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ..., models: _Optional[_Iterable[_Union[GetStatusResponse.ModelQueue, _Mapping]]] = ..., idle_note: _Optional[str] = ..., processes: _Optional[_Union[GetStatusResponse.Processes, _Mapping]] = ..., bounds: _Optional[_Iterable[_Union[GetStatusResponse.Bound, _Mapping]]] = ..., pools: _Optional[_Iterable[_Union[GetStatusResponse.Pool, _Mapping]]] = ...) -> None: ...
 
 class ListModelsRequest(_message.Message):
     __slots__ = ()
@@ -1153,10 +1190,12 @@ class ListUsageResponse(_message.Message):
     def __init__(self, usage: _Optional[_Iterable[_Union[Usage, _Mapping]]] = ..., total: _Optional[int] = ...) -> None: ...
 
 class ListScaleRequest(_message.Message):
-    __slots__ = ("objective",)
+    __slots__ = ("objective", "pool")
     OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     objective: str
-    def __init__(self, objective: _Optional[str] = ...) -> None: ...
+    pool: str
+    def __init__(self, objective: _Optional[str] = ..., pool: _Optional[str] = ...) -> None: ...
 
 class ListScaleResponse(_message.Message):
     __slots__ = ("models",)
@@ -1165,7 +1204,7 @@ class ListScaleResponse(_message.Message):
     def __init__(self, models: _Optional[_Iterable[_Union[ModelScale, _Mapping]]] = ...) -> None: ...
 
 class ModelScale(_message.Message):
-    __slots__ = ("model", "wanted", "servers", "cause", "meaning", "queued_slots", "busy_slots", "arrivals_per_s", "service_s", "slots")
+    __slots__ = ("model", "wanted", "servers", "cause", "meaning", "queued_slots", "busy_slots", "arrivals_per_s", "service_s", "slots", "pool")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     WANTED_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
@@ -1176,6 +1215,7 @@ class ModelScale(_message.Message):
     ARRIVALS_PER_S_FIELD_NUMBER: _ClassVar[int]
     SERVICE_S_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     model: str
     wanted: int
     servers: int
@@ -1186,4 +1226,5 @@ class ModelScale(_message.Message):
     arrivals_per_s: float
     service_s: float
     slots: float
-    def __init__(self, model: _Optional[str] = ..., wanted: _Optional[int] = ..., servers: _Optional[int] = ..., cause: _Optional[str] = ..., meaning: _Optional[str] = ..., queued_slots: _Optional[int] = ..., busy_slots: _Optional[int] = ..., arrivals_per_s: _Optional[float] = ..., service_s: _Optional[float] = ..., slots: _Optional[float] = ...) -> None: ...
+    pool: str
+    def __init__(self, model: _Optional[str] = ..., wanted: _Optional[int] = ..., servers: _Optional[int] = ..., cause: _Optional[str] = ..., meaning: _Optional[str] = ..., queued_slots: _Optional[int] = ..., busy_slots: _Optional[int] = ..., arrivals_per_s: _Optional[float] = ..., service_s: _Optional[float] = ..., slots: _Optional[float] = ..., pool: _Optional[str] = ...) -> None: ...

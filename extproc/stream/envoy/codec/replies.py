@@ -56,6 +56,7 @@ _STATUS: Final = {
     Reason.BOUND_REACHED: 429,
     Reason.BUDGET_USED_UP: 429,
     Reason.OBJECTIVE_NOT_ALLOWED: 403,
+    Reason.NO_POOL: 404,
 }
 _TEXT: Final = {
     Reason.QUEUE_FULL: "All slots are busy and the queue is full.",
@@ -84,6 +85,8 @@ _TEXT: Final = {
     Reason.BUDGET_USED_UP: "You exceeded your current quota: the budget of this API key is used "
     "up.",
     Reason.OBJECTIVE_NOT_ALLOWED: "This API key may not use this objective.",
+    Reason.NO_POOL: "This service has several pools of servers, and the request is for none of "
+    "them. Check its host name.",
     Reason.REJECTED_BY_RULE: "A rule of this service rejects the request.",
     Reason.INVALID_API_KEY: "Send a valid API key: authorization: Bearer KEY.",
 }
@@ -97,6 +100,7 @@ _FINAL: Final = frozenset(
         Reason.INVALID_API_KEY,
         Reason.MODEL_FAILED,
         Reason.MODEL_NOT_FOUND,
+        Reason.NO_POOL,
         Reason.OBJECTIVE_NOT_ALLOWED,
         Reason.POISON_REQUEST,
         Reason.REJECTED_BY_RULE,

@@ -1,10 +1,11 @@
-"""The Helm chart: seven sets of values, each linted, rendered, and taken by a real API server; its
+"""The Helm chart: eight sets of values, each linted, rendered, and taken by a real API server; its
 settings are those of a picker that starts, and the plain manifests are what it renders."""
 
 from __future__ import annotations
 
 import asyncio
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from extproc.app.preflight import envoy_problems, startup_problems
 from extproc.settings import Settings, load_settings
 from tests.deploy.stack_files import DEPLOY
 from tests.e2e.pool import shares
+from tests.e2e.stack import Stack
 from tests.fakes.authority import Authority
 from tests.fakes.kubernetes import NAMESPACE, NEEDS_KUBERNETES, Kubernetes
+from tests.fakes.llama_server import FakeLlamaServer
 from tools.kubernetes_build import KUBERNETES, program
 
 pytestmark = [*shares("kubernetes"), NEEDS_KUBERNETES, pytest.mark.timeout(180)]
@@ -49,6 +52,11 @@ SETS: dict[str, dict[str, Any]] = {
     "batches": {
         "mode": "cluster",
         "batches": {"enabled": True, "storageClass": "fast", "extraArgs": ["--keep", "7d"]},
+        "envFromSecret": "coxswain-env",
+        "networkPolicy": {"enabled": True},
+    },
+    "agents": {
+        "llama": {"enabled": True, "agents": True},
         "envFromSecret": "coxswain-env",
         "networkPolicy": {"enabled": True},
     },
@@ -141,6 +149,7 @@ async def test_an_api_server_takes_what_the_chart_renders(
     await kubernetes.apply(*objects.values(), is_dry_run=True)
     kind = "StatefulSet" if values.get("mode") == "cluster" else "Deployment"
     workloads = {(kind, "coxswain"), ("Deployment", "coxswain-batches")} & objects.keys()
+    assert ("agents" in values.get("llama", {})) is (("Role", "coxswain") not in objects)
     assert len(workloads) == 1 + ("batches" in values)
     for workload in workloads:
         pod = objects[workload]["spec"]["template"]["spec"]
@@ -169,6 +178,38 @@ async def test_a_picker_starts_with_the_settings_of_the_chart(
     assert startup_problems(settings) == ()
     if values.get("envoy", {}).get("enabled", True):
         assert envoy_problems(settings) == ()
+
+
+async def test_an_agent_of_the_chart_reports_the_server_beside_it(tmp_path: Path) -> None:
+    """With its arguments and its environment, at the address of its pod."""
+    pod = objects_of(rendered(tmp_path, SETS["agents"]))["Deployment", "coxswain-llama"]
+    _, agent = pod["spec"]["template"]["spec"]["containers"]
+    assert agent["securityContext"]["readOnlyRootFilesystem"]
+    assert [one["name"] for one in agent["env"]] == ["POD_IP", "COXSWAIN_PICKER", "COXSWAIN_TOKEN"]
+    async with (
+        FakeLlamaServer() as server,
+        Stack.running(tmp_path, slots=(), settings={"endpoints": []}) as stack,
+    ):
+        arguments = [
+            one.replace("$(POD_IP)", "127.0.0.1").replace(":8080", f":{server.address.port}")
+            for one in agent["args"]
+        ]
+        command = [sys.executable, "-m", "extproc.cli", *arguments]
+        picker = {"COXSWAIN_PICKER": f"127.0.0.1:{stack.admin_port}"}
+        child = await stack.children.start("agent", command, environment=picker)
+        address = str(server.address)
+        await stack.until(
+            lambda status: status["endpoints"].get(address, {}).get("health") == "ready"
+        )
+        await child.stop()
+        await stack.until(lambda status: not status["endpoints"])
+
+
+async def test_agents_need_tokens(tmp_path: Path) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({"llama": {"enabled": True, "agents": True}}))
+    run = helm("template", CHART, "-f", file, "--kube-version", KUBERNETES)
+    assert run.returncode != 0 and "llama.agents needs envFromSecret" in run.stderr
 
 
 async def test_the_settings_of_the_values_go_before_those_of_the_chart(tmp_path: Path) -> None:

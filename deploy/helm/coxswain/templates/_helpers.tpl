@@ -31,6 +31,16 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if .Values.llama.enabled }}[8080]{{ else }}{{ toJson .Values.servers.ports }}{{ end }}
 {{- end }}
 
+{{/* Whether agents beside the servers report them; "" for no. */}}
+{{- define "coxswain.hasAgents" -}}
+{{- if and .Values.llama.enabled .Values.llama.agents }}yes{{ end }}
+{{- end }}
+
+{{/* Whether the admin port is open to other pods; "" for no. */}}
+{{- define "coxswain.opensAdmin" -}}
+{{- if or .Values.batches.enabled (include "coxswain.hasAgents" .) }}yes{{ end }}
+{{- end }}
+
 {{/* Which pods are followed: one entry of discovery.kubernetes. */}}
 {{- define "coxswain.source" -}}
 {{- if .Values.inferencePool.create }}
@@ -54,15 +64,19 @@ ports: {{ include "coxswain.serverPorts" . }}
 
 {{/* What the chart sets; .Values.settings goes before it. */}}
 {{- define "coxswain.settings" -}}
+{{- if or (not (include "coxswain.hasAgents" .)) .Values.servers.objectives }}
 discovery:
+  {{- if not (include "coxswain.hasAgents" .) }}
   kubernetes:
     - {{- include "coxswain.source" . | trim | nindent 6 }}
+  {{- end }}
   {{- if .Values.servers.objectives }}
   kubernetes_objectives: true
   {{- end }}
+{{- end }}
 listen:
   http: 0.0.0.0:9090
-  {{- if .Values.batches.enabled }}
+  {{- if include "coxswain.opensAdmin" . }}
   admin: 0.0.0.0:9003
   {{- end }}
   http_hosts: [{{ include "coxswain.name" . }}, {{ include "coxswain.name" . }}.{{ .Release.Namespace }}.svc]

@@ -296,6 +296,7 @@ class SleepingMachines(ProgramRuns):
             log.warning("machine of %s: %s", name, issue)
             if machine.keepers and only is None:
                 self._issues[machine.options.mac] = f"{machine.name}: {issue.message}"
+                self.on_event("issue", f"{issue.code}: {issue.message}", machine)
         addresses = [one.address for one in (machine.endpoints if only is None else (only,))]
         self._dispatcher.set_wake_issue(addresses, issue, is_lost=is_lost)
 

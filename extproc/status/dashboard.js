@@ -260,15 +260,16 @@ function showBounds(bounds) {
 
 function showMachines(machines) {
   byId("machines").hidden = !machines.length;
-  const used = machines.slice(0, MAX_CELLS).map((machine) => `${clipped(machine.name, MAX_NAME_CHARS)} ${usedOf(machine)}`);
+  const used = machines.slice(0, MAX_CELLS).map((machine) => `${clipped(machine.name, MAX_NAME_CHARS)} ${usedOf(machine)}${whyGone(machine)}`);
   if (machines.length > used.length) used.push("coxswain models lists all");
-  write(byId("machines-note"), used.join(", "));
+  write(byId("machines-note"), used.join("; "));
   const models = machines.flatMap((machine) => Object.entries(machine.models).map(([name, kept]) => ({ machine, name, kept })));
   const rows = models.slice(0, MAX_ROWS).map(machineRow);
   showRows(byId("machine-models"), ["", "", "number wide", "number", "", "act"], rows);
 }
 
 function usedOf(machine) {
+  if (!machine.is_router && !machine.memory_mb) return "has not attached yet";
   if (!machine.is_router) return `uses ${whole.format(machine.used_mb)} of ${whole.format(machine.memory_mb)} MiB`;
   const most = machine.max_models ? ` of ${whole.format(machine.max_models)}` : "";
   return `has loaded ${whole.format(machine.used_models)}${most} models`;

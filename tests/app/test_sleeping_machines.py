@@ -730,6 +730,7 @@ async def test_the_machine_of_a_keeper_that_does_not_wake_is_a_problem() -> None
     kit.decide(WAKE.timeout_s)
     (problem,) = kit.sleeping.problems()
     assert problem.startswith("gpu-1: its machine 02:00:00:00:00:01 did not answer within 120 s")
+    assert kit.events == ["machine-waking", "issue"]
     await kit.attach()
     kit.decide()
     assert kit.sleeping.problems() == ()

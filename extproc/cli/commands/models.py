@@ -158,6 +158,8 @@ def _machine_line(machine: pb.Machine) -> str:
         return f"{machine.name} (a router): {machine.used_models}{most} models loaded{gone}"
     gone = "" if machine.is_connected else "; its keeper is not connected"
     gone = POWERS.get(machine.power, gone)
+    if not machine.memory_mb:
+        return f"{machine.name}: its keeper has not attached yet{gone}"
     return f"{machine.name}: {machine.used_mb} of {machine.memory_mb} MiB used{gone}"
 
 

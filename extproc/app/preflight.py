@@ -24,7 +24,7 @@ from extproc.settings import (
     read_api_keys,
 )
 from extproc.settings.client_keys import read_client_keys
-from extproc.settings.endpoint_section import named_twice
+from extproc.settings.endpoint_section import named_twice, woken_differently
 from extproc.settings.values import split_host_port
 from extproc.usage.store import UsageError, check_writable
 
@@ -180,8 +180,8 @@ def _check_followed(settings: Settings) -> None:
         reason = (error.strerror or "cannot be read").lower()
         raise _error("discovery.file", f"{file}: {reason}") from None
     endpoints = parse_endpoints(content, str(file))
-    if twice := named_twice(endpoints):
-        raise _error("discovery.file", f"{file}: {twice}")
+    if problem := named_twice(endpoints) or woken_differently(endpoints):
+        raise _error("discovery.file", f"{file}: {problem}")
     if problems := _found(lambda: read_api_keys(endpoints), lambda: read_ca_bundles(endpoints)):
         raise SettingsError(problems)
 

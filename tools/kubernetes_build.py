@@ -69,6 +69,20 @@ CRDS: Final = (
         )
         for kind in ("servicemonitors", "prometheusrules")
     ),
+    *(
+        (
+            "sigs.k8s.io/gateway-api@v1.5.1",
+            f"config/crd/standard/gateway.networking.k8s.io_{kind}.yaml",
+        )
+        for kind in ("gateways", "httproutes")
+    ),
+    *(
+        (
+            "github.com/envoyproxy/gateway@v1.9.1",
+            f"charts/gateway-helm/charts/crds/crds/generated/gateway.envoyproxy.io_{kind}.yaml",
+        )
+        for kind in ("envoyextensionpolicies", "backendtrafficpolicies", "clienttrafficpolicies")
+    ),
 )
 
 

@@ -25,7 +25,7 @@ from extproc.settings import (
     read_api_keys,
 )
 from extproc.settings.client_keys import read_client_keys
-from extproc.settings.endpoint_section import named_twice
+from extproc.settings.endpoint_section import named_twice, woken_differently
 from extproc.settings.pool_section import default_pool, misplaced
 from extproc.settings.values import split_host_port
 from extproc.usage.store import UsageError, check_writable
@@ -188,8 +188,8 @@ def _check_followed(settings: Settings) -> None:
         reason = (error.strerror or "cannot be read").lower()
         raise _error("discovery.file", f"{file}: {reason}") from None
     endpoints = parse_endpoints(content, str(file))
-    if twice := named_twice(endpoints):
-        raise _error("discovery.file", f"{file}: {twice}")
+    if problem := named_twice(endpoints) or woken_differently(endpoints):
+        raise _error("discovery.file", f"{file}: {problem}")
     default = default_pool(settings.pools)
     for endpoint in endpoints:
         if problem := misplaced(endpoint, settings.pools, default):

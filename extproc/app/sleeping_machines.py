@@ -28,7 +28,7 @@ CHANGES: Final = {
     Action.ASLEEP: "put-to-sleep",
     Action.STAYED: "not-put-to-sleep",
 }
-NO_SERVER: Final = "does-not-serve"
+NO_SERVER = "does-not-serve"
 STILL_AWAKE: Final = "it still answers a minute after wake.sleep_command"
 
 Sleepers = Callable[[Mapping[str, WakeOptions]], Sequence[SleepingKeeper]]

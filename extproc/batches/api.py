@@ -183,7 +183,14 @@ class BatchApi:
     async def _list_files(self, request: web.Request) -> web.Response:
         purpose = request.query.get("purpose", "")
         after, limit = _page(request, MAX_PAGE)
-        found = await self._in_store(self._store.files, request[OWNER], purpose, after, limit + 1)
+        order = request.query.get("order", "desc")
+        if order not in ("asc", "desc"):
+            raise ApiError(400, "order must be asc or desc.", "invalid_order", "order")
+        found = await self._in_store(
+            self._store.files,
+            *(request[OWNER], purpose, after, limit + 1),
+            oldest_first=order == "asc",
+        )
         return _list(found, limit)
 
     async def _file(self, request: web.Request) -> StoredFile:

@@ -312,13 +312,17 @@ class BatchStore:
         found = self._files("id = ? AND owner = ? AND is_whole", (id_, owner))
         return found[0] if found else None
 
-    def files(self, owner: str, purpose: str, after: str, limit: int) -> list[StoredFile]:
+    def files(
+        self, owner: str, purpose: str, after: str, limit: int, *, oldest_first: bool = False
+    ) -> list[StoredFile]:
         """A client's files, the newest first, from behind the one with the id `after`."""
-        where, values = self._page("files", owner, after)
+        where, values = self._page("files", owner, after, ">" if oldest_first else "<")
         if purpose:
             where, values = f"{where} AND purpose = ?", (*values, purpose)
+        order = "ASC" if oldest_first else "DESC"
         return self._files(
-            f"{where} AND is_whole ORDER BY created_at DESC, id DESC LIMIT ?", (*values, limit)
+            f"{where} AND is_whole ORDER BY created_at {order}, id {order} LIMIT ?",
+            (*values, limit),
         )
 
     def _files(self, where: str, values: tuple[Any, ...]) -> list[StoredFile]:
@@ -326,11 +330,13 @@ class BatchStore:
         rows = self._db.execute(f"SELECT {_FILE} FROM files WHERE {where}", values)  # noqa: S608
         return [StoredFile(**dict(zip(names, row, strict=True))) for row in rows.fetchall()]
 
-    def _page(self, table: str, owner: str, after: str) -> tuple[str, tuple[Any, ...]]:
+    def _page(
+        self, table: str, owner: str, after: str, beyond: str = "<"
+    ) -> tuple[str, tuple[Any, ...]]:
         if not after:
             return "owner = ?", (owner,)
         last = f"(SELECT created_at, id FROM {table} WHERE id = ? AND owner = ?)"  # noqa: S608
-        return f"owner = ? AND (created_at, id) < {last}", (owner, after, owner)
+        return f"owner = ? AND (created_at, id) {beyond} {last}", (owner, after, owner)
 
     def read(self, file: str, place: int) -> tuple[bytes, int] | None:
         """Some of a file's content and the next place, from the place 0 on; None at its end."""

@@ -190,3 +190,19 @@ def named_twice(endpoints: Iterable[EndpointSettings]) -> str:
         if endpoint.name is not None:
             names.add(endpoint.name)
     return ""
+
+
+def woken_differently(endpoints: Iterable[EndpointSettings]) -> str:
+    """Which endpoints are on one machine, by its MAC address, and say different things of it, as a
+    sentence; empty if none do."""
+    machines: dict[str, EndpointSettings] = {}
+    for endpoint in endpoints:
+        if endpoint.wake is None:
+            continue
+        first = machines.setdefault(endpoint.wake.mac, endpoint)
+        if first.wake != endpoint.wake:
+            return (
+                f"{first.address} and {endpoint.address} are on one machine, by wake.mac; give "
+                "both the same wake"
+            )
+    return ""

@@ -12,7 +12,12 @@ from extproc.core.request import HOLD_MARGIN_S
 from extproc.settings.bounds_section import BoundsSettings
 from extproc.settings.cluster_section import ClusterSettings
 from extproc.settings.discovery_section import DiscoverySettings
-from extproc.settings.endpoint_section import EndpointSettings, MachineSettings, named_twice
+from extproc.settings.endpoint_section import (
+    EndpointSettings,
+    MachineSettings,
+    named_twice,
+    woken_differently,
+)
 from extproc.settings.envoy_section import EnvoySettings
 from extproc.settings.listen_section import DashboardSettings, ListenSettings
 from extproc.settings.logging_section import (
@@ -118,7 +123,7 @@ class Settings(Section):
     @field_validator("endpoints")
     @classmethod
     def _check_endpoints(cls, value: tuple[EndpointSettings, ...]) -> tuple[EndpointSettings, ...]:
-        if problem := named_twice(value):
+        if problem := named_twice(value) or woken_differently(value):
             raise PydanticCustomError("together", "{problem}", {"problem": problem})
         return value
 

@@ -102,6 +102,28 @@ async def test_files_and_batches(tmp_path: Path) -> None:
         assert gone.json()["deleted"]
 
 
+async def test_files_in_both_orders(tmp_path: Path) -> None:
+    """Page by page, as OpenAI's SDK asks for them."""
+    async with serving(tmp_path) as api:
+        for _ in range(3):
+            await api.upload()
+
+        async def listed(**asked: str) -> list[str]:
+            found: list[str] = []
+            while True:
+                page = (await api.client.get("/v1/files", params={**asked, "limit": "2"})).json()
+                found += [one["id"] for one in page["data"]]
+                if not page["has_more"]:
+                    return found
+                asked["after"] = page["last_id"]
+
+        newest_first = await listed()
+        assert len(newest_first) == 3 and await listed(order="desc") == newest_first
+        assert await listed(order="asc") == newest_first[::-1]
+        wrong = await api.client.get("/v1/files", params={"order": "newest"})
+        assert wrong.json()["error"]["code"] == "invalid_order"
+
+
 async def test_text_that_is_no_unicode_is_no_bug(tmp_path: Path) -> None:
     """Halves of characters as JSON can write them, and names of files in other encodings."""
     async with serving(tmp_path) as api:

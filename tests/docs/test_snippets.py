@@ -32,9 +32,11 @@ def _blocks(*languages: str) -> list[Any]:
 @pytest.mark.parametrize("block", _blocks("yaml"))
 def test_settings_load(block: Block, tmp_path: Path) -> None:
     """YAML is YAML, and where it is a settings file it loads as one, and Envoy can be given what
-    goes with it."""
-    content = yaml.safe_load(block.text)
-    if "memory_mb" in content:  # a keeper's file
+    goes with it. Several documents are objects of Kubernetes."""
+    content, *others = yaml.safe_load_all(block.text)
+    if others:
+        assert all({"apiVersion", "kind"} <= one.keys() for one in (content, *others))
+    elif "memory_mb" in content:  # a keeper's file
         parse_models(block.text.encode(), "models.yaml")
     elif set(content) & set(Settings.model_fields):
         file = tmp_path / "coxswain.yaml"

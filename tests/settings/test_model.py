@@ -358,6 +358,19 @@ def test_mistakes_in_how_a_machine_is_woken(wake: dict[str, object], problem: st
         Settings.model_validate({"endpoints": [endpoint]})
 
 
+def test_servers_on_one_machine_say_the_same_of_it() -> None:
+    """What the second one says would never count."""
+    wake = {"mac": "02:00:00:00:00:0a", "after_idle_s": 60}
+    endpoints = [
+        {"address": "10.0.0.5:8080", "wake": wake},
+        {"address": "10.0.0.5:8081", "wake": {**wake, "mac": "02:00:00:00:00:0A"}},
+    ]
+    Settings.model_validate({"endpoints": endpoints})
+    endpoints[1]["wake"] = {**wake, "after_idle_s": 900}
+    with pytest.raises(ValidationError, match="are on one machine"):
+        Settings.model_validate({"endpoints": endpoints})
+
+
 def test_only_machines_of_the_first_tier_are_woken() -> None:
     key = {"api_key_env": "KEY", "inject_key": True}
     far = {"address": "10.0.0.5:80", "tier": 2, "wake": {"mac": "02:00:00:00:00:0a"}, **key}

@@ -19,6 +19,7 @@ import httpx
 
 from extproc import header_names
 from extproc.app.security.client_keys import ClientKeys
+from extproc.app.security.sent_secret import SentSecret, following
 from extproc.app.service_manager import ServiceManager
 from extproc.batches.api import BatchApi
 from extproc.batches.picker_news import PickerNews
@@ -26,7 +27,7 @@ from extproc.batches.runner import CONNECT_S, MAX_RUNNING, Runner
 from extproc.batches.store import BatchStore, StoreError
 from extproc.core.address import is_loopback
 from extproc.security.known_keys import KnownKey
-from extproc.security.secret_file import SecretFileError, is_header_value, read_secret
+from extproc.security.secret_file import SecretFileError
 from extproc.settings import Settings
 from extproc.settings.security_section import ClientsSettings
 from extproc.settings.values import split_host_port
@@ -45,9 +46,9 @@ class BatchesError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchesPlan:
-    """The options of the command line. `url` is Envoy's, `token` the picker's; `api_key_file` has
-    the key with which lines are sent, `keys_file` the keys of clients; `clients` may use batches,
-    all of them if there are none."""
+    """The options of the command line. `url` is Envoy's; `token` is the picker's, which
+    `token_file` may hold; `api_key_file` has the key with which lines are sent, `keys_file` the
+    keys of clients; `clients` may use batches, all of them if there are none."""
 
     picker: str
     store: Path
@@ -55,6 +56,7 @@ class BatchesPlan:
     url: str
     objective: str
     token: str = field(default="", repr=False)
+    token_file: Path | None = None
     api_key_file: Path | None = None
     keys_file: Path | None = None
     keep_s: float = 30 * 86_400.0
@@ -70,7 +72,14 @@ async def run_batches(plan: BatchesPlan, connect: Callable[[], grpc.aio.Channel]
     Raises `SettingsError` for a file of keys that cannot be used, `BatchesError` for what else
     keeps it from running.
     """
-    headers, (host, port) = _headers(plan), _place(plan)
+    host, port = _place(plan)
+    key = SentSecret("--api-key-file", plan.api_key_file)
+    token = SentSecret("--token-file", plan.token_file, plan.token)
+    try:
+        key.read()
+        token.read()
+    except SecretFileError as error:
+        raise BatchesError(str(error)) from None
     file = None if plan.keys_file is None else str(plan.keys_file)
     keys = ClientKeys(Settings(clients=ClientsSettings(keys_file=file)))
     keys.open()
@@ -87,16 +96,19 @@ async def run_batches(plan: BatchesPlan, connect: Callable[[], grpc.aio.Channel]
             return await loop.run_in_executor(thread, partial(call, *args, **named))
 
         client = await exits.enter_async_context(_client(plan))
-        metadata = (("authorization", f"Bearer {plan.token}"),) if plan.token else ()
-        news = PickerNews(plan.picker, connect, lambda: metadata, plan.objective)
+        news = PickerNews(plan.picker, connect, lambda: token.authorization, plan.objective)
+
+        def headers() -> dict[str, str]:
+            return {header_names.OBJECTIVE[0]: plan.objective, **dict(key.authorization)}
+
         runner = Runner(store, in_store, news, client, headers, partial(_opens, keys))
         news.on_news = runner.wake
 
         def who_asks(authorization: str, api_key: str) -> KnownKey | None:
-            key = keys.key_of(authorization, api_key)
-            if key is None or (plan.clients and key.client not in plan.clients):
+            found = keys.key_of(authorization, api_key)
+            if found is None or (plan.clients and found.client not in plan.clients):
                 return None
-            return key
+            return found
 
         api = BatchApi(
             store,
@@ -111,8 +123,9 @@ async def run_batches(plan: BatchesPlan, connect: Callable[[], grpc.aio.Channel]
         except OSError as error:
             raise BatchesError(f"--listen {plan.listen}: {error.strerror}") from None
         exits.push_async_callback(api.stop)
-        keys.start()
-        exits.push_async_callback(keys.aclose)
+        for followed in (keys, following((key, token))):
+            followed.start()
+            exits.push_async_callback(followed.aclose)
         news.start()
         exits.push_async_callback(news.aclose)
         log.info("serving batches on port %d of %s, through %s", bound, host, plan.url)
@@ -176,20 +189,6 @@ def _client(plan: BatchesPlan) -> httpx.AsyncClient:
     return httpx.AsyncClient(
         base_url=url, limits=limits, timeout=httpx.Timeout(None, connect=CONNECT_S), trust_env=False
     )
-
-
-def _headers(plan: BatchesPlan) -> dict[str, str]:
-    """What goes with each line; raises `BatchesError`."""
-    headers = {header_names.OBJECTIVE[0]: plan.objective}
-    if plan.api_key_file is None:
-        return headers
-    try:
-        key = read_secret(plan.api_key_file)
-    except SecretFileError as error:
-        raise BatchesError(f"--api-key-file: {error}") from None
-    if not is_header_value(key):
-        raise BatchesError(f"--api-key-file: {plan.api_key_file}: the file contains no key")
-    return headers | {"authorization": f"Bearer {key}"}
 
 
 def _place(plan: BatchesPlan) -> tuple[str, int]:

@@ -7,13 +7,15 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
+from weakref import WeakSet
 
 import grpc
 
 from extproc.app.monitoring.loop_lag import LoopLag
+from extproc.app.security.sent_secret import SentSecret, following
 from extproc.app.service_manager import ServiceManager
 from extproc.app.version import own_version
 from extproc.core.address import Address, AddressError
@@ -46,13 +48,14 @@ class KeeperError(ValueError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeeperPlan:
     """The options of the command line. `advertise` is the address at which Envoy reaches this
-    machine: an IP address, or `auto` or `aws`."""
+    machine: an IP address, or `auto` or `aws`. `token_file` may hold the token."""
 
     picker: str
     models: Path
     advertise: str = "auto"
     name: str = ""
     token: str = field(default="", repr=False)
+    token_file: Path | None = None
     drain_timeout_s: float = 30.0
     allows_replace: bool = False
 
@@ -65,14 +68,15 @@ async def run_keeper(plan: KeeperPlan, connect: Callable[[], grpc.aio.Channel]) 
     replacements = Replacements(plan.models)
     written, file = _read(plan.models, replacements)
     host = await _host(plan)
-    metadata = (("authorization", f"Bearer {plan.token}"),) if plan.token else ()
+    token = SentSecret("--token-file", plan.token_file, plan.token)
+    agents: WeakSet[Agent] = WeakSet()
     scraping = ScraperOptions()
     lag = LoopLag(time.monotonic, scraping.slow_after_s / 2, "the keeper")
     machine = Machine(plan.name or _machine_name(), file.memory_mb, lambda: link.changed())  # noqa: PLW0108  # `link` comes later
     replacer = Replacer(machine, replacements if plan.allows_replace else None)
     link = KeeperLink(
         machine,
-        LinkOptions(picker=plan.picker, version=own_version(), metadata=metadata),
+        LinkOptions(picker=plan.picker, version=own_version(), metadata=token.authorization),
         connect,
         replacer,
     )
@@ -85,12 +89,19 @@ async def run_keeper(plan: KeeperPlan, connect: Callable[[], grpc.aio.Channel]) 
             advertise=Advertise.parse(str(target.address), target.address.port),
             name=name,
             version=own_version(),
-            metadata=metadata,
+            metadata=token.authorization,
             drain_timeout_s=AGENT_DRAIN_S,
             kept_models=len(machine.servers),
             scraper=scraping,
         )
-        return Agent(target, options, connect, lost_s=lag.lost_s, edit=edit)
+        agent = Agent(target, options, connect, lost_s=lag.lost_s, edit=edit)
+        agents.add(agent)
+        return agent
+
+    def send_new_token() -> None:
+        link.options = replace(link.options, metadata=token.authorization)
+        for agent in agents:
+            agent.renew(agent.target, replace(agent.options, metadata=token.authorization))
 
     slot_store = _slot_store(machine, file)
 
@@ -113,7 +124,12 @@ async def run_keeper(plan: KeeperPlan, connect: Callable[[], grpc.aio.Channel]) 
     replacer.file = written.models
     models = KeptModels(machine, link.models_changed, make_server, read)
     models.take(file)
-    await _keep(machine, link, lag, plan, models)
+    tokens = following((token,), send_new_token)
+    tokens.start()
+    try:
+        await _keep(machine, link, lag, plan, models)
+    finally:
+        await tokens.aclose()
 
 
 def _read(path: Path, replacements: Replacements) -> tuple[ModelsFile, ModelsFile]:

@@ -48,6 +48,7 @@ def dispatcher_options(settings: Settings) -> DispatcherOptions:
             {name: one.limits for name, one in settings.pools.items() if one.limits is not None}
         ),
         spill=settings.spill.for_core(),
+        machines={name: one.wake.for_core() for name, one in settings.machines.items()},
     )
 
 

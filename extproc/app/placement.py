@@ -13,17 +13,18 @@ from math import inf
 from typing import Any, Final
 
 from extproc.core.address import Address
-from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.fleet.endpoint import Endpoint, WakeOptions
 from extproc.core.fleet.health import Health
 from extproc.core.observation import ModelReading, ModelState
 from extproc.core.placement.demand import NO_DEMAND, ModelDemand, ModelUse, ServerCounts
 from extproc.core.placement.load_record import LoadRecord, LoadWatch
-from extproc.core.placement.machine import KeptMachine, KeptModel, KeptState
+from extproc.core.placement.machine import KeptMachine, KeptModel, KeptState, Power
 from extproc.core.placement.model_load import ModelLoad, any_of, first_load
 from extproc.core.placement.placer import Placer
 from extproc.core.placement.swaps import PlacementOptions
 from extproc.core.placement.wanted_models import Change
 from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.views.wake_advisor import SleepingKeeper
 
 INTERVAL_S: Final = 0.25
 """Far shorter than a load: what is decided later by so much costs nobody much."""
@@ -70,6 +71,9 @@ class Placement:
         """A machine attached, left, or the state of a model changed."""
         for record in self._watch.observed(machine):
             self.on_loaded(record)
+        before = self.machines.get(machine.name)
+        if before is not None:
+            machine.power = before.power
         self.machines[machine.name] = machine
         readings = _readings(machine)
         if self._loadable.get(machine.name) != readings:
@@ -77,6 +81,32 @@ class Placement:
             addresses = frozenset(model.address for model in machine.models.values())
             self._dispatcher.set_loadable(machine.name, readings, self._clock(), addresses)
         self._soon(0.0)
+
+    def sleepers(self, options: Mapping[str, WakeOptions]) -> list[SleepingKeeper]:
+        """The machines with a keeper that may sleep, by `machines` of the settings. One that has
+        not attached yet is known from now on, without models."""
+        for name in options.keys() - self.machines.keys():
+            self.changed(KeptMachine(name=name, memory_mb=0, models={}, is_connected=False))
+        for name, machine in list(self.machines.items()):
+            if name not in options:
+                machine.power = Power.AWAKE
+                if not (machine.models or machine.is_connected):
+                    self.forgotten(machine)
+        return [self._sleeper(self.machines[name], wake) for name, wake in options.items()]
+
+    def _sleeper(self, machine: KeptMachine, options: WakeOptions) -> SleepingKeeper:
+        uses = [self._use(machine, name) for name in machine.models]
+        idle_s = min((use.idle_s for use in uses), default=inf)
+        return SleepingKeeper(
+            machine=machine,
+            options=options,
+            is_pinned=bool(self.placer.pinned(machine.name)),
+            used_at=self._clock() - idle_s,
+        )
+
+    def slept(self, machine: str) -> None:
+        """A machine is off: what was loaded there is not wanted there again by itself."""
+        self.placer.forget(machine)
 
     def forgotten(self, machine: KeptMachine) -> None:
         """A machine is gone for good."""
@@ -115,6 +145,7 @@ class Placement:
                 "memory_mb": machine.memory_mb,
                 "used_mb": machine.used_mb,
                 "is_connected": machine.is_connected,
+                "power": machine.power.value,
                 "is_router": machine.is_router,
                 "max_models": machine.max_models,
                 "used_models": machine.used_models,
@@ -374,8 +405,12 @@ class Placement:
 
 
 def _could_load(machine: KeptMachine, model: str) -> bool:
-    is_there = machine.is_connected and model in machine.models
-    return is_there and machine.statuses[model].state is not KeptState.FAILED
+    is_there = machine.is_connected and machine.power is not Power.GOING_OFF
+    return (
+        is_there
+        and model in machine.models
+        and machine.statuses[model].state is not KeptState.FAILED
+    )
 
 
 _SHOWN: Final = {

@@ -7,15 +7,18 @@ in the same turn of the event loop.
 import logging
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from extproc.app.program import ProgramRuns, run_program
-from extproc.core.fleet.endpoint import WakeOptions
+from extproc.core.address import Address
+from extproc.core.fleet.endpoint import Endpoint, WakeOptions
 from extproc.core.observation import Issue
-from extproc.core.scaling.machine_power import Action, MachinePower, Power, Seen
+from extproc.core.placement.machine import Power
+from extproc.core.scaling.machine_power import Action, MachinePower, Seen
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.core.views.wake_advisor import SleepingMachine
+from extproc.core.views.wake_advisor import SleepingKeeper, SleepingMachine
 
 COMMAND_S: Final = 60.0
 """The longest run of a sleep command."""
@@ -25,7 +28,10 @@ CHANGES: Final = {
     Action.ASLEEP: "put-to-sleep",
     Action.STAYED: "not-put-to-sleep",
 }
+NO_SERVER: Final = "does-not-serve"
 STILL_AWAKE: Final = "it still answers a minute after wake.sleep_command"
+
+Sleepers = Callable[[Mapping[str, WakeOptions]], Sequence[SleepingKeeper]]
 
 log = logging.getLogger("coxswain.wake")
 
@@ -51,9 +57,15 @@ class SleepingMachines(ProgramRuns):
         dispatcher: Dispatcher,
         clock: Callable[[], float],
         *,
+        sleepers: Sleepers = lambda _: (),
+        slept: Callable[[str], None] = lambda _: None,
         send: Callable[[WakeOptions], None] = send_magic_packet,
     ) -> None:
+        """`sleepers` returns the machines with a keeper of these names, and `slept` is called with
+        each that is off."""
         super().__init__("following the machines that sleep", log)
+        self._sleepers = sleepers
+        self._slept = slept
         self._dispatcher = dispatcher
         self._clock = clock
         self._send = send
@@ -61,8 +73,12 @@ class SleepingMachines(ProgramRuns):
         """Called with the kind and the text of what happened to a machine."""
         self._powers: dict[str, MachinePower] = {}
         self._machines: dict[str, SleepingMachine] = {}
+        self._unserved_since: dict[Address, float] = {}
+        """Since when these endpoints do not answer although their machines are on."""
         self._send_errors: dict[str, str] = {}
         """Why the last packet for a MAC address could not be sent."""
+        self._issues: dict[str, str] = {}
+        """What is wrong with machines of keepers, by MAC address: they may have no endpoint."""
         self._commands: set[str] = set()
         """The MAC addresses of machines whose sleep command runs."""
         self._changes: Counter[tuple[str, ...]] = Counter()
@@ -79,6 +95,10 @@ class SleepingMachines(ProgramRuns):
             if power.last_wake_s is not None
         }
 
+    def problems(self) -> tuple[str, ...]:
+        """The machines with a keeper that do not wake or sleep, as sentences."""
+        return tuple(self._issues.values())
+
     # Deciding
 
     def check(self) -> None:
@@ -87,19 +107,26 @@ class SleepingMachines(ProgramRuns):
 
     def decide(self, now: float) -> None:
         """Decide once for each machine, and begin what is to be done."""
-        advisor = self._dispatcher.view.wake_advisor(now)
+        dispatcher = self._dispatcher
+        kept = self._sleepers(dispatcher.options.machines)
+        advisor = dispatcher.view.wake_advisor(now, kept)
         before = self._machines
         self._machines = {} if advisor is None else advisor.machines()
         for mac in before.keys() - self._machines.keys():
             del self._powers[mac]
             self._release(before[mac], None, now)
+        for mac in before.keys() & self._machines.keys():
+            self._follow_changes(mac, before[mac], now)
         if advisor is None:
             if before:
-                self._dispatcher.set_wakes({})
+                dispatcher.set_wakes({})
+                dispatcher.set_keepers_off(())
             return
         powers = self._powers = {
             mac: self._powers.get(mac) or MachinePower() for mac in self._machines
         }
+        for mac, machine in self._machines.items():
+            self._find_unserved(machine, powers[mac], now)
         asleep = [mac for mac, power in powers.items() if self._may_wake(mac, power, now)]
         asleep.sort(key=lambda mac: powers[mac].failed_wakes)
         wanted = advisor.wanted(asleep, self._waking())
@@ -114,14 +141,68 @@ class SleepingMachines(ProgramRuns):
             action = powers[mac].step(seen, machine.options, now)
             if action is not None:
                 self._act(mac, action, now)
+            self._show_power(mac)
         hoped = {mac: power for mac, power in self._waking().items() if not power.failed_wakes}
         ready_at = {mac: power.ready_at() for mac, power in hoped.items()}
-        self._dispatcher.set_wakes(advisor.wakes(ready_at, now))
+        # Requests wait for these until they are off and wake again, or stay awake.
+        going = (mac for mac, one in self._powers.items() if one.state is Power.GOING_OFF)
+        ready_at |= dict.fromkeys(going)
+        dispatcher.set_wakes(
+            advisor.wakes(ready_at, now), can_wake_keepers=any(map(self._can_wake_keeper, powers))
+        )
+        machines = [one.machine for one in kept if one.machine.power is not Power.AWAKE]
+        dispatcher.set_keepers_off(
+            {model.address for one in machines for model in one.models.values()}
+        )
+
+    def _can_wake_keeper(self, mac: str) -> bool:
+        """Whether a machine with a keeper is off, as far as is known not for good."""
+        power = self._powers[mac]
+        is_off = power.state in (Power.OFF, Power.WAKING) and not power.failed_wakes
+        return is_off and bool(self._machines[mac].keepers)
+
+    def _follow_changes(self, mac: str, before: SleepingMachine, now: float) -> None:
+        """Its settings may have changed since the last decision."""
+        machine, power = self._machines[mac], self._powers[mac]
+        left = [one for one in before.endpoints if one not in machine.endpoints]
+        if left:
+            self._release(replace(before, endpoints=tuple(left), keepers=()), None, now)
+        if machine.options != before.options:
+            power.retry()
+            self._set_issue(machine, None)
+        if power.state is Power.GOING_OFF:
+            self._set_going_off(machine, now, is_going_off=True)
+
+    def _find_unserved(self, machine: SleepingMachine, power: MachinePower, now: float) -> None:
+        """Endpoints that do not answer while their machine is on are not off but down, if that
+        lasts for longer than the machine takes to wake."""
+        for one in machine.endpoints:
+            if one.spec.wake is None:
+                continue  # a keeper's: it comes and goes with its model
+            is_on = one.is_machine_on or machine.is_answering
+            is_ours = one.wake_issue is not None and one.wake_issue.code == NO_SERVER
+            if is_on and power.is_watched and not one.is_answering:
+                since = self._unserved_since.setdefault(one.address, now)
+                if now - since >= machine.options.timeout_s and not is_ours:
+                    self._set_issue(machine, _no_server(machine.options), is_lost=True, only=one)
+                continue
+            self._unserved_since.pop(one.address, None)
+            if is_ours and not is_on:
+                power.retry()
+            if is_ours and power.is_watched:
+                self._set_issue(machine, None, only=one)
 
     def _may_wake(self, mac: str, power: MachinePower, now: float) -> bool:
         """Whether it is off, or was seen to be just now, and may be woken."""
         is_off = power.may_wake(now) or power.state is Power.AWAKE
         return is_off and not self._machines[mac].is_answering
+
+    def _show_power(self, mac: str) -> None:
+        """Let keepers load models only while their machine is not put to sleep."""
+        for keeper in self._machines[mac].keepers:
+            keeper.power = self._powers[mac].state
+            if not keeper.is_connected and keeper.power in (Power.OFF, Power.WAKING):
+                self._slept(keeper.name)
 
     def _waking(self) -> dict[str, MachinePower]:
         return {mac: one for mac, one in self._powers.items() if one.state is Power.WAKING}
@@ -144,7 +225,9 @@ class SleepingMachines(ProgramRuns):
             case Action.RETURNED:
                 self._set_issue(machine, None)
             case Action.LOST:
-                self._set_issue(machine, self._not_woken(mac), is_lost=True)
+                is_on = any(one.is_machine_on for one in machine.endpoints)
+                issue = _no_server(machine.options) if is_on else self._not_woken(mac)
+                self._set_issue(machine, issue, is_lost=True)
             case Action.SLEEP:
                 self._set_going_off(machine, now, is_going_off=True)
                 text = f"it had no request for {machine.options.after_idle_s:g} s"
@@ -170,9 +253,12 @@ class SleepingMachines(ProgramRuns):
         action = None if power is None else power.command_ended(now, is_done=not problem)
         if action is not None:
             self._act(mac, action, now, f"wake.sleep_command: {problem}")
+            self._show_power(mac)
 
     def _release(self, machine: SleepingMachine, issue: Issue | None, now: float) -> None:
         """It is not being put to sleep any more."""
+        for one in machine.endpoints:
+            self._unserved_since.pop(one.address, None)
         self._set_issue(machine, issue)
         self._set_going_off(machine, now, is_going_off=False)
 
@@ -195,11 +281,22 @@ class SleepingMachines(ProgramRuns):
         )
 
     def _set_issue(
-        self, machine: SleepingMachine, issue: Issue | None, *, is_lost: bool = False
+        self,
+        machine: SleepingMachine,
+        issue: Issue | None,
+        *,
+        is_lost: bool = False,
+        only: Endpoint | None = None,
     ) -> None:
+        """For all endpoints of the machine, or for one of them."""
+        name = machine.name if only is None else self._dispatcher.fleet.name_of(only.address)
+        if only is None and machine.keepers:
+            self._issues.pop(machine.options.mac, None)
         if issue is not None:
-            log.warning("endpoint %s: %s", machine.name, issue)
-        addresses = [one.address for one in machine.endpoints]
+            log.warning("machine of %s: %s", name, issue)
+            if machine.keepers and only is None:
+                self._issues[machine.options.mac] = f"{machine.name}: {issue.message}"
+        addresses = [one.address for one in (machine.endpoints if only is None else (only,))]
         self._dispatcher.set_wake_issue(addresses, issue, is_lost=is_lost)
 
     def _set_going_off(self, machine: SleepingMachine, now: float, *, is_going_off: bool) -> None:
@@ -207,8 +304,17 @@ class SleepingMachines(ProgramRuns):
         self._dispatcher.set_going_off(addresses, now, is_going_off=is_going_off)
 
     def _event(self, machine: SleepingMachine, kind: str, text: str) -> None:
-        log.info("endpoint %s: %s: %s", machine.name, kind, text)
+        log.info("machine of %s: %s: %s", machine.name, kind, text)
         self.on_event(kind, text, machine)
+
+
+def _no_server(options: WakeOptions) -> Issue:
+    return Issue(
+        code=NO_SERVER,
+        message=f"its machine {options.mac} is on, and no server has answered there for "
+        f"{options.timeout_s:g} s",
+        remedy="start the server there, and let it start with the machine",
+    )
 
 
 def _not_asleep(problem: str) -> Issue:

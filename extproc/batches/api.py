@@ -15,7 +15,7 @@ from aiohttp import BodyPartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
-from extproc.batches.lines import ENDPOINTS
+from extproc.batches.lines import ENDPOINTS, is_storable
 from extproc.batches.runner import InStore
 from extproc.batches.store import (
     PART_BYTES,
@@ -153,7 +153,9 @@ class BatchApi:
             if not isinstance(part, BodyPartReader):
                 raise ApiError(400, "The form has a form within it.", "invalid_request")
             if part.name == "file" and filename is None:
-                filename = (part.filename or "file")[:MAX_NAME_CHARS]
+                # Its bytes need not be UTF-8.
+                filename = (part.filename or "file").encode(errors="replace").decode()
+                filename = filename[:MAX_NAME_CHARS]
                 await self._keep(part, id_)
             elif part.name == "purpose":
                 purpose = (await part.read_chunk(100)).decode(errors="replace")
@@ -229,7 +231,7 @@ class BatchApi:
         window = asked.get("completion_window", "24h")
         owner = request[OWNER]
         file = None
-        if isinstance(file_id, str):
+        if isinstance(file_id, str) and is_storable(file_id):
             file = await self._in_store(self._store.file, owner, file_id)
         if file is None or file.purpose != PURPOSES[0]:
             message = "There is no such file with the purpose batch."

@@ -43,6 +43,15 @@ class LineProblem:
         }
 
 
+def is_storable(text: str) -> bool:
+    """Whether it has a form in UTF-8: JSON can write half of a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def split_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
     """The lines of a file that comes in parts, without their ends; one that is too long is cut."""
     rest = b""
@@ -104,6 +113,9 @@ def _read(text: bytes, number: int, endpoint: str) -> InputLine | LineProblem:
     if not (isinstance(custom_id, str) and 0 < len(custom_id) <= MAX_ID_CHARS):
         message = f"custom_id must be a text of 1 to {MAX_ID_CHARS} characters."
         return problem("invalid_custom_id", message, "custom_id")
+    if not is_storable(custom_id):
+        message = "custom_id has half of a character."
+        return problem("invalid_custom_id", message, "custom_id")
     if line["method"] != "POST":
         return problem("invalid_method", "method must be POST.", "method")
     if line["url"] != endpoint:
@@ -113,6 +125,8 @@ def _read(text: bytes, number: int, endpoint: str) -> InputLine | LineProblem:
     if body.get("stream"):
         return problem("invalid_body", "A batch has no streams: leave out stream.", "body.stream")
     model = body.get("model")
+    if isinstance(model, str) and not is_storable(model):
+        return problem("invalid_body", "model has half of a character.", "body.model")
     return InputLine(
         custom_id=custom_id,
         model=model if isinstance(model, str) else "",

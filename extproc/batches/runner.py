@@ -111,13 +111,14 @@ class Runner:
         in_store: InStore,  # type: ignore[type-arg]  # of any result
         news: News,
         client: httpx.AsyncClient,
-        headers: Mapping[str, str],
+        headers: Callable[[], Mapping[str, str]],
         opens: Callable[[str], bool] = lambda _: True,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`in_store` calls a method of the store in its thread; `client` reaches Envoy; `headers`
-        go with each line; `opens` says whether the key with this id still does."""
+        """`in_store` calls a method of the store in its thread; `client` reaches Envoy;
+        what `headers` returns goes with each line; `opens` says whether the key with this id still
+        does."""
         self._store = store
         self._in_store = in_store
         self._news = news
@@ -303,7 +304,7 @@ class Runner:
 
     async def _ask(self, line: Line) -> Answer:
         headers = {
-            **self._headers,
+            **self._headers(),
             "content-type": "application/json",
             header_names.REQUEST_ID: line.id,
             header_names.QUEUE_TIMEOUT: "0",

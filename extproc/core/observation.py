@@ -190,7 +190,8 @@ class Observation:
     `router` is that of a server in router mode, as far as it was reported. `counters` are the
     server's own, if they were wanted. `runner` is the kind of the server, for people; `apis` are
     the names of the APIs that it has besides the one that all have, None if that is not known.
-    With `is_full` it has no room in its cache for further requests, whatever slots are free.
+    With `is_full` it has no room in its cache for further requests, whatever slots are free. With
+    `is_machine_on` something at its address has answered or refused, if no server of models.
 
     Raises `ObservationError` for impossible numbers.
     """
@@ -215,6 +216,7 @@ class Observation:
     runner: str = ""
     apis: frozenset[str] | None = None
     is_full: bool = False
+    is_machine_on: bool = False
 
     def __post_init__(self) -> None:
         if not self.began_at <= self.answered_at:

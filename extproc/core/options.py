@@ -1,8 +1,10 @@
 """The options of the dispatcher, which come from the settings."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from extproc.core.bounds import BoundOptions
+from extproc.core.fleet.endpoint import WakeOptions
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.outliers.outlier_detection import OutlierOptions
 from extproc.core.queue.aging import Aging
@@ -31,3 +33,5 @@ class DispatcherOptions:
     context_fit: ContextFit = ContextFit.REJECT
     bounds: BoundOptions = field(default_factory=BoundOptions)
     spill: SpillOptions = NO_SPILL
+    machines: Mapping[str, WakeOptions] = field(default_factory=dict)
+    """How machines with a keeper are woken and put to sleep, by their names."""

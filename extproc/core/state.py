@@ -23,6 +23,7 @@ from extproc.core.learning.traffic_counter import TrafficCounter
 from extproc.core.objective import Criticality
 from extproc.core.options import DispatcherOptions
 from extproc.core.outliers.outlier_detection import OutlierDetection
+from extproc.core.outliers.pauses import Pauses
 from extproc.core.outliers.poison_requests import PoisonGuard
 from extproc.core.placement.model_load import ModelLoad
 from extproc.core.prediction.answer_lengths import AnswerLengths
@@ -66,6 +67,8 @@ class State:
         """What requests wait for, by all names of the models that keepers could load."""
         self.wakes: Mapping[str, ModelLoad] = {}
         """The machines that requests wait for, by all names of the models that they will serve."""
+        self.can_wake_keepers = False
+        """Whether a machine with a keeper is off, and woken for requests."""
         self.failed_models: Mapping[str, str] = {}
         """Why models cannot be loaded anywhere, by all of their names; `""` if none can be."""
         self.bounds = Bounds(options.bounds)
@@ -88,6 +91,7 @@ class State:
         self.uploads = Uploads()
         self.conversations = Conversations()
         self.outliers = OutlierDetection(self.fleet, options.outliers, self.outbox.ejection_changed)
+        self.pauses = Pauses()
         self.poison = PoisonGuard()
 
         # The queue
@@ -139,6 +143,7 @@ class State:
         self.learners: tuple[Learner, ...] = (
             self.conversations,
             self.outliers,
+            self.pauses,
             self.contexts,
             self.poison,
             self.latency,

@@ -79,6 +79,11 @@ def meaning(answer: Answer | Failure, path: str) -> tuple[ScrapeStatus, Issue | 
     return ScrapeStatus.FAILED, issues.bad_answer(message)
 
 
+def shows_machine(answer: Answer | Failure) -> bool:
+    """Whether the machine there is on, whatever its server does."""
+    return isinstance(answer, Answer) or answer.is_machine_on
+
+
 def failed(address: Address, answer: Answer | Failure, path: str, runner: str) -> Observation:
     """The observation for an unusable response to GET `path`."""
     status, issue = meaning(answer, path)
@@ -89,6 +94,7 @@ def failed(address: Address, answer: Answer | Failure, path: str, runner: str) -
         status=status,
         issues=() if issue is None else (issue,),
         runner=runner,
+        is_machine_on=shows_machine(answer),
     )
 
 

@@ -18,7 +18,7 @@ import httpx
 from extproc.runners.target import EndpointTarget
 from extproc.runners.transport import MAX_CONNECTIONS, RunnerTransport, no_tls
 from extproc.security.secret_file import authorization_of
-from extproc.transport.descriptors import own_fault
+from extproc.transport.descriptors import is_caused_by, own_fault
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 MAX_PREPARED = 64
@@ -60,13 +60,15 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """No usable HTTP response. `message` is for operators and contains no received data."""
+    """No usable HTTP response. `message` is for operators and contains no received data. With
+    `is_machine_on` something at that address has answered or refused."""
 
     kind: FailureKind
     message: str
     began_at: float
     answered_at: float
     is_timeout: bool = False
+    is_machine_on: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,20 +175,24 @@ class RunnerClient:
                 raise OwnFaultError(fault) from None
             is_timeout = isinstance(error, httpx.ConnectTimeout)
             kind, message = _connect_failure(error)
-            return self._failure(kind, message, began_at, is_timeout=is_timeout)
+            is_on = kind is FailureKind.UNUSABLE or is_caused_by(error, ConnectionRefusedError)
+            return self._failure(
+                kind, message, began_at, is_timeout=is_timeout, is_machine_on=is_on
+            )
         except (httpx.TimeoutException, TimeoutError):
             message = f"{method} {_shown(path)} was not answered within {read_s:g} s"
             return self._failure(FailureKind.TIMED_OUT, message, began_at, is_timeout=True)
         except (httpx.TransportError, ssl.SSLError) as error:
             # With TLS 1.3 a client learns only after the handshake that its certificate is missing.
             message = f"{method} {_shown(path)} was cut off ({type(error).__name__})"
-            return self._failure(FailureKind.BROKEN, message, began_at)
+            is_on = is_caused_by(error, ConnectionResetError, httpx.RemoteProtocolError)
+            return self._failure(FailureKind.BROKEN, message, began_at, is_machine_on=is_on)
         if body is None:
             message = (
                 f"the answer to {method} {_shown(path)} is larger than {MAX_BODY_BYTES} bytes "
                 "or is encoded"
             )
-            return self._failure(FailureKind.UNUSABLE, message, began_at)
+            return self._failure(FailureKind.UNUSABLE, message, began_at, is_machine_on=True)
         return Answer(
             status=response.status_code,
             body=body,
@@ -196,7 +202,13 @@ class RunnerClient:
         )
 
     def _failure(
-        self, kind: FailureKind, message: str, began_at: float, *, is_timeout: bool = False
+        self,
+        kind: FailureKind,
+        message: str,
+        began_at: float,
+        *,
+        is_timeout: bool = False,
+        is_machine_on: bool = False,
     ) -> Failure:
         return Failure(
             kind=kind,
@@ -204,6 +216,7 @@ class RunnerClient:
             began_at=began_at,
             answered_at=self._clock(),
             is_timeout=is_timeout,
+            is_machine_on=is_machine_on,
         )
 
     def _read_s(self, path: str) -> float:

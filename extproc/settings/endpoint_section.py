@@ -40,8 +40,8 @@ class PriceSettings(Section):
 
 
 class WakeSettings(Section):
-    """The machine of an endpoint, if it may sleep: it is woken when requests wait for it, and put
-    to sleep when it is idle. Give the endpoints of one machine the same. See docs/scaling.md."""
+    """How a machine is woken when requests wait for it, and put to sleep when it is idle. Give all
+    endpoints of one machine the same. See docs/sleeping.md."""
 
     mac: Mac
     """The MAC address of its network card, as 00:11:22:33:44:55, to which magic packets go."""
@@ -66,6 +66,13 @@ class WakeSettings(Section):
             sleep_command=self.sleep_command,
             timeout_s=self.timeout_s,
         )
+
+
+class MachineSettings(Section):
+    """A machine with a keeper, by the keeper's --name."""
+
+    wake: WakeSettings
+    """How it is woken when requests wait for a model that its keeper can load, and put to sleep."""
 
 
 class EndpointSettings(Section):

@@ -12,7 +12,7 @@ from extproc.core.request import HOLD_MARGIN_S
 from extproc.settings.bounds_section import BoundsSettings
 from extproc.settings.cluster_section import ClusterSettings
 from extproc.settings.discovery_section import DiscoverySettings
-from extproc.settings.endpoint_section import EndpointSettings, named_twice
+from extproc.settings.endpoint_section import EndpointSettings, MachineSettings, named_twice
 from extproc.settings.envoy_section import EnvoySettings
 from extproc.settings.listen_section import DashboardSettings, ListenSettings
 from extproc.settings.logging_section import (
@@ -68,6 +68,9 @@ class Settings(Section):
     """The llama-servers: a list of host:port, or of sections with the keys below. In the
     environment: host:port,host:port. May be empty; endpoints can be added later."""
     discovery: Annotated[DiscoverySettings, EMPTY_SECTION] = DiscoverySettings()
+    machines: Annotated[Reloadable[dict[str, MachineSettings]], MAP] = Field(default={})
+    """The machines with a keeper that may sleep, by the keeper's --name, each with the keys below.
+    In the environment: JSON."""
     fronts: FrontCount = 0
     """The number of front processes, which hold Envoy's connections for one core process that
     decides, beside a spare core: `auto` is one less than the processors. 0 runs everything in one

@@ -52,6 +52,7 @@ const MEANINGS = {
   "poison-request": "servers died while they processed it",
   "internal-error": "the picker lost track of it: a bug",
 };
+const POWERS = { "going-off": ", is being put to sleep", off: ", is off until requests wake it", waking: ", wakes" };
 const WAITS = {
   "no-idle-slot": "no idle slot",
   reserved: "the idle slots are reserved",
@@ -274,6 +275,7 @@ function usedOf(machine) {
 }
 
 function whyGone(machine) {
+  if (Object.hasOwn(POWERS, machine.power)) return POWERS[machine.power];
   if (machine.is_connected) return "";
   return machine.is_router ? ", gets no requests now" : ", its keeper is not connected";
 }

@@ -12,10 +12,10 @@ def why_not_ready(dispatcher: Dispatcher) -> tuple[str, ...]:
     """The obstacles, none when at least one endpoint can take requests or its machine be woken, or
     a keeper can load a model. Without side effects."""
     endpoints = list(dispatcher.fleet)
-    if any(endpoint.is_pickable or endpoint.is_wakeable for endpoint in endpoints):
+    if any(endpoint.is_pickable or endpoint.is_waited_for for endpoint in endpoints):
         return ()
-    if dispatcher.resolver.names.loadable:
-        return ()  # a request is what lets a keeper load its model
+    if dispatcher.resolver.names.loadable or dispatcher.view.can_wake_keepers:
+        return ()  # a request is what lets a keeper load its model, or wakes its machine
     if not endpoints:
         return ("there are no endpoints",)
     reasons = ["no endpoint can get requests"]

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from random import Random
+from typing import Final
 
 from extproc.core.address import Address
 from extproc.core.constraints import NO_POOL, Constraints
@@ -29,6 +30,8 @@ from extproc.stream.request.conversation_lookup import (
 from extproc.stream.request.passing import NotServed, constraints_of, passing_request
 from extproc.stream.request.permission import Forbidden, listed, may_pass, permitted
 from extproc.stream.request.translate import NO_BODY, NOT_READ, understand
+
+NO_CLIENTS: Final = "no request has one: keys are not checked (clients.keys_file)"
 
 
 def dry_run(
@@ -77,6 +80,8 @@ def dry_run(
     if isinstance(request, str):
         return _refused(request)
     details = _client_details(head)
+    if inquiry.client and options.keys is None:
+        details["client"] = NO_CLIENTS
     limit = options.limits.limit_of(head.client)
     allowed = permitted(request, body, limit, resolver)
     if isinstance(allowed, Forbidden):
@@ -127,9 +132,11 @@ def _without_key(
     head: codec.RequestHead, options: ExchangeOptions, inquiry: DryRunRequest
 ) -> Explanation | None:
     """The rejection of a request without a client's key, where it needs one."""
+    if options.keys is None:
+        return None
     if inquiry.client and head.client != inquiry.client:
         problem = "no client of this name has a key"
-    elif options.keys is None or head.client:
+    elif head.client:
         return None
     else:
         problem = "it has no client's key: name the client (--client), or give the key as a header"

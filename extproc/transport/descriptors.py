@@ -67,6 +67,11 @@ def own_fault(error: BaseException) -> str:
     return ""
 
 
+def is_caused_by(error: BaseException, *kinds: type[BaseException]) -> bool:
+    """Whether `error` is one of these kinds, or one of them led to it."""
+    return any(isinstance(each, kinds) for each in _causes(error, set()))
+
+
 def _causes(error: BaseException | None, seen: set[int]) -> Iterator[BaseException]:
     """The error and all that led to it: libraries wrap the system's errors in their own."""
     if error is None or id(error) in seen:

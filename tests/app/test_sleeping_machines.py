@@ -5,21 +5,28 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
+from extproc.app.placement import Placement
 from extproc.app.sleeping_machines import SleepingMachines, magic_packet, send_magic_packet
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Intent, WakeOptions
 from extproc.core.fleet.health import Health
-from extproc.core.observation import ScrapeStatus
+from extproc.core.observation import ModelReading, ScrapeStatus
+from extproc.core.placement.machine import KeptMachine, KeptState, Power
 from extproc.core.placement.model_load import ModelLoad
+from extproc.core.placement.swaps import PlacementOptions
+from extproc.core.placement.wanted_models import PlacementError
 from extproc.core.scaling.wanted import ScaleOptions, ServerBounds
 from extproc.core.views.explain import explain
 from extproc.core.views.fleet_capacity import fleet_health
 from extproc.core.views.waits import WaitReason
+from extproc.core.views.wake_advisor import PLACED_S
 from extproc.status.readiness import why_not_ready
+from tests.core.placement.simulated import machine, set_state
 from tests.fakes.picker import until
 from tests.fakes.steered_fleet import SteeredFleet
 
@@ -65,6 +72,11 @@ class Kit(SteeredFleet):
     def fall_off(self, *numbers: int) -> None:
         for number in numbers:
             self.scrape(self.endpoint(number).address, status=ScrapeStatus.UNREACHABLE)
+
+    def refuse(self, number: int) -> None:
+        """Its machine is on, and no server listens."""
+        address = self.endpoint(number).address
+        self.scrape(address, status=ScrapeStatus.UNREACHABLE, is_machine_on=True)
 
     def serve(self, number: int = 1) -> None:
         self.scrape(self.endpoint(number).address, slots=2, busy_slots=0, models=("qwen",))
@@ -252,6 +264,11 @@ async def test_an_idle_machine_is_put_to_sleep_and_gets_no_request_meanwhile() -
     ticket = kit.queue(model="qwen")
     (candidate,) = explain(kit.dispatcher.view, ticket.request).candidates
     assert candidate.filtered == ("its machine is being put to sleep",)
+    kit.decide()
+    assert why_not_ready(kit.dispatcher) == ()
+    assert fleet_health(kit.dispatcher.view).http_status == 200
+    assert kit.note() == "waits for gpu-1 to wake"
+    assert kit.dispatcher.view.waits().reason_of(ticket) is WaitReason.WAKING
     kit.scrape(kit.endpoint().address, status=ScrapeStatus.FAILED)
     assert kit.endpoint().health is Health.OFF, "one failure is enough"
     kit.decide()
@@ -370,3 +387,365 @@ async def test_an_endpoint_without_wake_any_more_is_an_ordinary_one() -> None:
     await kit.sleeping.aclose()
     kit.fall_off(1)
     assert kit.endpoint().health is Health.DOWN
+
+
+def test_a_machine_that_is_on_without_its_server_is_down() -> None:
+    """It has crashed: the connection is refused for longer than a wake takes."""
+    kit = Kit(WAKE)
+    kit.decide()
+    kit.refuse(1)
+    kit.decide()
+    assert kit.endpoint().health is Health.OFF, "perhaps it is being switched off"
+    kit.decide(WAKE.timeout_s)
+    assert kit.endpoint().health is Health.DOWN
+    (issue,) = kit.endpoint().issues
+    assert issue.code == "does-not-serve" and "is on, and no server" in issue.message
+    assert why_not_ready(kit.dispatcher)
+    kit.refuse(1)
+    assert kit.endpoint().health is Health.DOWN
+    kit.serve(1)
+    kit.decide()
+    assert kit.endpoint().health is Health.READY and kit.endpoint().issues == ()
+
+
+def test_a_machine_that_was_on_without_its_server_is_off_as_soon_as_it_is() -> None:
+    """And is woken at once, as it did not fail to wake."""
+    kit = Kit(WAKE)
+    kit.refuse(1)
+    kit.queue(model="qwen")
+    kit.decide()
+    kit.decide(WAKE.timeout_s)
+    (issue,) = kit.endpoint().issues
+    assert issue.code == "does-not-serve", "no packet can help"
+    kit.fall_off(1)
+    kit.decide()
+    assert kit.endpoint().issues == ()
+    kit.fall_off(1)
+    assert kit.endpoint().health is Health.OFF
+    assert kit.packets == [WAKE.mac] * 2
+
+
+async def test_a_machine_that_was_put_to_sleep_may_refuse_connections() -> None:
+    """Its command stopped the server alone."""
+    kit = Kit(WAKE)
+    kit.decide()
+    kit.decide(WAKE.after_idle_s)
+    kit.refuse(1)
+    kit.decide()
+    assert kit.events[-1] == "machine-asleep"
+    kit.decide(2 * WAKE.timeout_s)
+    kit.refuse(1)
+    kit.decide()
+    assert kit.endpoint().health is Health.OFF and kit.endpoint().issues == ()
+    await kit.sleeping.aclose()
+
+
+def test_a_server_that_crashed_beside_another_on_its_machine_is_down() -> None:
+    kit = Kit(WAKE, WAKE)
+    kit.decide()
+    kit.fall_off(2)
+    kit.decide()
+    kit.decide(WAKE.timeout_s)
+    assert [kit.endpoint(one).health for one in (1, 2)] == [Health.READY, Health.DOWN]
+    assert kit.endpoint(2).issues[0].code == "does-not-serve"
+    kit.serve(2)
+    kit.decide()
+    assert kit.endpoint(2).issues == ()
+
+
+def test_options_that_were_corrected_are_tried_at_once() -> None:
+    kit = Kit(WAKE)
+    kit.fall_off(1)
+    kit.queue(model="qwen")
+    kit.decide()
+    kit.decide(WAKE.timeout_s)
+    assert kit.endpoint().issues[0].code == "does-not-wake"
+    kit.rewire(replace(WAKE, broadcast=("192.168.1.255", 9)))
+    kit.decide()
+    assert kit.endpoint().issues == () and kit.packets == [WAKE.mac] * 2
+
+
+async def test_an_endpoint_that_moves_to_another_machine_takes_no_sleep_along() -> None:
+    """The settings gave it the wrong MAC address, and its machine was going off."""
+    kit = Kit(WAKE, WAKE)
+    kit.decide()
+    kit.decide(WAKE.after_idle_s)
+    assert not kit.endpoint(2).is_pickable
+    kit.rewire(WAKE, OTHER)
+    kit.decide()
+    assert [kit.endpoint(one).is_going_off for one in (1, 2)] == [True, False]
+    kit.rewire(WAKE, None)
+    kit.decide()
+    assert kit.endpoint(2).is_pickable
+    await kit.sleeping.aclose()
+
+
+async def test_an_endpoint_that_joins_a_machine_that_goes_off_gets_no_request() -> None:
+    kit = Kit(WAKE)
+    kit.decide()
+    kit.decide(WAKE.after_idle_s)
+    kit.rewire(WAKE, WAKE)
+    kit.serve(2)
+    kit.decide()
+    assert not kit.endpoint(2).is_pickable
+    await kit.sleeping.aclose()
+
+
+# Machines with a keeper
+
+
+def health_of(endpoint: Endpoint) -> str:
+    """By a call, as it changes between two looks."""
+    return endpoint.health.value
+
+
+class KeptKit(SteeredFleet):
+    """Machines with a keeper, of which each can have one of its models loaded, and which sleep by
+    `OTHER` and `WAKE`; `gpu-1` is `WAKE`'s. Nothing is sent."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        self.packets: list[str] = []
+        self.events: list[str] = []
+        self.wanted: dict[str, tuple[str, ...]] = {}
+        self.placement = Placement(
+            self.dispatcher, self._want, lambda: self.now, PlacementOptions()
+        )
+        self.sleeping = SleepingMachines(
+            self.dispatcher,
+            lambda: self.now,
+            sleepers=self.placement.sleepers,
+            slept=self.placement.slept,
+            send=lambda options: self.packets.append(options.mac),
+        )
+        self.sleeping.on_event = lambda kind, *_: self.events.append(kind)
+        self.may_sleep(*names)
+
+    def _want(self, machine: str, models: Iterable[str], *_: object) -> None:
+        self.wanted[machine] = tuple(models)
+
+    def may_sleep(self, *names: str) -> None:
+        options = dict(zip(names, (WAKE, OTHER), strict=False))
+        self.dispatcher.renew(replace(self.dispatcher.options, machines=options), self.now)
+
+    async def attach(self, name: str = "gpu-1", *models: str) -> KeptMachine:
+        """Its keeper attaches, with nothing loaded."""
+        one = machine(name, 10, **dict.fromkeys(models or ("a", "b"), 10))
+        one.models = {
+            model.name: replace(model, address=Address(f"10.0.{name[-1]}.1", model.address.port))
+            for model in one.models.values()
+        }
+        self.placement.changed(one)
+        return one
+
+    def fall_off(self, one: KeptMachine) -> None:
+        """Its keeper is gone, and so is what it had loaded."""
+        one.is_connected = False
+        self.placement.changed(one)
+        for model in one.models.values():
+            if model.address in self.dispatcher.fleet:
+                self.scrape(model.address, status=ScrapeStatus.UNREACHABLE)
+
+    def load(self, one: KeptMachine, model: str) -> Endpoint:
+        """What the placement wants there is loaded."""
+        set_state(one, model, KeptState.LOADED, self.now, load_s=2.0)
+        address = one.models[model].address
+        spec = EndpointSpec(address=address, name=f"{one.name}.{model}", is_reported=True)
+        self.dispatcher.set_members("agents", [spec], self.now)
+        self.scrape(address, slots=1, busy_slots=0, models=(model,))
+        endpoint = self.dispatcher.fleet.get(address)
+        assert endpoint is not None
+        return endpoint
+
+    def decide(self, later_s: float = 1.0) -> None:
+        self.now += later_s
+        self.sleeping.decide(self.now)
+        self.placement.decide(self.now)
+
+    def note(self, model: str | None = "a") -> str:
+        return self.dispatcher.view.wait_note(model, self.now)
+
+
+async def test_a_request_wakes_the_machine_of_a_keeper_which_then_loads_its_model() -> None:
+    """What was loaded there before is not loaded again by itself. The second time the wake takes as
+    long as the first."""
+    kit = KeptKit("gpu-1")
+    one = await kit.attach()
+    kit.decide()
+    for model, note in (("b", "waits for gpu-1 to wake"), ("a", "waits for gpu-1 to wake, about ")):
+        kit.fall_off(one)
+        kit.decide()
+        assert (one.power, why_not_ready(kit.dispatcher)) == (Power.OFF, ())
+        ticket = kit.queue(model=model)
+        kit.decide()
+        assert kit.note(model).startswith(note) and one.power is Power.WAKING
+        kit.now += 30.0
+        one = await kit.attach()
+        kit.decide()
+        assert kit.wanted["gpu-1"] == (model,)
+        assert kit.note(model).startswith(f"waits for {model} to be loaded at gpu-1")
+        kit.load(one, model)
+        kit.finish(kit.served(ticket))
+    assert kit.packets == [WAKE.mac] * 2
+    assert kit.sleeping.wakes_s() == {("gpu-1",): 31.0}
+
+
+async def test_a_machine_whose_keeper_never_attached_is_woken_to_find_out() -> None:
+    kit = KeptKit("gpu-1", "gpu-2")
+    kit.decide()
+    assert why_not_ready(kit.dispatcher) == ()
+    assert [one["power"] for one in kit.placement.status(kit.now)] == ["off", "off"]
+    scaled = {"a": ModelReading(name="a", is_loaded=False)}
+    kit.dispatcher.set_loadable("scale.models", scaled, kit.now)
+    ticket = kit.queue(model="a")
+    kit.decide()
+    assert kit.packets == [WAKE.mac]
+    note = kit.dispatcher.view.queue_note(ticket.resolved, ticket.request, kit.now)
+    assert note == "waits for gpu-1 to wake"
+    await kit.attach("gpu-1", "b")
+    kit.decide()
+    kit.decide()
+    assert kit.packets == [WAKE.mac, OTHER.mac], "it has not what is asked for"
+    kit.may_sleep()
+    kit.decide()
+    assert list(kit.placement.machines) == ["gpu-1"]
+
+
+async def test_a_machine_is_not_woken_while_another_can_load_the_model() -> None:
+    """Until it has not done so for a while, as others have work there."""
+    kit = KeptKit("gpu-1")
+    kit.fall_off(await kit.attach("gpu-1", "b"))
+    awake = await kit.attach("gpu-2", "a", "b")
+    kit.decide()
+    kit.queue(model="a")
+    kit.decide()
+    assert kit.wanted["gpu-2"] == ("a",) and kit.packets == []
+    kit.load(awake, "a")
+    for _ in range(2):
+        kit.queue(model="a")
+    kit.queue(model="b")
+    kit.decide()
+    assert kit.wanted["gpu-2"] == ("a",) and kit.packets == []
+    assert kit.note("b") == "waits for b to be loaded at gpu-2 when others leave memory for it"
+    kit.decide(PLACED_S)
+    assert kit.packets == [WAKE.mac]
+
+
+async def test_a_request_that_names_no_model_wakes_the_machine_of_a_keeper() -> None:
+    kit = KeptKit("gpu-1")
+    kit.fall_off(await kit.attach())
+    kit.decide()
+    kit.queue()
+    kit.decide()
+    assert kit.packets == [WAKE.mac] and kit.note(None) == "waits for gpu-1 to wake"
+
+
+async def test_what_a_keeper_cannot_serve_does_not_wake_its_machine() -> None:
+    """Here a gateway allows other endpoints only."""
+    kit = KeptKit("gpu-1")
+    kit.fall_off(await kit.attach())
+    busy = kit.add(1, models=("a",))
+    kit.scrape(busy, slots=1, busy_slots=1, models=("a",))
+    kit.decide()
+    for _ in range(20):
+        kit.queue(model="a", allowed=frozenset({busy}))
+    kit.decide()
+    assert kit.packets == []
+
+
+async def test_an_idle_machine_of_a_keeper_is_put_to_sleep() -> None:
+    """Meanwhile it gets no request, and nothing is loaded there."""
+    kit = KeptKit("gpu-1")
+    one = await kit.attach()
+    kit.decide()
+    ticket = kit.queue(model="a")
+    kit.decide()
+    endpoint = kit.load(one, "a")
+    kit.decide()
+    kit.decide(1000.0)
+    kit.finish(kit.served(ticket))
+    kit.decide(WAKE.after_idle_s - 1.0)
+    assert kit.events == []
+    kit.decide(1.0)
+    assert kit.events == ["machine-going-off"] and not endpoint.is_pickable
+    kit.queue(model="b")
+    kit.decide()
+    assert kit.wanted["gpu-1"] == ("a",), "b is not loaded any more"
+    with pytest.raises(PlacementError, match="is being put to sleep"):
+        kit.placement.load(one, "b", is_pinned=False)
+    kit.fall_off(one)
+    assert endpoint.health is Health.OFF and endpoint.issues == ()
+    kit.decide()
+    assert kit.events == ["machine-going-off", "machine-asleep"]
+    kit.decide()
+    assert kit.packets == [WAKE.mac], "for the request that came meanwhile"
+    await kit.sleeping.aclose()
+
+
+async def test_a_machine_whose_connection_broke_meanwhile_still_loads_nothing() -> None:
+    kit = KeptKit("gpu-1")
+    await kit.attach()
+    kit.decide()
+    kit.decide(WAKE.after_idle_s)
+    one = await kit.attach()
+    assert one.power is Power.GOING_OFF and not one.takes_loads
+    await kit.sleeping.aclose()
+
+
+async def test_what_a_keeper_does_keeps_its_machine_awake() -> None:
+    kit = KeptKit("gpu-1")
+    one = await kit.attach()
+    kit.decide()
+    set_state(one, "a", KeptState.LOADING, kit.now)
+    kit.decide(1000.0)
+    set_state(one, "a", KeptState.UNLOADED, kit.now)
+    kit.placement.load(one, "a", is_pinned=True)
+    kit.decide(1000.0)
+    assert kit.events == []
+
+
+async def test_a_server_of_a_keeper_is_off_only_while_its_machine_is_not_awake() -> None:
+    """Also where its end was seen before that of its machine."""
+    kit = KeptKit("gpu-1")
+    one = await kit.attach()
+    kit.decide()
+    endpoint = kit.load(one, "a")
+    kit.scrape(endpoint.address, status=ScrapeStatus.UNREACHABLE)
+    kit.decide()
+    assert health_of(endpoint) == "down"
+    kit.fall_off(one)
+    kit.decide()
+    assert health_of(endpoint) == "off"
+    kit.may_sleep()
+    kit.decide()
+    assert health_of(endpoint) == "down"
+
+
+async def test_the_machine_of_a_keeper_that_does_not_wake_is_a_problem() -> None:
+    kit = KeptKit("gpu-1")
+    kit.fall_off(await kit.attach())
+    kit.decide()
+    kit.queue(model="a")
+    kit.decide()
+    kit.decide(WAKE.timeout_s)
+    (problem,) = kit.sleeping.problems()
+    assert problem.startswith("gpu-1: its machine 02:00:00:00:00:01 did not answer within 120 s")
+    await kit.attach()
+    kit.decide()
+    assert kit.sleeping.problems() == ()
+
+
+async def test_servers_and_the_keeper_of_one_machine_sleep_together() -> None:
+    kit = KeptKit("gpu-1")
+    plain = EndpointSpec(address=Address("10.0.0.9", 8080), name="plain", wake=WAKE)
+    kit.dispatcher.set_members("test", [plain], kit.now)
+    kit.scrape(plain.address, slots=1, busy_slots=0, models=("c",))
+    one = await kit.attach()
+    kit.decide()
+    lease = kit.pick(model="c")
+    kit.decide(1000.0)
+    assert kit.events == []
+    kit.finish(lease)
+    kit.decide(WAKE.after_idle_s)
+    assert kit.events == ["machine-going-off"] and one.power is Power.GOING_OFF
+    await kit.sleeping.aclose()

@@ -102,6 +102,26 @@ async def test_files_and_batches(tmp_path: Path) -> None:
         assert gone.json()["deleted"]
 
 
+async def test_text_that_is_no_unicode_is_no_bug(tmp_path: Path) -> None:
+    """Halves of characters as JSON can write them, and names of files in other encodings."""
+    async with serving(tmp_path) as api:
+        body = b'{"input_file_id": "\\ud800", "endpoint": "/v1/chat/completions"}'
+        made = await api.client.post("/v1/batches", content=body)
+        assert made.json()["error"]["code"] == "invalid_file"
+        form = (
+            b'--x\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--x\r\n'
+            b'Content-Disposition: form-data; name="file"; filename="\xfc.jsonl"\r\n\r\n'
+            + content(1).replace(b"line-0", b"\\ud800")
+            + b"\r\n--x--\r\n"
+        )
+        headers = {"content-type": "multipart/form-data; boundary=x"}
+        sent = await api.client.post("/v1/files", content=form, headers=headers)
+        assert sent.json()["filename"] == "?.jsonl"
+        batch = {"input_file_id": sent.json()["id"], "endpoint": CHAT}
+        made = await api.client.post("/v1/batches", json=batch)
+        assert made.status_code == 200, made.text
+
+
 async def test_nobody_sees_what_is_anothers(tmp_path: Path) -> None:
     """With a key of another client it is as if nothing were there; without one, 401."""
     async with serving(tmp_path) as api:

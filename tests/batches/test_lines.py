@@ -44,6 +44,8 @@ def test_parts_are_cut_anywhere() -> None:
         (line(body=None), "missing_required_parameter", "body"),
         (line(custom_id=7), "invalid_custom_id", "custom_id"),
         (line(custom_id="x" * 257), "invalid_custom_id", "custom_id"),
+        (line(custom_id="\ud800"), "invalid_custom_id", "custom_id"),
+        (line(body={"model": "\ud800"}), "invalid_body", "body.model"),
         (line(method="GET"), "invalid_method", "method"),
         (line(url="/v1/embeddings"), "invalid_url", "url"),
         (line(body="secret"), "invalid_body", "body"),

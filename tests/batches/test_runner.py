@@ -97,7 +97,7 @@ async def running(
     async with httpx.AsyncClient(base_url=url, timeout=30) as client:
         headers = {"x-gateway-inference-objective": "b"}
         opens = rig.opened.__contains__
-        rig.runner = Runner(store, in_store, rig, client, headers, opens, now=lambda: 101.0)
+        rig.runner = Runner(store, in_store, rig, client, lambda: headers, opens, now=lambda: 101.0)
         work = rig.work = asyncio.create_task(rig.runner.run())
         try:
             yield rig

@@ -6,6 +6,10 @@
   internal/extensionserver/inferencepool.go (`buildHTTPFilterForInferencePool`) and
   post_cluster_modify.go: ORIGINAL_DST by the header, nothing forwarded of who served.
 
+- Envoy Gateway alone, 1.9: internal/xds/translator/extproc.go, and cluster.go
+  (`buildEndpointOverrideLoadBalancingPolicy`): `override_host` by the header over the pods of a
+  Service, with the policies of docs/gateways.md.
+
 What a test needs besides (a hint by headers of the request) is put before the filter.
 """
 
@@ -28,7 +32,7 @@ DUPLEX = {
     "response_trailer_mode": "SEND",
 }
 GATEWAY_MESSAGE_TIMEOUT_S = 5
-"""Of Envoy AI Gateway, which sets no `max_message_timeout`."""
+"""Of Envoy AI Gateway before 0.4, 300 s since, without `max_message_timeout`."""
 LB_METADATA = {"untyped": ["envoy.lb"]}
 
 Print = Callable[[EnvoyOptions], str]
@@ -80,6 +84,43 @@ def envoy_ai_gateway(*, filters: Sequence[dict[str, Any]] = ()) -> Print:
         "original_dst_lb_config": {"use_http_header": True, "http_header_name": DESTINATION},
     }
     return _printer(ext_proc, cluster, None, filters)
+
+
+def envoy_gateway(servers: Sequence[str]) -> Print:
+    """By the policies of docs/gateways.md: it fails open, and the picker asks for bodies."""
+    ext_proc = {
+        "failure_mode_allow": True,
+        "message_timeout": "300s",
+        "allow_mode_override": True,
+        "processing_mode": {
+            "request_header_mode": "SEND",
+            "request_body_mode": "NONE",
+            "request_trailer_mode": "SKIP",
+            "response_header_mode": "SEND",
+            "response_body_mode": "NONE",
+            "response_trailer_mode": "SKIP",
+        },
+        "response_attributes": [
+            "upstream.address",
+            "upstream.request_attempt_count",
+            "response.code_details",
+        ],
+    }
+    override = {
+        "@type": f"{TYPE}.extensions.load_balancing_policies.override_host.v3.OverrideHost",
+        "override_host_sources": [{"header": DESTINATION}],
+        "fallback_policy": _policy(
+            "least_request",
+            {"@type": f"{TYPE}.extensions.load_balancing_policies.least_request.v3.LeastRequest"},
+        ),
+    }
+    cluster = {
+        "type": "STATIC",
+        "load_balancing_policy": _policy("override_host", override),
+        "load_assignment": _assignment("pool", [HostPort.parse(server) for server in servers]),
+    }
+    retries = {"retry_on": "connect-failure,refused-stream", "num_retries": 2}
+    return _printer(ext_proc, cluster, retries, ())
 
 
 def _printer(

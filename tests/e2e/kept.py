@@ -199,13 +199,15 @@ async def kept(
     settings: dict[str, Any] | None = None,
     machines: int = 1,
     more: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    is_started: bool = True,
 ) -> AsyncIterator[KeptStack]:
-    """A picker and Envoy without endpoints of their own, and the keepers of machines. `more` is
-    added to the files of the keepers."""
+    """A picker and Envoy without endpoints of their own, and the keepers of machines, which a test
+    starts itself unless `is_started`. `more` is added to the files of the keepers."""
     settings = {"endpoints": [], **(settings or {})}
     async with Stack.running(folder, slots=(), settings=settings) as stack:
         found = KeptStack(stack, models, memory_mb, machines, more)
-        for machine in found.machines:
+        for machine in found.machines if is_started else ():
             await found.start_keeper(machine)
         yield found
     assert not any(found.pids(name) for name in models), "no llama-server is left"

@@ -119,6 +119,54 @@ async def test_lines_are_answered_by_a_real_server(tmp_path: Path, llama: None) 
         await batches.stack.until(lambda status: status["slots"]["leased"] == 0)
 
 
+async def test_the_key_and_the_token_of_the_process_are_rotated_while_it_runs(
+    tmp_path: Path,
+) -> None:
+    """As its files say; the old ones open nothing any more."""
+    keys, own, token = tmp_path / "keys", tmp_path / "own.key", tmp_path / "token"
+    keys.write_text("ann key-of-ann\nbatches key-of-batches\n")
+    own.write_text("key-of-batches\n")
+    token.write_text("first-token\n")
+    options = ["--keys-file", str(keys), "--api-key-file", str(own), "--token-file", str(token)]
+    settings = {
+        "clients": {"keys_file": str(keys), "batches": "batches"},
+        "admin": {"token_file": str(token)},
+    }
+    async with batching(
+        tmp_path,
+        options=options,
+        settings=settings,
+        kind="simulator",
+        slots=(2,),
+        key="key-of-ann",
+    ) as batches:
+        await batches.until_ended(await batches.submit(lines(1)))
+        keys.write_text("ann key-of-ann\nbatches key-of-batches\nbatches new-key\n")
+        own.write_text("new-key\n")
+        token.write_text("second-token\n")
+        child = batches.child
+        assert child is not None
+
+        async def is_renewed() -> bool:
+            return child.log.read_text().count("what it holds now is sent") == 2
+
+        await until(is_renewed)
+        keys.write_text("ann key-of-ann\nbatches new-key\n")
+
+        async def is_revoked() -> bool:
+            headers = {"authorization": "Bearer key-of-batches"}
+            answer = await batches.client.post(
+                f"{batches.url}{CHAT}", json=chat(1), headers=headers
+            )
+            return answer.status_code == 401
+
+        await until(is_revoked)
+        await batches.stack.kill(batches.stack.picker)
+        await batches.stack.restart_picker()
+        batch = await batches.until_ended(await batches.submit(lines(4)))
+        assert batch["request_counts"] == {"total": 4, "completed": 4, "failed": 0}
+
+
 @pytest.mark.timeout(600)
 async def test_openais_sdk(tmp_path: Path) -> None:
     """As docs/batches.md prints it."""

@@ -12,7 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.gateway_envoys import GATEWAY_MESSAGE_TIMEOUT_S, envoy_ai_gateway
+from tests.e2e.gateway_envoys import (
+    GATEWAY_MESSAGE_TIMEOUT_S,
+    envoy_ai_gateway,
+    envoy_gateway,
+)
 from tests.e2e.one_process import Running, running
 from tests.e2e.stack import CHAT, CONTEXT_TOKENS, Stack, chat, until
 from tests.fakes import quick_yaml
@@ -197,3 +201,71 @@ async def test_envoy_ai_gateway(tmp_path: Path) -> None:
         assert (answer.status_code, answer.headers["x-echo"]) == (200, servers[0].address)
         assert "x-coxswain-endpoint" not in answer.headers
         servers[1].stop_streaming.set()
+
+
+async def test_envoy_ai_gateway_fails_closed(tmp_path: Path) -> None:
+    """Without the picker it serves nothing, whatever the pool's `failureMode` says."""
+    async with AsyncExitStack() as exits:
+        server = await exits.enter_async_context(echo_server("127.0.1.1", slots=1))
+        values = {"endpoints": [server.address], "picker": {"fallbacks": 0}}
+        stack = await exits.enter_async_context(
+            running(tmp_path, values, is_steered=False, printed=envoy_ai_gateway())
+        )
+        await until(lambda: is_steered(stack))
+        await stack.service.stop()
+
+        async def is_closed() -> bool:
+            answers = [
+                await stack.client.post("/v1/completions", json={"prompt": "a"}),
+                await stack.client.get("/v1/models"),
+            ]
+            return all(answer.status_code >= 500 for answer in answers)
+
+        await until(is_closed)
+
+
+async def test_envoy_gateway(tmp_path: Path) -> None:
+    """It asks for bodies as the picker says, waits for it, tries the next of its list, tells who
+    served, and serves without it."""
+    async with AsyncExitStack() as exits:
+        servers = [
+            await exits.enter_async_context(echo_server(f"127.0.1.{number}", slots=1))
+            for number in (1, 2)
+        ]
+        addresses = [server.address for server in servers]
+        stack = await exits.enter_async_context(
+            running(
+                tmp_path,
+                {"endpoints": addresses, **RARE_SCRAPES},
+                is_steered=False,
+                printed=envoy_gateway(addresses),
+            )
+        )
+        await until(lambda: is_steered(stack))
+        served = set()
+        for _ in servers:
+            held = stack.client.stream("POST", "/v1/completions?as=/stream", json={"prompt": "a"})
+            answer = await exits.enter_async_context(held)
+            served.add(answer.headers["x-coxswain-endpoint"])
+        assert served == set(addresses)
+        body = {"prompt": "b" * 100_000}
+        waiting = asyncio.create_task(stack.client.post("/v1/completions", json=body))
+        line = stack.service.dispatcher.queue
+
+        async def is_queued() -> bool:
+            return len(list(line)) == 1
+
+        await until(is_queued)
+        servers[0].stop_streaming.set()
+        answer = await waiting
+        assert (answer.status_code, answer.headers["x-echo"]) == (200, servers[0].address)
+        assert answer.headers["x-coxswain-endpoint"] == servers[0].address
+        assert json.loads(servers[0].reached[-1].body) == body
+        servers[1].stop_streaming.set()
+        await stack.service.stop()
+
+        async def is_open() -> bool:
+            answer = await stack.client.post("/v1/completions", json={"prompt": "c"})
+            return answer.status_code == 200 and "x-coxswain-endpoint" not in answer.headers
+
+        await until(is_open)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
 from pathlib import Path
 
 import grpc
+import pytest
 import yaml
 
+from extproc.admin.auth.guard import Guard
 from extproc.app.keeper import KeeperPlan, run_keeper
 from extproc.demo.port import free_ports
+from extproc.security.tokens import Token
 from tests.fakes.picker import running_picker
 from tests.keeper.test_model_server import TINY
 from tests.keeper.waits import until
@@ -75,3 +79,43 @@ async def test_a_signal_reloads_the_file(tmp_path: Path) -> None:
         }
         os.kill(os.getpid(), signal.SIGTERM)
         await keeping
+
+
+async def test_a_token_that_was_rotated_is_sent_from_then_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As its file has it."""
+    caplog.set_level(logging.INFO)
+    file, token = tmp_path / "models.yaml", tmp_path / "token"
+    write(file, free_ports(5)[0], qwen={})
+    token.write_text("first\n")
+    guard, channels = Guard(agents=Token.from_file(token)), []
+    async with running_picker(places_models=True, interceptors=(guard,)) as picker:
+
+        def connect() -> grpc.aio.Channel:
+            channels.append(grpc.aio.insecure_channel(f"127.0.0.1:{picker.port}"))
+            return channels[-1]
+
+        plan = KeeperPlan(
+            picker="the picker",
+            models=file,
+            advertise="127.0.0.1",
+            name="gpu-1",
+            token="first",
+            token_file=token,
+        )
+        keeping = asyncio.create_task(run_keeper(plan, connect))
+
+        def is_connected() -> bool:
+            machine = picker.keepers.machines.get("gpu-1")
+            return machine is not None and machine.is_connected
+
+        await until(is_connected)
+        token.write_text("second\n")
+        await until(lambda: "--token-file has changed" in caplog.text)
+        before = picker.keepers.machines["gpu-1"]
+        for number in range(len(channels)):  # its closing opens others
+            await channels[number].close()
+        await until(lambda: picker.keepers.machines["gpu-1"] is not before and is_connected())
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)

@@ -113,7 +113,9 @@ async def test_a_server_that_is_gone_is_unreachable(
 ) -> None:
     await answered(client, "/slots")
     await fake.stop()
-    assert (await failed(client, "/slots")).kind is FailureKind.UNREACHABLE
+    failure = await failed(client, "/slots")
+    assert failure.kind is FailureKind.UNREACHABLE
+    assert failure.is_machine_on, "the connection was refused"
 
 
 async def test_descriptors_that_we_lack_are_no_fault_of_the_server(
@@ -137,6 +139,7 @@ async def test_a_stall_times_out(fake: FakeLlamaServer) -> None:
         failure = await failed(client, path)
         assert failure.kind is FailureKind.TIMED_OUT
         assert failure.began_at < failure.answered_at
+        assert not failure.is_machine_on, "it may have been switched off since the last answer"
     await client.aclose()
 
 

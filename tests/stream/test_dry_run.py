@@ -228,3 +228,11 @@ def test_a_poison_request_is_rejected() -> None:
             fingerprint, address, harness.fleet.now
         )
     assert explained(harness, body=BODY).reason is Reason.POISON_REQUEST
+
+
+def test_without_keys_no_request_is_a_clients() -> None:
+    """It would go where any other goes, and the name changes nothing."""
+    harness = ExchangeHarness(1)
+    found = explained(harness, client="ann")
+    assert found.chosen == harness.fleet.addresses[0]
+    assert "not checked" in found.resolved["client"]

@@ -7,8 +7,8 @@ import pytest
 from extproc.core.address import Address
 from extproc.core.decision import Picked
 from extproc.core.outliers.failure_evidence import Fault
+from extproc.core.outliers.pauses import LONGEST_PAUSE_S, PAUSE_S, SHORTEST_PAUSE_S
 from extproc.core.request import Kind, Request
-from extproc.core.scheduler.dispatcher import PAUSE_S
 from extproc.core.slots.lease import Lease
 from extproc.stream import response_feedback
 from extproc.stream.envoy import codec
@@ -127,17 +127,39 @@ def test_a_full_context_is_not_held_against_its_server() -> None:
         assert bool(fleet.endpoint(bad).overflows) is not is_ejected
 
 
+NOW = 784_111_777.0
+"""Of the first date below, in seconds since 1970."""
+
+
 @pytest.mark.parametrize(
-    ("sent", "pause_s"), [("7", 7.0), (None, PAUSE_S), ("soon", PAUSE_S), ("-1", PAUSE_S)]
+    ("sent", "pause_s"),
+    [
+        ("7", 7.0),
+        ("7.5", 7.5),
+        ("Sun, 06 Nov 1994 08:49:47 GMT", 10.0),
+        ("Sunday, 06-Nov-94 08:49:47 GMT", 10.0),
+        ("Sun Nov  6 08:49:47 1994", 10.0),
+        ("Sun, 06 Nov 1994 09:49:47 +0100", 10.0),
+        ("Sun, 06 Nov 1994 08:49:30 GMT", SHORTEST_PAUSE_S),  # it has passed
+        ("0", SHORTEST_PAUSE_S),
+        ("86400", LONGEST_PAUSE_S),
+        ("Mon, 07 Nov 1994 08:49:37 GMT", LONGEST_PAUSE_S),
+        (None, PAUSE_S),
+        ("soon", PAUSE_S),
+        ("-1", PAUSE_S),
+        ("Sun, 06 Nov 99999999999 08:49:37 GMT", PAUSE_S),
+        (f"Sun, 06 Nov 1994 08:49:47 {'G' * 100}", PAUSE_S),
+        ("Sun, 06 Nov 1994 08:49:47 GM\u0422", PAUSE_S),
+    ],
 )
 def test_429_is_a_pause_and_no_failure(sent: str | None, pause_s: float) -> None:
-    """For as long as Retry-After says, if it says that in seconds."""
+    """For as long as Retry-After says, in seconds or as a date, within bounds."""
     fleet = SmallFleet()
     address = fleet.add(2, busy=None)
     lease = fleet.pick()
     more = {} if sent is None else {"retry-after": sent}
     message = envoy.response_headers("429", served=str(address), more=more)
-    response = codec.read_response_head(message)
+    response = codec.read_response_head(message, lambda: NOW)
     response_feedback.apply_response(fleet.dispatcher, response, [address], lease, fleet.now)
     endpoint = fleet.dispatcher.fleet.get(address)
     assert endpoint is not None

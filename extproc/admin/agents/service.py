@@ -9,6 +9,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -125,9 +126,9 @@ class AgentsService:
             began_at, answered_at = stream.clock.date(
                 written_after, now, observation.began_ago_s, observation.answered_ago_s
             )
-            self._dependencies.observe(
-                read_observation(observation, agent.address, began_at, answered_at)
-            )
+            seen = read_observation(observation, agent.address, began_at, answered_at)
+            # Its agent runs there.
+            self._dependencies.observe(replace(seen, is_machine_on=True))
         elif kind == "deregistration" and not agent.is_leaving:
             log.info("the agent of %s deregisters", agent.address)
             self.registry.leave(agent)

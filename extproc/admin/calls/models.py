@@ -45,6 +45,7 @@ class ModelCalls(AdminCalls):
                     is_router=machine.is_router,
                     max_models=machine.max_models,
                     used_models=machine.used_models,
+                    power=machine.power.value,
                 )
             )
             response.models.extend(

@@ -7,7 +7,9 @@ from typing import Final
 from extproc.admin import arguments
 from extproc.admin.call_errors import Context, invalid, maps_errors, not_found, not_now, quoted
 from extproc.admin.dependencies import AdminCalls, RecordsAccess
+from extproc.core.exchange_record import Outcome
 from extproc.core.exchange_registry import ExchangeState
+from extproc.core.rejection import Reason
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.records.request_record import RequestRecord
 from extproc.records.selection import Selection
@@ -16,6 +18,7 @@ from extproc.records.story import beside_of, parts_of, summary_of
 LIMIT: Final = 1000
 MAX_LIMIT: Final = 10_000
 MAX_SAME_ID: Final = 20
+OUTCOMES: Final = {outcome.value for outcome in Outcome} | {reason.value for reason in Reason}
 
 
 class RecordCalls(AdminCalls):
@@ -26,6 +29,9 @@ class RecordCalls(AdminCalls):
         self, request: pb.ListRecordsRequest, _: Context
     ) -> pb.ListRecordsResponse:
         limit = arguments.read_limit(request.limit, "limit", LIMIT, MAX_LIMIT)
+        if request.outcome and request.outcome not in OUTCOMES:
+            words = ", ".join(sorted(OUTCOMES))
+            raise invalid(f"outcome: {quoted(request.outcome)} is none; there are {words}")
         records = self._records()
         selection = Selection(
             client=request.client,

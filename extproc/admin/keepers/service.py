@@ -49,11 +49,13 @@ class NoKeeperError(RuntimeError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepersDependencies:
     """`changed` is called with a machine that attached or whose states changed, `forgotten` with
-    one that was removed. All are called from the event loop and must not raise."""
+    one that was removed. One that `may_sleep` is not removed. All are called from the event loop
+    and must not raise."""
 
     clock: Callable[[], float]
     changed: Callable[[KeptMachine], None] = lambda _: None
     forgotten: Callable[[KeptMachine], None] = lambda _: None
+    may_sleep: Callable[[str], bool] = lambda _: False
 
 
 @dataclass(slots=True, eq=False)
@@ -269,13 +271,18 @@ class KeepersService:
         if self._is_closed:
             return
         log.warning("the keeper of %s is gone", machine.name)
+        self._forget_later(machine)
+        self._dependencies.changed(machine)
+
+    def _forget_later(self, machine: KeptMachine) -> None:
         loop = asyncio.get_running_loop()
         self._forgetting[machine.name] = loop.call_later(FORGET_S, self._forget, machine)
-        self._dependencies.changed(machine)
 
     def _forget(self, machine: KeptMachine) -> None:
         self._forgetting.pop(machine.name, None)
-        if self._machines.get(machine.name) is machine:
+        if self._dependencies.may_sleep(machine.name):
+            self._forget_later(machine)
+        elif self._machines.get(machine.name) is machine:
             del self._machines[machine.name]
             self._dependencies.forgotten(machine)
 

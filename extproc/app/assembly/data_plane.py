@@ -183,5 +183,5 @@ class DataPlaneAssembly:
         self.events.add("model-unloading", text, name=change.machine, model=change.model)
 
     def _record_power(self, kind: str, text: str, machine: SleepingMachine) -> None:
-        address = str(machine.endpoints[0].address)
+        address = "" if machine.keepers else str(machine.endpoints[0].address)
         self.events.add(kind, text, address=address, name=machine.name)

@@ -24,9 +24,15 @@ class ModelsAssembly:
                 clock=time.monotonic,
                 changed=self.placement.changed,
                 forgotten=self.placement.forgotten,
+                may_sleep=lambda name: name in core.dispatcher.options.machines,
             )
         )
-        self.sleeping = SleepingMachines(core.dispatcher, time.monotonic)
+        self.sleeping = SleepingMachines(
+            core.dispatcher,
+            time.monotonic,
+            sleepers=self.placement.sleepers,
+            slept=self.placement.slept,
+        )
         self.routers: Routers | None = None
         if settings.swap.routers:
             self.routers = Routers(

@@ -110,6 +110,7 @@ class OperatorsAssembly:
         return (
             *self._source_problems(),
             *self._models.keepers.problems(),
+            *self._models.sleeping.problems(),
             *self._core.problems(),
             *self._data_plane.records.problems(),
             *(self.scale_command.problems() if self.scale_command is not None else ()),

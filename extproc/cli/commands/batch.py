@@ -262,6 +262,7 @@ async def run(
         url=url,
         objective=objective,
         token=picker.connection.token,
+        token_file=picker.connection.token_file,
         api_key_file=api_key_file,
         keys_file=keys_file,
         keep_s=keep,

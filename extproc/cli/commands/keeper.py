@@ -76,6 +76,7 @@ async def keeper(
         advertise=advertise,
         name=name,
         token=picker.connection.token,
+        token_file=picker.connection.token_file,
         drain_timeout_s=drain_timeout,
         allows_replace=allow_replace,
     )

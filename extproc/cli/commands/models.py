@@ -31,6 +31,11 @@ TITLES: Final = (
     *("LOAD", "WHY"),
 )
 NUMBERS: Final = ("SINCE", "MIB", "QUEUED", "RUNNING", "SLOTS", "LOAD")
+POWERS: Final = {
+    "going-off": "; it is being put to sleep",
+    "off": "; it is off, until requests wake it",
+    "waking": "; it wakes",
+}
 ModelArgument = Annotated[
     str,
     typer.Argument(metavar="MODEL", help="machine/model, or model if one machine has it."),
@@ -152,6 +157,7 @@ def _machine_line(machine: pb.Machine) -> str:
         gone = "" if machine.is_connected else "; it gets no requests now"
         return f"{machine.name} (a router): {machine.used_models}{most} models loaded{gone}"
     gone = "" if machine.is_connected else "; its keeper is not connected"
+    gone = POWERS.get(machine.power, gone)
     return f"{machine.name}: {machine.used_mb} of {machine.memory_mb} MiB used{gone}"
 
 

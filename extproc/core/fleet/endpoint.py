@@ -146,11 +146,16 @@ class Endpoint:
         """When an operator drained or disabled it; None while it is active."""
         self.intent_issue: Issue | None = None
         """That its server was replaced since then."""
+        self.is_keeper_off = False
+        """It is of a keeper whose machine sleeps, or is about to."""
         self.is_going_off = False
         """Its machine is being put to sleep: it gets no new requests."""
         self.wake_issue: Issue | None = None
-        """That its machine does not go to sleep, or, with `is_lost`, does not wake."""
+        """That its machine does not go to sleep; with `is_lost` that it does not wake, or is on
+        without its server."""
         self.is_lost = False
+        self.is_machine_on = False
+        """Whether the last scrape showed that its machine is on, whatever its server does."""
         self.is_removed = False
         """No source names it any more; it remains while it has leases."""
         self.is_routable = not spec.requires_envoy_support
@@ -304,6 +309,12 @@ class Endpoint:
         return self.health is Health.OFF and self.intent is Intent.ACTIVE and not self.is_removed
 
     @property
+    def is_waited_for(self) -> bool:
+        """Whether requests may wait for its machine: it is off, or is being put to sleep, after
+        which it is woken for them."""
+        return self.is_wakeable or (self.is_going_off and self.is_usable)
+
+    @property
     def is_first_choice(self) -> bool:
         """Whether it is fresh and awake; backups are used if no first choice has a slot."""
         return self.is_fresh and self.health is not Health.ASLEEP
@@ -326,6 +337,7 @@ class Endpoint:
 
     def observe(self, observation: Observation, failures_to_down: int) -> None:
         """Apply the health of an observation. Freshness is separate: see `refresh`."""
+        self.is_machine_on = observation.is_machine_on
         match observation.status:
             case ScrapeStatus.READY:
                 self._answered(observation, Health.DEGRADED if observation.issues else Health.READY)
@@ -347,13 +359,20 @@ class Endpoint:
 
     def lose(self, issues: tuple[Issue, ...] = ()) -> None:
         """A connection to it was refused: it is down, or its machine off, until one good scrape."""
-        is_off = self.spec.wake is not None and not self.is_lost
+        may_be_off = self.spec.wake is not None or self.is_keeper_off
+        is_off = may_be_off and not self.is_lost
         self.health = Health.OFF if is_off else Health.DOWN
         self.observed_issues = () if is_off else issues
 
+    def set_keeper_off(self, is_off: bool) -> None:
+        """Whether the machine of its keeper sleeps, or is about to."""
+        self.is_keeper_off = is_off
+        if is_off is not (self.health is Health.OFF) and not self.is_answering:
+            self.lose(self.observed_issues)
+
     def set_wake_issue(self, issue: Issue | None, *, is_lost: bool = False) -> None:
-        """Its machine does not go to sleep; or it does not wake (`is_lost`) and is treated as one
-        that cannot be woken; None if neither is so any more."""
+        """Its machine does not go to sleep; or (`is_lost`) it does not wake or is on without its
+        server, and is treated as one that cannot be woken; None if none of it is so any more."""
         self.wake_issue, self.is_lost = issue, is_lost
         if self.health is Health.OFF and is_lost:
             self.health = Health.DOWN

@@ -11,6 +11,15 @@ CONTEXT_STEP: Final = 256
 """llama-server rounds contexts up to a multiple of this."""
 
 
+class Power(Enum):
+    """The state of a machine that may sleep."""
+
+    AWAKE = "awake"
+    GOING_OFF = "going-off"
+    OFF = "off"
+    WAKING = "waking"
+
+
 class KeptState(Enum):
     """The state of a model on one machine, as its keeper reports it."""
 
@@ -82,10 +91,23 @@ class KeptMachine:
     pinned: frozenset[str] = frozenset()
     """The models that its keeper remembers as pinned, from when it attached."""
     statuses: dict[str, KeptStatus] = field(default_factory=dict)
+    power: Power = Power.AWAKE
+    """Of a machine that may sleep (`machines` in the settings); others are always awake."""
 
     def __post_init__(self) -> None:
         for name in self.models:
             self.statuses.setdefault(name, KeptStatus())
+
+    @property
+    def takes_loads(self) -> bool:
+        """Whether models can be loaded there now."""
+        return self.is_connected and self.has_reported and self.power is not Power.GOING_OFF
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All names of its models."""
+        aliases = (alias for model in self.models.values() for alias in model.aliases)
+        return frozenset((*self.models, *aliases))
 
     @property
     def used_models(self) -> int:

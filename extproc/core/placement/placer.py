@@ -15,7 +15,7 @@ from extproc.core.placement.demand import (
     ServerCounts,
     Servers,
 )
-from extproc.core.placement.machine import KeptMachine, KeptState
+from extproc.core.placement.machine import KeptMachine, KeptState, Power
 from extproc.core.placement.model_load import load_estimate_s
 from extproc.core.placement.swaps import (
     MachineView,
@@ -52,9 +52,7 @@ class Placer(WantedModels):
         a model that `servers` does not have needs one."""
         self._servers = servers
         changes: list[Change] = []
-        present = {
-            name: one for name, one in machines.items() if one.is_connected and one.has_reported
-        }
+        present = {name: one for name, one in machines.items() if one.takes_loads}
         for machine in present.values():
             self.adopt(machine)
         for machine in present.values():
@@ -97,12 +95,12 @@ class Placer(WantedModels):
         return self.remove(machine, model, "an operator unloaded it", now)
 
     def _check(self, machine: KeptMachine) -> None:
-        if not (machine.is_connected and machine.has_reported):
-            raise PlacementError(
-                f"the router {machine.name} does not answer"
-                if machine.is_router
-                else f"the keeper of {machine.name} is not connected"
-            )
+        if not machine.takes_loads:
+            if machine.is_router:
+                raise PlacementError(f"the router {machine.name} does not answer")
+            if machine.power is Power.GOING_OFF:
+                raise PlacementError(f"{machine.name} is being put to sleep; try again later")
+            raise PlacementError(f"the keeper of {machine.name} is not connected")
         self.adopt(machine)
 
     # Steps

@@ -8,8 +8,9 @@
     waking     it serves                                -> awake
                no scrape was answered for `timeout_s`   -> off, and tried again later
 
-A machine that answers no scrape is off, also if somebody else switched it off. Pure: time is an
-argument, and the caller does what `step` returns.
+A machine that answers no scrape is off, also if somebody else switched it off; unless it shows that
+it is on, and no server comes within `timeout_s`: see `is_watched`. Pure: time is an argument, and
+the caller does what `step` returns.
 """
 
 from enum import Enum
@@ -17,6 +18,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from extproc.core.fleet.endpoint import WakeOptions
+from extproc.core.placement.machine import Power
 from extproc.core.scaling.runs import Tries
 
 PACKET_S: Final = 3.0
@@ -25,15 +27,6 @@ STILL_AWAKE_S: Final = 60.0
 LEAST_DELAY_S: Final = 60.0
 MAX_DELAY_S: Final = 3600.0
 """After failures, the next try comes a minute later, then 2, 4 up to 60."""
-
-
-class Power(Enum):
-    """The state of a machine."""
-
-    AWAKE = "awake"
-    GOING_OFF = "going-off"
-    OFF = "off"
-    WAKING = "waking"
 
 
 class Action(Enum):
@@ -71,6 +64,8 @@ class MachinePower:
         """What it took the last time from the first packet until it served."""
         self.packets = 0
         """How many were sent for this wake."""
+        self._is_put_to_sleep = False
+        """Whether it is off because the sleep command ran."""
         self._idle_since: float | None = None
         self._next_packet_at = 0.0
         self._wakes = Tries(LEAST_DELAY_S, MAX_DELAY_S)
@@ -85,6 +80,18 @@ class MachinePower:
         """How often in a row it did not wake."""
         return self._wakes.failures
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether a server that does not answer should: the machine was not put to sleep, and it
+        is neither going off nor waking."""
+        is_settled = self.state is Power.AWAKE or self.state is Power.OFF
+        return is_settled and not self._is_put_to_sleep
+
+    def retry(self) -> None:
+        """What failed may be tried again now: its options have changed, or it was on meanwhile."""
+        self._wakes.succeeded()
+        self._sleeps.succeeded()
+
     def ready_at(self) -> float | None:
         """While it wakes: when it serves if that takes as long as the last time."""
         return None if self.last_wake_s is None else self.began_at + self.last_wake_s
@@ -98,6 +105,7 @@ class MachinePower:
                 if not seen.is_answering:
                     self._sleeps.succeeded()
                     self._become(Power.OFF, now)
+                    self._is_put_to_sleep = True
                     return Action.ASLEEP
                 is_over = now - self.began_at >= STILL_AWAKE_S
                 return self._stay(now) if is_over else None
@@ -169,3 +177,4 @@ class MachinePower:
     def _become(self, state: Power, now: float) -> None:
         self.state, self.began_at = state, now
         self._idle_since = now if state is Power.AWAKE else None
+        self._is_put_to_sleep = False

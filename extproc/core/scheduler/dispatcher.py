@@ -36,9 +36,6 @@ from extproc.core.views.view import View
 
 __all__ = ["Dispatcher", "DispatcherOptions"]
 
-PAUSE_S: Final = 5.0
-"""How long a server that answers 429 without Retry-After gets no requests."""
-LONGEST_PAUSE_S: Final = 300.0
 SPILLS: Final = frozenset({Reason.QUEUE_FULL, Reason.SHED, Reason.QUEUE_TIMEOUT})
 """Why requests are rejected that another tier may take: all slots are in use, and they may not
 wait."""
@@ -274,6 +271,7 @@ class Dispatcher(FleetUpdates):
             lease.answered_at = now
         self.state.slo.evaluate_headers(lease, run, now)
         if not is_error:
+            self.state.pauses.served(lease.address)
             self.state.feedback.on_response_headers(lease, run, now)
             if self.state.outliers.responded(lease, run.request, now, is_whole=not is_stream):
                 with self._call:
@@ -288,13 +286,14 @@ class Dispatcher(FleetUpdates):
             self._outbox.wake_at(self.state.outliers.next_expiry())
 
     def paused(self, lease: Lease, retry_after_s: float | None, now: float) -> None:
-        """The server wants no more requests for a while. That of one that shows its slots is no
-        news: its own count says when it takes more."""
+        """The server answered 429: it gets no requests for a while (`outliers/pauses.py`). That of
+        one that shows its slots is no news: its own count says when it takes more."""
         endpoint = self.fleet.get(lease.address)
         if endpoint is None or self.ledger.endpoint_slots(lease.address).reports_busy_slots:
             return
         with self._call:
-            pause_s = PAUSE_S if retry_after_s is None else min(retry_after_s, LONGEST_PAUSE_S)
+            is_paused = endpoint.paused_until is not None
+            pause_s = self.state.pauses.next_s(lease.address, retry_after_s, is_paused=is_paused)
             endpoint.paused_until = max(endpoint.paused_until or now, now + pause_s)
             self._paused[endpoint.address] = endpoint
             self._allocator.after_capacity_change(lease.address, now)

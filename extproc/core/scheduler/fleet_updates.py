@@ -4,7 +4,7 @@ The part of the dispatcher that hears of servers; requests are in `dispatcher`.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from random import Random
 
@@ -355,10 +355,17 @@ class FleetUpdates:
 
     # Machines that sleep
 
-    def set_wakes(self, wakes: Mapping[str, ModelLoad]) -> None:
+    def set_wakes(self, wakes: Mapping[str, ModelLoad], *, can_wake_keepers: bool = False) -> None:
         """The machines that wake for queued requests, by all names of the models that they will
-        serve, `""` for requests that name none: for forecasts and display."""
+        serve, `""` for requests that name none: for forecasts and display. With `can_wake_keepers`,
+        further ones with a keeper are off."""
         self.state.wakes = dict(wakes)
+        self.state.can_wake_keepers = can_wake_keepers
+
+    def set_keepers_off(self, addresses: Collection[Address]) -> None:
+        """Where the keepers serve whose machines sleep, or are about to. O(endpoints)."""
+        for endpoint in self.fleet:
+            endpoint.set_keeper_off(endpoint.address in addresses)
 
     def set_going_off(
         self, addresses: Iterable[Address], now: float, *, is_going_off: bool
@@ -375,8 +382,8 @@ class FleetUpdates:
     def set_wake_issue(
         self, addresses: Iterable[Address], issue: Issue | None, *, is_lost: bool = False
     ) -> None:
-        """The machine of these endpoints does not go to sleep or, with `is_lost`, does not wake;
-        None if neither is so any more."""
+        """The machine of these endpoints does not go to sleep or, with `is_lost`, does not wake or
+        is on without their server; None if none of it is so any more."""
         for address in addresses:
             endpoint = self.fleet.get(address)
             if endpoint is not None:

@@ -125,11 +125,33 @@ class EndpointPicker:
         demand: TokenDemand | None = None
         if self._ledger.shares_contexts:
             demand = self._demands.of(resolved, request, now)
-            best = self._with_room(best, ranking, resolved, request, demand)
-            if best is None:
-                return None
-        if len(ranking) == 1 or not self.weighs(resolved, request):
+        weighs = len(ranking) > 1 and self.weighs(resolved, request)
+        if weighs:
+            selection = self._cheapest(best, ranking, resolved, request, demand, now)
+            if selection is not None:
+                return selection
+        if demand is None:
             return Selection(best)
+        roomy = self._with_room(best, ranking, resolved, request, demand)
+        if roomy is None:
+            return None
+        selection = None
+        if weighs and roomy != best:
+            selection = self._cheapest(roomy, ranking, resolved, request, demand, now)
+        return selection or Selection(roomy)
+
+    def _cheapest(
+        self,
+        best: Address,
+        ranking: Ranking,
+        resolved: ResolvedRequest,
+        request: Request,
+        demand: TokenDemand | None,
+        now: float,
+    ) -> Selection | None:
+        """The cheapest of the candidates that has room for its tokens; the model must be loaded
+        there if it is at the `best` one. Room costs more to find out than all else, so only the
+        cheapest ones are asked for it."""
         has_costs = self.rules is not None and self.rules.has_costs
         most = MAX_BY_RULES if has_costs else LEAST_LOADED
         candidates = dict.fromkeys(ranking.free(most, request.weight_slots))
@@ -145,15 +167,20 @@ class EndpointPicker:
                 continue
             if has_it_loaded is not is_loaded:
                 continue  # no cache is worth loading a model for
-            if demand is not None and not pool.fits(request.weight_slots, demand):
-                continue
             cost = self._cost(address, pool, request, ranking, now)
             is_late = ttft_s is not None and cost.first_token_s > ttft_s
             is_late = is_late or self._cuts_answer(request, address)
             scored.append(ScoredSelection(is_late, cost.total_s, Selection(address, cost)))
-        if not scored:
-            return Selection(best)
-        return self._session_selection(scored, request) or _least_loaded_of_the_cheapest(scored)
+        while scored:
+            selection = self._session_selection(scored, request)
+            selection = selection or _least_loaded_of_the_cheapest(scored)
+            if demand is None:
+                return selection
+            pool, _, _ = self._pool(selection.address, resolved)
+            if pool.fits(request.weight_slots, demand):
+                return selection
+            scored = [one for one in scored if one.selection.address != selection.address]
+        return None
 
     def weighs(self, resolved: ResolvedRequest, request: Request) -> bool:
         """Whether endpoints may differ for the request by more than their load."""

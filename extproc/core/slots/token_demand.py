@@ -58,10 +58,18 @@ class TokenDemands:
     def __init__(self, lengths: AnswerLengths, prompts: PromptSizes) -> None:
         self._lengths = lengths
         self._prompts = prompts
+        self._known_for: tuple[ResolvedRequest, Request, float] | None = None
+        self._known = UNKNOWN
 
     def of(self, resolved: ResolvedRequest, request: Request, now: float) -> TokenDemand:
-        """The demand of a request that is to begin."""
-        return self.of_model(resolved.constraints.model, resolved.objective.name, request, now)
+        """The demand of a request that is to begin. A pick asks twice for the same one."""
+        known = self._known_for
+        if known is None or known[0] is not resolved or known[1] is not request or known[2] != now:
+            self._known_for = (resolved, request, now)
+            self._known = self.of_model(
+                resolved.constraints.model, resolved.objective.name, request, now
+            )
+        return self._known
 
     def of_model(
         self, model: str | None, objective: str, request: Request, begins_at: float

@@ -144,6 +144,6 @@ def fleet_health(view: View, pool: str | None = None) -> FleetHealth:
             usable = max(0, counts.idle - (account.slots - account.usable_slots))
             idle += usable
             processing += counts.total - usable
-        elif endpoint.is_wakeable:
+        elif endpoint.is_waited_for:
             processing += max(ASSUMED_SLOTS, view.slots_at(endpoint.address).slots)
     return FleetHealth(idle=idle, processing=processing)

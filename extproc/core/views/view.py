@@ -1,6 +1,6 @@
 """What code outside the core asks of it. No call changes anything."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from extproc.core.address import Address
@@ -27,7 +27,7 @@ from extproc.core.state import State
 from extproc.core.views.forecast import Forecast, QueuePosition
 from extproc.core.views.scale_advisor import ModelScale, ScaleAdvisor
 from extproc.core.views.waits import Waits
-from extproc.core.views.wake_advisor import WakeAdvisor
+from extproc.core.views.wake_advisor import SleepingKeeper, WakeAdvisor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,11 +260,17 @@ class View:
         requests)."""
         return self._scale.read(self.options.scale, now, objective, names)
 
-    def wake_advisor(self, now: float) -> WakeAdvisor | None:
-        """Which machines sleep, and which should; None where none can be woken."""
-        if all(endpoint.spec.wake is None for endpoint in self.fleet):
+    def wake_advisor(self, now: float, kept: Sequence[SleepingKeeper] = ()) -> WakeAdvisor | None:
+        """Which machines sleep, and which should, those of keepers being `kept`; None where none
+        can be woken."""
+        if not kept and all(endpoint.spec.wake is None for endpoint in self.fleet):
             return None
-        return WakeAdvisor(self.state, self.scale(now), self.demands(now))
+        return WakeAdvisor(self.state, self.scale(now), self.demands(now), kept)
+
+    @property
+    def can_wake_keepers(self) -> bool:
+        """Whether a machine with a keeper is off, and woken for requests."""
+        return self.state.can_wake_keepers
 
     @property
     def pools(self) -> tuple[str, ...]:

@@ -2,37 +2,51 @@
 
 A machine is woken by the rule by which a model is loaded on a machine with a keeper: requests wait
 that no server which is awake can have, or requests for a model wait, and fewer servers of it are
-awake than `ScaleAdvisor` wants, or there are fewer than its `min_servers`. Where pools are
+awake than `ScaleAdvisor` wants, or there are fewer than its `min_servers`. A machine with a keeper
+counts for all models that it can load; once it is awake, the placement loads them. Where pools are
 configured, all of this is about the default one.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
+from typing import Final
 
 from extproc.core.bounds import is_held_back
-from extproc.core.constraints import Constraints, qualified
+from extproc.core.constraints import FIRST_TIER, Constraints, qualified
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Endpoint, Intent, WakeOptions
 from extproc.core.fleet.health import Health
 from extproc.core.learning.traffic_counter import ANY_MODEL
 from extproc.core.placement.demand import ModelDemand
+from extproc.core.placement.machine import KeptMachine, KeptState
 from extproc.core.placement.model_load import LEAST_LEFT_S, ModelLoad
+from extproc.core.queue.constraint_queue import ConstraintQueue
 from extproc.core.state import State
 from extproc.core.views.scale_advisor import ModelScale
 
+PLACED_S: Final = 5.0
+"""A request that a machine which is awake could load a model for wakes no other one before."""
+_CHANGING: Final = {
+    KeptState.WAITING,
+    KeptState.LOADING,
+    KeptState.UNLOADING,
+    KeptState.RESTARTING,
+}
 Scale = Mapping[str, ModelScale]
 Demands = Mapping[str | None, ModelDemand]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SleepingMachine:
-    """The endpoints with one MAC address; the options are those of the first. `is_busy`: it may not
-    sleep now. `used_at` is when its last request began, minus infinity before the first."""
+    """The endpoints and the keepers with one MAC address; the options are those of the first.
+    `is_busy`: it may not sleep now. `used_at` is when its last request began, minus infinity before
+    the first."""
 
     name: str
     endpoints: tuple[Endpoint, ...]
+    keepers: tuple[KeptMachine, ...]
     options: WakeOptions
     is_serving: bool
     is_answering: bool
@@ -40,39 +54,99 @@ class SleepingMachine:
     used_at: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SleepingKeeper:
+    """A machine with a keeper that may sleep, and how. `used_at` is when a request of one of its
+    models ran last, minus infinity before the first, and `is_pinned` whether an operator pinned
+    one of them."""
+
+    machine: KeptMachine
+    options: WakeOptions
+    used_at: float = -inf
+    is_pinned: bool = False
+
+
+@dataclass(slots=True)
+class _Group:
+    """What has one MAC address. `kept_endpoints` are models that the keepers have loaded."""
+
+    options: WakeOptions
+    endpoints: list[Endpoint] = field(default_factory=list)
+    keepers: list[SleepingKeeper] = field(default_factory=list)
+    kept_endpoints: list[Endpoint] = field(default_factory=list)
+
+    @property
+    def all_endpoints(self) -> list[Endpoint]:
+        return [*self.endpoints, *self.kept_endpoints]
+
+    @property
+    def open_endpoints(self) -> Iterator[Endpoint]:
+        """Those of its own that an operator has neither drained, disabled nor removed. What keepers
+        serve counts by what they can load."""
+        return (one for one in self.endpoints if one.intent is Intent.ACTIVE and not one.is_removed)
+
+
 class WakeAdvisor:
     """For one moment. O(endpoints' models + queued requests + constraint queues x endpoints)."""
 
-    def __init__(self, state: State, scale: Scale, demands: Demands) -> None:
-        """`scale` is by model, `demands` by the names in queued requests."""
+    def __init__(
+        self, state: State, scale: Scale, demands: Demands, kept: Iterable[SleepingKeeper] = ()
+    ) -> None:
+        """`scale` is by model, `demands` by the names in queued requests; `kept` are the machines
+        with a keeper that may sleep."""
         self._state = state
         self._scale = scale
         self._demands = demands
-        self._endpoints: dict[str, list[Endpoint]] = {}
+        self._groups: dict[str, _Group] = {}
         """By the MAC address of their machine."""
         self._default = state.options.resolver.default_pool
         self._fleet = [one for one in state.fleet if one.spec.pool == self._default]
         for endpoint in self._fleet:
             if endpoint.spec.wake is not None:
-                self._endpoints.setdefault(endpoint.spec.wake.mac, []).append(endpoint)
+                self._group(endpoint.spec.wake).endpoints.append(endpoint)
+        for one in kept:
+            group = self._group(one.options)
+            group.keepers.append(one)
+            addresses = [model.address for model in one.machine.models.values()]
+            found = (state.fleet.get(address) for address in addresses)
+            group.kept_endpoints += [endpoint for endpoint in found if endpoint is not None]
+
+    def _group(self, options: WakeOptions) -> _Group:
+        return self._groups.setdefault(options.mac, _Group(options))
 
     def machines(self) -> dict[str, SleepingMachine]:
         """The machines that can be woken, by MAC address."""
-        return {mac: self._machine(found) for mac, found in self._endpoints.items()}
+        return {mac: self._machine(group) for mac, group in self._groups.items()}
 
-    def _machine(self, endpoints: Sequence[Endpoint]) -> SleepingMachine:
-        state, first = self._state, endpoints[0]
-        assert first.spec.wake is not None
+    def _machine(self, group: _Group) -> SleepingMachine:
+        state, endpoints, keepers = self._state, group.all_endpoints, group.keepers
         opened = (state.ledger.endpoint_slots(one.address).last_opened_at for one in endpoints)
+        used = [at for at in opened if at is not None] + [one.used_at for one in keepers]
+        connected = [one.machine for one in keepers if one.machine.is_connected]
         return SleepingMachine(
-            name=state.fleet.name_of(first.address),
+            name=self._name_of(group),
             endpoints=tuple(endpoints),
-            options=first.spec.wake,
-            is_serving=any(one.is_serving for one in endpoints),
-            is_answering=any(one.is_answering for one in endpoints),
-            is_busy=any(map(self._is_busy, endpoints)),
-            used_at=max((at for at in opened if at is not None), default=-inf),
+            keepers=tuple(one.machine for one in keepers),
+            options=group.options,
+            is_serving=any(one.is_serving for one in endpoints)
+            or any(one.has_reported for one in connected),
+            is_answering=bool(connected) or any(one.is_answering for one in endpoints),
+            is_busy=any(map(self._is_busy, endpoints)) or any(map(self._is_keeper_busy, keepers)),
+            used_at=max(used, default=-inf),
         )
+
+    def _name_of(self, group: _Group) -> str:
+        if group.keepers:
+            return group.keepers[0].machine.name
+        return self._state.fleet.name_of(group.endpoints[0].address)
+
+    def _is_keeper_busy(self, keeper: SleepingKeeper) -> bool:
+        """Whether a machine must stay awake for what its keeper does, or is about to: a model
+        comes or goes, an operator has pinned one, or requests wait that it could serve."""
+        states = {status.state for status in keeper.machine.statuses.values()}
+        if keeper.is_pinned or states & _CHANGING:
+            return True
+        return any(self._could_load(keeper.machine, one.constraints) for one in self._queues())
 
     def _is_busy(self, endpoint: Endpoint) -> bool:
         """Whether its machine must stay awake: something runs there or waits for it, an operator
@@ -91,12 +165,10 @@ class WakeAdvisor:
     def wanted(self, asleep: Iterable[str], waking: Collection[str]) -> set[str]:
         """Those of the MAC addresses `asleep`, the first ones first, whose machines should wake
         beside those that are `waking`."""
-        candidates, coming, endpoints = list(asleep), list(waking), self._endpoints
+        candidates, coming, groups = list(asleep), list(waking), self._groups
         for constraints in self._unserved():
-            if not any(self._could_serve(endpoints[mac], constraints) for mac in coming):
-                could = (
-                    mac for mac in candidates if self._could_serve(endpoints[mac], constraints)
-                )
+            if not any(self._could_serve(groups[mac], constraints) for mac in coming):
+                could = (mac for mac in candidates if self._could_serve(groups[mac], constraints))
                 coming += islice(could, 1)
         servers: dict[str | None, int] = {
             one.model: one.least for one in self._scale.values() if one.pool == self._default
@@ -109,12 +181,11 @@ class WakeAdvisor:
             asked.add(name)
         for name, count in servers.items():
             missing = count - self._present(name) if count else 0
-            missing -= sum(self._has_model(endpoints[mac], name) for mac in coming)
+            missing -= sum(self._has_model(groups[mac], name) for mac in coming)
             others = (
                 mac
                 for mac in candidates
-                if mac not in coming
-                and self._has_model(endpoints[mac], name, is_asked=name in asked)
+                if mac not in coming and self._has_model(groups[mac], name, is_asked=name in asked)
             )
             coming += list(islice(others, max(0, missing)))
         return set(coming) - set(waking)
@@ -122,37 +193,68 @@ class WakeAdvisor:
     def _unserved(self) -> list[Constraints]:
         """What queued requests ask for that no server can have which gets requests, or is about to
         as a keeper loads its model."""
-        loading = {name for name, load in self._state.loads.items() if load.ready_at is not None}
         awake = [one for one in self._fleet if one.is_pickable]
         return [
             queue.constraints
-            for queue in self._state.queue.constraint_queues()
-            if not is_held_back(queue.bounds)
-            and queue.constraints.pool == self._default
-            and (queue.constraints.model or "") not in loading
+            for queue in self._queues()
+            if not self._is_coming(queue.constraints.model)
             and not any(is_eligible(queue.constraints, one) for one in awake)
         ]
 
-    def _could_serve(self, endpoints: Iterable[Endpoint], constraints: Constraints) -> bool:
+    def _queues(self) -> Iterator[ConstraintQueue]:
+        """Those whose requests only wait for a server."""
+        queues = self._state.queue.constraint_queues()
+        return (
+            queue
+            for queue in queues
+            if not is_held_back(queue.bounds) and queue.constraints.pool == self._default
+        )
+
+    def _is_coming(self, model: str | None) -> bool:
+        """Whether a machine that is awake loads it for queued requests, or is about to: soon, or
+        others delay it."""
+        loads = self._state.loads
+        load = loads.get(model or "")
+        if load is not None and load.ready_at is not None:
+            return True
+        if load is None and (model is not None or not loads):
+            return False
+        name = None if model is None else self._canonical(model)
+        waits = (
+            demand.longest_wait_s
+            for asked, demand in self._demands.items()
+            if (None if asked is None else self._canonical(asked)) == name
+        )
+        return max(waits, default=0.0) < PLACED_S
+
+    def _could_serve(self, group: _Group, constraints: Constraints) -> bool:
         """Whether an endpoint of a machine can serve such requests, or has not reported yet what it
-        serves."""
+        serves, or its keeper can load a model for them."""
         return any(
-            not one.has_reported or is_eligible(constraints, one)
-            for one in endpoints
-            if one.intent is Intent.ACTIVE and not one.is_removed
+            not one.has_reported or is_eligible(constraints, one) for one in group.open_endpoints
+        ) or any(self._could_load(one.machine, constraints) for one in group.keepers)
+
+    def _could_load(self, machine: KeptMachine, constraints: Constraints) -> bool:
+        """Whether a keeper has a model for such requests, or has not said yet which it has."""
+        allowed = constraints.allowed
+        return constraints.tier == FIRST_TIER and (
+            not machine.models
+            or any(
+                (constraints.model is None or constraints.model in (model.name, *model.aliases))
+                and (allowed is None or model.address in allowed)
+                and (not model.slot_tokens or model.slot_tokens >= constraints.context_tokens)
+                for model in machine.models.values()
+            )
         )
 
     def _present(self, model: str | None) -> int:
         """The servers of a model that get requests, or load it."""
-        load = self._state.loads.get(model or "")
-        return (load is not None and load.ready_at is not None) + sum(
+        return self._is_coming(model) + sum(
             one.is_pickable and not one.spec.is_far and (model is None or self._has(one, model))
             for one in self._fleet
         )
 
-    def _has_model(
-        self, endpoints: Iterable[Endpoint], model: str | None, *, is_asked: bool = False
-    ) -> bool:
+    def _has_model(self, group: _Group, model: str | None, *, is_asked: bool = False) -> bool:
         """The same for any request for a model, with `is_asked` for one that is queued."""
         return any(
             not one.has_reported
@@ -160,8 +262,16 @@ class WakeAdvisor:
                 (model is None or self._has(one, model))
                 and (not is_asked or self._state.queue.has_any_for(one))
             )
-            for one in endpoints
-            if one.intent is Intent.ACTIVE and not one.is_removed
+            for one in group.open_endpoints
+        ) or any(self._keeps(one.machine, model, is_asked=is_asked) for one in group.keepers)
+
+    def _keeps(self, machine: KeptMachine, model: str | None, *, is_asked: bool) -> bool:
+        """Whether its keeper can load a model, with `is_asked` for a queued request."""
+        names = {self._canonical(name) for name in machine.names}
+        if machine.models and model is not None and model not in names:
+            return False
+        return not is_asked or any(
+            self._could_load(machine, queue.constraints) for queue in self._queues()
         )
 
     def wakes(self, waking: Mapping[str, float | None], now: float) -> dict[str, ModelLoad]:
@@ -171,21 +281,25 @@ class WakeAdvisor:
         found: dict[str, ModelLoad] = {}
         served = [one for one in self._fleet if one.is_pickable and not one.spec.is_far]
         known = {name for one in served for name in one.models_by_name}
-        for endpoint in self._fleet:
-            wake = endpoint.spec.wake
-            if wake is None or wake.mac not in waking:
-                continue
-            ready_at = waking[wake.mac]
-            if ready_at is not None:
-                ready_at = max(ready_at, now + LEAST_LEFT_S)
-            names = {name for name in self._demands if name is not None}
-            if endpoint.has_reported:
-                names = set(endpoint.models_by_name)
-            where = self._state.fleet.name_of(endpoint.address)
-            for name in (names - known) | ({""} if not served else set()):
-                load = ModelLoad(model=name, where=where, ready_at=ready_at, is_wake=True)
+        for mac, expected_at in waking.items():
+            group = self._groups[mac]
+            ready_at = None if expected_at is None else max(expected_at, now + LEAST_LEFT_S)
+            for name in (self._names(group) - known) | ({""} if not served else set()):
+                load = ModelLoad(
+                    model=name, where=self._name_of(group), ready_at=ready_at, is_wake=True
+                )
                 found.setdefault(name, load)
         return found
+
+    def _names(self, group: _Group) -> set[str]:
+        """All names of the models that a machine serves or can load; those that are asked for,
+        where that is not known."""
+        lists = [
+            *(one.models_by_name.keys() if one.has_reported else None for one in group.endpoints),
+            *(one.machine.names or None for one in group.keepers),
+        ]
+        asked = {name for name in self._demands if name is not None}
+        return {name for names in lists for name in (asked if names is None else names)}
 
     def _has(self, endpoint: Endpoint, model: str) -> bool:
         return any(self._canonical(name) == model for name in endpoint.models_by_name)

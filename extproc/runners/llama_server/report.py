@@ -66,6 +66,7 @@ class Report:
             router=self._router.reading if is_router else None,
             runner=LLAMA_SERVER.name,
             apis=APIS,
+            is_machine_on=isinstance(response, SlotCounts) or answers.shows_machine(response),
         )
 
     def useless(self, answer: Answer | Failure, path: str) -> Observation:

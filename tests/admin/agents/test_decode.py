@@ -85,12 +85,14 @@ def there_and_back(observation: Observation) -> Observation:
 OF_THE_PICKER = {
     (Observation, "router"),
     (Observation, "counters"),
+    (Observation, "is_machine_on"),
     (ModelReading, "is_closed"),
     (ModelReading, "context_tokens"),
 }
 """A router behind an agent is left alone: the picker may not reach it, and has no key of it. Models
 that are not loaded are reported by keepers. Counters are read of servers that the picker scrapes:
-a reading is compared with its leases at the same moment (decision 0114)."""
+a reading is compared with its leases at the same moment (decision 0114). A machine with an agent
+that reports is on."""
 
 
 def test_the_full_observation_leaves_no_field_at_its_default() -> None:

@@ -97,9 +97,14 @@ async def test_ended_requests_are_listed_and_followed(picker: FakePicker) -> Non
     assert len((await picker.admin.ListRecords(more)).records) == 2
     none = pb.ListRecordsRequest(outcome="queue-timeout")
     assert not (await picker.admin.ListRecords(none)).records
-    with pytest.raises(grpc.aio.AioRpcError) as raised:
-        await picker.admin.ListRecords(pb.ListRecordsRequest(since_s=-1.0))
-    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    for wrong in (
+        pb.ListRecordsRequest(since_s=-1.0),
+        pb.ListRecordsRequest(outcome="queue_timeout"),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await picker.admin.ListRecords(wrong)
+        assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "queue-timeout" in (raised.value.details() or ""), "there are few, so all are named"
 
 
 async def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:

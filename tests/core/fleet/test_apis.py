@@ -6,9 +6,9 @@ from __future__ import annotations
 from extproc.core.address import Address
 from extproc.core.decision import Picked, Queued
 from extproc.core.observation import Observation, ScrapeStatus
+from extproc.core.outliers.pauses import LONGEST_PAUSE_S
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.request import Request
-from extproc.core.scheduler.dispatcher import LONGEST_PAUSE_S
 from tests.fakes.small_fleet import SmallFleet
 
 

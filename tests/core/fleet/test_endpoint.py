@@ -165,6 +165,7 @@ def test_an_endpoint_whose_machine_can_be_woken_is_off_without_an_issue() -> Non
     assert (endpoint.is_pickable, endpoint.is_wakeable) == (True, False)
     endpoint.is_going_off = True
     assert (endpoint.is_pickable, endpoint.is_wakeable) == (False, False)
+    assert endpoint.is_waited_for
     assert fail(ScrapeStatus.FAILED) == (Health.OFF, ())
     endpoint.set_wake_issue(ISSUE, is_lost=True)
     assert (endpoint.health, endpoint.issues) == (Health.DOWN, (ISSUE,))

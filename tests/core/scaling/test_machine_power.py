@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from extproc.core.fleet.endpoint import WakeOptions
+from extproc.core.placement.machine import Power
 from extproc.core.scaling.machine_power import (
     LEAST_DELAY_S,
     PACKET_S,
     STILL_AWAKE_S,
     Action,
     MachinePower,
-    Power,
     Seen,
 )
 

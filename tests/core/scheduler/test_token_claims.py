@@ -746,3 +746,49 @@ def test_a_prompt_that_is_still_read_shows_no_length() -> None:
     fleet.now += 1
     fleet.scrape(address, slots=4, busy_slots=1, slot_readings=(reading(0, 30, 0),))
     assert tokens_of(fleet, address).claims[lease.id].prompt_tokens == 400 + TEMPLATE_TOKENS
+
+
+def test_a_pick_asks_one_endpoint_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It costs more than all else of a pick. If the cheapest has none, the others are asked."""
+    fleet = sized(fleet_of())
+    for _ in range(4):
+        fleet.add(slots=4, context_tokens=CONTEXT, models=("tiny",))
+    pools: list[TokenPool] = []
+    admits = TokenPool.admits
+
+    def counted(pool: TokenPool, demand: TokenDemand) -> bool:
+        pools.append(pool)
+        return admits(pool, demand)
+
+    monkeypatch.setattr(TokenPool, "admits", counted)
+    leases = []
+    for _ in range(4):
+        leases.append(fleet.pick(**asked(100)))
+        assert len(pools) == 1
+        pools.clear()
+    assert {lease.address for lease in leases} == set(fleet.addresses)
+    ticket = fleet.queue(**asked(100))
+    assert len(set(map(id, pools))) == 4
+    fleet.finish(leases[2])
+    assert fleet.served(ticket).address == leases[2].address
+
+
+def test_a_session_goes_elsewhere_if_its_endpoint_has_no_room() -> None:
+    fleet = sized(fleet_of())
+    for _ in range(2):
+        fleet.add(slots=4, context_tokens=CONTEXT, models=("tiny",))
+    first = fleet.pick(**asked(100, session_id="s"))
+    assert fleet.pick(**asked(100, session_id="s")).address != first.address
+
+
+def test_room_is_found_beyond_the_candidates() -> None:
+    """Those with the most free slots are full; one with fewer is not."""
+    fleet = sized(fleet_of())
+    roomy = fleet.add(slots=4, context_tokens=CONTEXT, models=("tiny",))
+    for _ in range(3):
+        fleet.pick(**asked(10, 10))
+    for _ in range(5):
+        fleet.add(slots=4, context_tokens=CONTEXT, models=("tiny",))
+    for _ in range(5):
+        assert fleet.pick(**asked(700)).address != roomy
+    assert fleet.pick(**asked(100, 100)).address == roomy

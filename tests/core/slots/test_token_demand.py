@@ -45,7 +45,7 @@ def test_a_prompt_that_is_not_all_text_is_unknown(request_: Request) -> None:
     assert demands.of(RESOLVED, request_, 0.0).prompt_tokens == inf
     for _ in range(100):
         prompts.record_most("m", request_, 900)
-    assert 900 <= demands.of(RESOLVED, request_, 0.0).prompt_tokens < 1000
+    assert 900 <= demands.of(RESOLVED, request_, 1.0).prompt_tokens < 1000
 
 
 def test_demands_use_what_was_learned() -> None:

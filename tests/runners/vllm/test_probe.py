@@ -7,8 +7,8 @@ import pytest
 from extproc.core.observation import ScrapeStatus
 from extproc.runners.kind import RunnerKind
 from extproc.runners.probe import ScrapePriority
-from extproc.runners.vllm.probe import busy_of
-from tests.fakes.foreign_server import be_vllm
+from extproc.runners.vllm.probe import MODELS_EVERY_SCRAPES, busy_of
+from tests.fakes.foreign_server import POSTED, be_vllm
 from tests.fakes.llama_server import FakeLlamaServer, Reply
 from tests.runners.kit import probe_of, scrape
 
@@ -24,10 +24,38 @@ async def test_what_runs_and_waits_in_all_engines_is_busy() -> None:
     assert observation.slots is None
     assert [one.name for one in observation.models] == ["m"]
     assert (observation.context_tokens, observation.shared_tokens) == (2048, 0)
-    assert (observation.runner, observation.apis) == (
-        "vllm",
-        frozenset({"vllm", "rerank", "score", "tokenize"}),
-    )
+    assert observation.runner == "vllm"
+
+
+@pytest.mark.parametrize(
+    ("paths", "apis"),
+    [
+        (("/tokenize",), {"tokenize"}),  # its model generates
+        (("/tokenize", "/pooling"), {"tokenize", "pooling"}),
+        (("/tokenize", "/pooling", "/classify"), {"tokenize", "pooling", "classify"}),
+        (POSTED, {"vllm", "pooling", "classify", "rerank", "score", "tokenize"}),
+    ],
+)
+async def test_it_has_the_paths_that_its_model_decides(
+    paths: tuple[str, ...], apis: set[str]
+) -> None:
+    """They are asked for once in each process, by a method that they do not have."""
+    async with FakeLlamaServer() as fake:
+        probe = probe_of(fake, KIND)
+        be_vllm(fake, [(0, 0)], ("process_start_time_seconds 1.76e+09",), paths=paths)
+        for _ in range(MODELS_EVERY_SCRAPES + 1):
+            assert (await probe.scrape(ScrapePriority.IDLE)).apis == apis
+        await probe.aclose()
+    assert [fake.count(path) for path in POSTED] == [1] * len(POSTED)
+    assert fake.count("/v1/models") == 2
+
+
+async def test_a_path_is_missing_only_where_that_is_said() -> None:
+    async with FakeLlamaServer() as fake:
+        be_vllm(fake, [(0, 0)])
+        fake.replies["/score"] = Reply(status=401)
+        fake.replies["/pooling"] = Reply(body=b"x" * 100, cut_after=10)
+        assert (await scrape(fake, KIND)).apis == {"vllm", "pooling", "tokenize"}
 
 
 @pytest.mark.parametrize(
@@ -126,3 +154,38 @@ async def test_without_the_metric_its_path_says_whether_it_sleeps() -> None:
         fake.replies["/is_sleeping"] = Reply.of({"is_sleeping": False})
         assert (await probe.scrape(ScrapePriority.IDLE)).status is ScrapeStatus.READY
         await probe.aclose()
+
+
+async def test_another_process_is_seen_at_once_with_its_models() -> None:
+    """Also one that was ready again before the next scrape: by its start, or the names of models
+    where that is not shown."""
+    async with FakeLlamaServer() as fake:
+        probe = probe_of(fake, KIND)
+        seen = []
+        for started, name in (("1.76442488755e+09", "m"), ("1.7644249e+09", "m"), ("", "other")):
+            more = (f"process_start_time_seconds {started}",) if started else ()
+            be_vllm(fake, [(0, 0)], more, name)
+            for _ in range(2):
+                observation = await probe.scrape(ScrapePriority.IDLE)
+                seen.append((observation.instance, [one.name for one in observation.models]))
+        await probe.aclose()
+    assert seen[::2] == seen[1::2]
+    assert seen[::2] == [("1.76442488755e+09", ["m"]), ("1.7644249e+09", ["m"]), (None, ["other"])]
+    assert fake.count("/v1/models") == 3
+
+
+async def test_one_that_counts_no_requests_serves_and_says_so() -> None:
+    """As with --disable-log-stats: what it does not show is unknown, and nothing failed."""
+    text = "# HELP process_start_time_seconds Start time of the process since unix epoch.\n"
+    text += "# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds 1.76e+09\n"
+    async with FakeLlamaServer() as fake:
+        be_vllm(fake, [(0, 0)])
+        fake.replies["/metrics"] = Reply(body=text.encode())
+        observation = await scrape(fake, KIND)
+        fake.replies["/metrics"] = Reply(body=text.encode(), status=500)
+        failed = await scrape(fake, KIND)
+    assert observation.status is ScrapeStatus.READY
+    assert (observation.busy_slots, observation.is_full) == (None, False)
+    assert [issue.code for issue in observation.issues] == ["metrics-disabled"]
+    assert [one.name for one in observation.models] == ["m"]
+    assert failed.status is ScrapeStatus.FAILED

@@ -1040,7 +1040,7 @@ class PlacedModel(_message.Message):
     def __init__(self, machine: _Optional[str] = ..., name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., state_age_s: _Optional[float] = ..., address: _Optional[str] = ..., memory_mb: _Optional[int] = ..., slots: _Optional[int] = ..., running: _Optional[int] = ..., load_s: _Optional[float] = ..., exits: _Optional[int] = ..., problem: _Optional[str] = ..., detail: _Optional[str] = ..., is_wanted: _Optional[bool] = ..., is_pinned: _Optional[bool] = ..., queued: _Optional[int] = ..., last_change: _Optional[str] = ...) -> None: ...
 
 class Machine(_message.Message):
-    __slots__ = ("name", "memory_mb", "used_mb", "is_connected", "version", "is_router", "max_models", "used_models")
+    __slots__ = ("name", "memory_mb", "used_mb", "is_connected", "version", "is_router", "max_models", "used_models", "power")
     NAME_FIELD_NUMBER: _ClassVar[int]
     MEMORY_MB_FIELD_NUMBER: _ClassVar[int]
     USED_MB_FIELD_NUMBER: _ClassVar[int]
@@ -1049,6 +1049,7 @@ class Machine(_message.Message):
     IS_ROUTER_FIELD_NUMBER: _ClassVar[int]
     MAX_MODELS_FIELD_NUMBER: _ClassVar[int]
     USED_MODELS_FIELD_NUMBER: _ClassVar[int]
+    POWER_FIELD_NUMBER: _ClassVar[int]
     name: str
     memory_mb: int
     used_mb: int
@@ -1057,7 +1058,8 @@ class Machine(_message.Message):
     is_router: bool
     max_models: int
     used_models: int
-    def __init__(self, name: _Optional[str] = ..., memory_mb: _Optional[int] = ..., used_mb: _Optional[int] = ..., is_connected: _Optional[bool] = ..., version: _Optional[str] = ..., is_router: _Optional[bool] = ..., max_models: _Optional[int] = ..., used_models: _Optional[int] = ...) -> None: ...
+    power: str
+    def __init__(self, name: _Optional[str] = ..., memory_mb: _Optional[int] = ..., used_mb: _Optional[int] = ..., is_connected: _Optional[bool] = ..., version: _Optional[str] = ..., is_router: _Optional[bool] = ..., max_models: _Optional[int] = ..., used_models: _Optional[int] = ..., power: _Optional[str] = ...) -> None: ...
 
 class ListModelsResponse(_message.Message):
     __slots__ = ("models", "machines")

@@ -1,7 +1,10 @@
 """Reads the headers and attributes in Envoy's messages."""
 
 import re
-from collections.abc import Iterable, Mapping
+import time
+from calendar import timegm
+from collections.abc import Callable, Iterable, Mapping
+from email.utils import parsedate_tz
 from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import parse_qs, parse_qsl
@@ -110,8 +113,8 @@ class ResponseHead(NamedTuple):
     `served` is the host that answered, None when Envoy itself replied. `is_stream` says
     a stream of events or lines, whose server works on after these headers. `body_bytes` is the
     length of its body, -1 if it did not name it; `has_body` says that one follows. `retry_after_s`
-    is after how many seconds another request may come, if it says that as a number. `is_json` says
-    that its body is JSON.
+    is after how many seconds another request may come, if it says that. `is_json` says that its
+    body is JSON.
     """
 
     status: int
@@ -269,8 +272,11 @@ def read_arrival(request: pb.ProcessingRequest) -> float | None:
     return float(text) if _TIME.fullmatch(text) else None
 
 
-def read_response_head(request: pb.ProcessingRequest) -> ResponseHead:
-    """Read status, type and the serving host; missing or invalid values are left out."""
+def read_response_head(
+    request: pb.ProcessingRequest, unix_time: Callable[[], float] = time.time
+) -> ResponseHead:
+    """Read status, type and the serving host; missing or invalid values are left out. `unix_time`
+    is asked if `Retry-After` has a date."""
     found = _pick_out(request.response_headers.headers, RESPONSE_HEADERS)
     status, length = found.get(":status", ""), found.get("content-length", "")
     wait, content_type = found.get("retry-after", ""), found.get("content-type", "")
@@ -288,9 +294,27 @@ def read_response_head(request: pb.ProcessingRequest) -> ResponseHead:
         route.code_details,
         int(length) if _is_count(length) else -1,
         not request.response_headers.end_of_stream,
-        float(wait) if _is_count(wait) else None,
+        _wait_s(wait, unix_time) if wait else None,
         content_type.startswith("application/json"),
     )
+
+
+_DECIMAL: Final = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
+_MAX_DATE_CHARS: Final = 64
+
+
+def _wait_s(text: str, unix_time: Callable[[], float]) -> float | None:
+    """The seconds of a `Retry-After`, which are written as a number or as a date (RFC 9110, section
+    10.2.3), none for one that has passed; some providers write decimals. None for anything else."""
+    if _DECIMAL.fullmatch(text):
+        return float(text)
+    if len(text) > _MAX_DATE_CHARS or not text.isascii():
+        return None
+    try:
+        date = parsedate_tz(text)
+        return None if date is None else max(0.0, timegm(date[:9]) - (date[9] or 0) - unix_time())
+    except (ValueError, OverflowError):  # a day or a year that does not exist
+        return None
 
 
 class _Route(NamedTuple):

@@ -27,8 +27,8 @@ class QueueSettings(Section):
     """The queue, in which requests wait for a free slot."""
 
     max_requests: Reloadable[Count] = 1024
-    """The highest number of queued requests. Further requests are rejected with 429; 0 disables the
-    queue."""
+    """The highest number of queued requests, where there are pools in each of them. Further
+    requests are rejected with 429; 0 disables the queue."""
     max_body_bytes: Reloadable[Whole] = Field(default=1024 * 1024 * 1024, ge=0, le=10**15)
     """The highest number of buffered body bytes of all queued requests, in Envoy or, in full
     duplex, in Coxswain: up to envoy.body_buffer_bytes of each. A request with a body of more than

@@ -348,12 +348,3 @@ USAGE_COST: Final = _counter(
     "objective, model and tier.",
     labels=_USAGE_LABELS,
 )
-BY_POOL: Final = (
-    SLOTS,
-    QUEUE_DEPTH,
-    MODEL_QUEUE_DEPTH,
-    MODEL_IDLE_SLOTS,
-    MODEL_WANTED_SERVERS,
-    REQUESTS,
-)
-"""Those that have the label `pool`, too, where there are several pools."""

@@ -331,6 +331,7 @@ def test_several_pools_are_a_label_and_one_is_none() -> None:
     found = configure("chat", "batch")
     assert found["coxswain_queue_depth", "standard", "batch"] == 1
     assert found["coxswain_queue_depth", "standard", "chat"] == 0
+    assert found["coxswain_queue_max_requests", "chat"] == 100, "comparable with the depth"
     assert found["coxswain_slots", "batch", "batch", "leased"] == 1
     assert found["coxswain_model_idle_slots", "tiny", "chat"] == 1
     assert found["coxswain_model_idle_slots", "tiny", "batch"] == 0
@@ -340,6 +341,7 @@ def test_several_pools_are_a_label_and_one_is_none() -> None:
     kept = metrics.as_plain()
     one = configure("batch")
     assert one["coxswain_queue_depth", "standard"] == 3, "as the shell counts"
+    assert one["coxswain_queue_max_requests",] == 100
     assert one["coxswain_model_idle_slots", "tiny"] == 0
     assert one["coxswain_model_wanted_servers", "tiny"] == 1
     assert one["coxswain_requests_total", "standard", "served"] == 2

@@ -12,6 +12,7 @@ from extproc.runners.llama_server.paths import (
 from extproc.runners.lm_studio.paths import LM_STUDIO
 from extproc.runners.ollama.paths import OLLAMA
 from extproc.runners.openai.paths import (
+    CLASSIFY,
     HEALTH_PATHS,
     MODEL_PATHS,
     MODELS_PATHS,
@@ -21,7 +22,7 @@ from extproc.runners.openai.paths import (
     TOKENIZE,
 )
 from extproc.runners.sglang.paths import SGLANG
-from extproc.runners.vllm.paths import VLLM
+from extproc.runners.vllm.paths import POOLING, VLLM
 
 __all__ = [
     "APIS",
@@ -41,8 +42,8 @@ __all__ = [
 ]
 
 APIS: Final = (
-    *(OPENAI, RERANK, SCORE, TOKENIZE),
-    *(LLAMA_SERVER, OLLAMA, VLLM, SGLANG, LM_STUDIO),
+    *(OPENAI, RERANK, SCORE, CLASSIFY, TOKENIZE),
+    *(LLAMA_SERVER, OLLAMA, VLLM, POOLING, SGLANG, LM_STUDIO),
 )
 
 SLOT_PATHS: Final = {path: kind for api in APIS for path, kind in api.slot_paths.items()}

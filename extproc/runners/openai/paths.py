@@ -32,8 +32,10 @@ OPENAI: Final = Api(
 RERANK: Final = Api(name="rerank", slot_paths=kinds(embedding=("/rerank", "/v1/rerank")))
 """Of Jina's API, which llama-server and vLLM have."""
 
-SCORE: Final = Api(name="score", slot_paths=kinds(embedding=("/v1/score", "/classify")))
-"""Of vLLM and SGLang."""
+SCORE: Final = Api(name="score", slot_paths=kinds(embedding=("/v1/score",)))
+"""Of vLLM and SGLang, and so is the next one."""
+
+CLASSIFY: Final = Api(name="classify", slot_paths=kinds(embedding=("/classify",)))
 
 TOKENIZE: Final = Api(
     name="tokenize",

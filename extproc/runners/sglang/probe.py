@@ -14,13 +14,13 @@ from typing import Any, Final
 from extproc.core.observation import MAX_SLOTS, ModelReading, Observation, ScrapeStatus
 from extproc.runners import answers
 from extproc.runners.answers import FULL_SHARE, PlainProbe
-from extproc.runners.openai.paths import MODELS_PATH, RERANK, SCORE, TOKENIZE
+from extproc.runners.openai.paths import CLASSIFY, MODELS_PATH, RERANK, SCORE, TOKENIZE
 from extproc.runners.probe import ScrapePriority
 from extproc.runners.sglang.paths import LOADS_PATH, SGLANG
 
 MODELS_EVERY_SCRAPES: Final = 20
 CORE_LOADS_PATH: Final = f"{LOADS_PATH}?include=core"
-APIS: Final = frozenset({SGLANG.name, RERANK.name, SCORE.name, TOKENIZE.name})
+APIS: Final = frozenset({SGLANG.name, RERANK.name, SCORE.name, CLASSIFY.name, TOKENIZE.name})
 
 
 class SglangProbe(PlainProbe):

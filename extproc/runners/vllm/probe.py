@@ -6,6 +6,8 @@
                                                             hold: from `FULL_SHARE` on it is full
     vllm:engine_sleep_state, or else /is_sleeping           whether it sleeps: then it gets nothing,
                                                             as it wakes only by /wake_up
+    GET /score and others                                   404 if it does not serve them, as its
+                                                            model decides, else 405
     process_start_time_seconds, and the names of models     another process, or another model: what
                                                             was known of the one before is forgotten
     /v1/models                                              the model, its adapters, max_model_len
@@ -20,15 +22,24 @@ from extproc.core.observation import MAX_SLOTS, ModelReading, Observation, Scrap
 from extproc.runners import answers, issues
 from extproc.runners.answers import FULL_SHARE, PlainProbe
 from extproc.runners.client import Answer, Failure
-from extproc.runners.openai.paths import MODELS_PATH, RERANK, SCORE, TOKENIZE
+from extproc.runners.openai.paths import CLASSIFY, MODELS_PATH, RERANK, SCORE, TOKENIZE
 from extproc.runners.probe import ScrapePriority
-from extproc.runners.vllm.paths import VLLM
+from extproc.runners.vllm.paths import POOLING, VLLM
 
 METRICS_PATH: Final = "/metrics"
 MODELS_EVERY_SCRAPES: Final = 20
+NO_SUCH_PATH: Final = 404
 SLEEPING_PATH: Final = "/is_sleeping"
 """Only there with VLLM_SERVER_DEV_MODE."""
-APIS: Final = frozenset({VLLM.name, RERANK.name, SCORE.name, TOKENIZE.name})
+APIS: Final = {
+    "/score": VLLM.name,
+    "/pooling": POOLING.name,
+    "/classify": CLASSIFY.name,
+    "/rerank": RERANK.name,
+    "/v1/score": SCORE.name,
+    "/tokenize": TOKENIZE.name,
+}
+"""A path of each API that it has with some models only."""
 _GAUGE: Final = re.compile(
     rb"^vllm:num_requests_(running|waiting)(?:\{[^}\n]*\})? (\d{1,9}(?:\.0)?)\r?$", re.MULTILINE
 )
@@ -57,6 +68,7 @@ class VllmProbe(PlainProbe):
     """By what another process is recognised."""
     _shows_sleep = False
     """Whether it has `SLEEPING_PATH`."""
+    _apis: frozenset[str] = frozenset()
 
     async def scrape(self, priority: ScrapePriority) -> Observation:  # noqa: ARG002 - always alike
         answer = await self._client.ask(METRICS_PATH)
@@ -74,6 +86,10 @@ class VllmProbe(PlainProbe):
             if listed is None:
                 return answers.failed(self._target.address, found, MODELS_PATH, VLLM.name)
             self._models, self._context_tokens = listed
+            if server != self._server or not started:
+                self._apis = frozenset(
+                    [name for path, name in APIS.items() if has_path(await self._client.ask(path))]
+                )
             self._server = server
             self._shows_sleep = sleeping_of(await self._client.ask(SLEEPING_PATH)) is not None
         self._scrapes += 1
@@ -93,8 +109,13 @@ class VllmProbe(PlainProbe):
             shared_tokens=0,
             instance=started.decode() or None,
             runner=VLLM.name,
-            apis=APIS,
+            apis=self._apis,
         )
+
+
+def has_path(answer: Answer | Failure) -> bool:
+    """Whether it has the path that was asked for: unless it says that it has not."""
+    return isinstance(answer, Failure) or answer.status != NO_SUCH_PATH
 
 
 def started_at(body: bytes) -> bytes:

@@ -27,7 +27,7 @@ async def test_its_schedulers_tell_their_slots_and_what_runs_and_waits() -> None
     assert (observation.context_tokens, observation.shared_tokens) == (4096, 0)
     assert (observation.runner, observation.apis) == (
         "sglang",
-        frozenset({"sglang", "rerank", "score", "tokenize"}),
+        frozenset({"sglang", "rerank", "score", "classify", "tokenize"}),
     )
 
 

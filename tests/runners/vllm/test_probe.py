@@ -7,8 +7,8 @@ import pytest
 from extproc.core.observation import ScrapeStatus
 from extproc.runners.kind import RunnerKind
 from extproc.runners.probe import ScrapePriority
-from extproc.runners.vllm.probe import busy_of
-from tests.fakes.foreign_server import be_vllm
+from extproc.runners.vllm.probe import MODELS_EVERY_SCRAPES, busy_of
+from tests.fakes.foreign_server import POSTED, be_vllm
 from tests.fakes.llama_server import FakeLlamaServer, Reply
 from tests.runners.kit import probe_of, scrape
 
@@ -24,10 +24,39 @@ async def test_what_runs_and_waits_in_all_engines_is_busy() -> None:
     assert observation.slots is None
     assert [one.name for one in observation.models] == ["m"]
     assert (observation.context_tokens, observation.shared_tokens) == (2048, 0)
-    assert (observation.runner, observation.apis) == (
-        "vllm",
-        frozenset({"vllm", "rerank", "score", "tokenize"}),
-    )
+    assert observation.runner == "vllm"
+
+
+@pytest.mark.parametrize(
+    ("paths", "apis"),
+    [
+        (("/tokenize",), {"tokenize"}),  # its model generates
+        (("/tokenize", "/pooling"), {"tokenize", "pooling"}),
+        (("/tokenize", "/pooling", "/classify"), {"tokenize", "pooling", "classify"}),
+        (POSTED, {"vllm", "pooling", "classify", "rerank", "score", "tokenize"}),
+    ],
+)
+async def test_it_has_the_paths_that_its_model_decides(
+    paths: tuple[str, ...], apis: set[str]
+) -> None:
+    """They are asked for once in each process, by a method that they do not have."""
+    async with FakeLlamaServer() as fake:
+        probe = probe_of(fake, KIND)
+        be_vllm(fake, [(0, 0)], ("process_start_time_seconds 1.76e+09",), paths=paths)
+        for _ in range(MODELS_EVERY_SCRAPES + 1):
+            assert (await probe.scrape(ScrapePriority.IDLE)).apis == frozenset(apis)
+        await probe.aclose()
+    assert [fake.count(path) for path in POSTED] == [1] * len(POSTED)
+    assert fake.count("/v1/models") == 2
+
+
+async def test_a_path_is_missing_only_where_that_is_said() -> None:
+    async with FakeLlamaServer() as fake:
+        be_vllm(fake, [(0, 0)])
+        fake.replies["/score"] = Reply(status=401)
+        fake.replies["/pooling"] = Reply(body=b"x" * 100, cut_after=10)
+        apis = (await scrape(fake, KIND)).apis
+    assert apis == frozenset({"vllm", "pooling", "tokenize"})
 
 
 @pytest.mark.parametrize(

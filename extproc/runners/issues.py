@@ -99,6 +99,15 @@ def no_model_loaded() -> Issue:
     )
 
 
+def metrics_disabled() -> Issue:
+    return Issue(
+        code="metrics-disabled",
+        message="the server does not report its requests, so only the picker's own leases are "
+        "counted",
+        remedy="start vLLM without --disable-log-stats",
+    )
+
+
 def sleeps_until_called() -> Issue:
     return Issue(
         code="asleep",

@@ -18,6 +18,8 @@ ALL = (
     issues.bad_answer("no JSON"),
     issues.internal_error("KeyError"),
     issues.no_model_loaded(),
+    issues.sleeps_until_called(),
+    issues.metrics_disabled(),
 )
 
 

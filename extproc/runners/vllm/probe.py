@@ -13,6 +13,8 @@
     /v1/models                                              the model, its adapters, max_model_len
 
 How many requests it runs at once (--max-num-seqs) it does not show: the setting `slots` says it.
+With --disable-log-stats it has none of these metrics: only our own leases count then, and nothing
+is said of a sleep but by /is_sleeping.
 """
 
 import re
@@ -43,6 +45,7 @@ APIS: Final = {
 _GAUGE: Final = re.compile(
     rb"^vllm:num_requests_(running|waiting)(?:\{[^}\n]*\})? (\d{1,9}(?:\.0)?)\r?$", re.MULTILINE
 )
+_METRICS: Final = b"# HELP "
 _USAGE: Final = re.compile(
     rb"^vllm:(?:kv|gpu)_cache_usage_perc(?:\{[^}\n]*\})? ([01](?:\.\d{1,20})?)\r?$", re.MULTILINE
 )
@@ -73,7 +76,8 @@ class VllmProbe(PlainProbe):
     async def scrape(self, priority: ScrapePriority) -> Observation:  # noqa: ARG002 - always alike
         answer = await self._client.ask(METRICS_PATH)
         busy_slots = busy_of(answer.body) if isinstance(answer, Answer) else None
-        if busy_slots is None or not answers.is_usable(answer):
+        has_none = isinstance(answer, Answer) and has_no_stats(answer.body)
+        if (busy_slots is None and not has_none) or not answers.is_usable(answer):
             self._models = ()  # another process may answer next time
             return answers.failed(self._target.address, answer, METRICS_PATH, VLLM.name)
         assert isinstance(answer, Answer)
@@ -101,7 +105,10 @@ class VllmProbe(PlainProbe):
             began_at=answer.began_at,
             answered_at=answer.answered_at,
             status=ScrapeStatus.LOADING if is_awake is False else ScrapeStatus.READY,
-            issues=(issues.sleeps_until_called(),) if is_awake is False else (),
+            issues=(
+                *((issues.sleeps_until_called(),) if is_awake is False else ()),
+                *((issues.metrics_disabled(),) if has_none else ()),
+            ),
             busy_slots=busy_slots,
             is_full=is_full(answer.body),
             models=self._models,
@@ -130,6 +137,11 @@ def busy_of(body: bytes) -> int | None:
     if not any(name == b"running" for name, _ in found):
         return None
     return min(MAX_SLOTS, sum(int(float(value)) for _, value in found))
+
+
+def has_no_stats(body: bytes) -> bool:
+    """Whether these are metrics of a process that counts no requests."""
+    return body.startswith(_METRICS) and b"vllm:" not in body
 
 
 def is_full(body: bytes) -> bool:

@@ -173,3 +173,20 @@ async def test_another_process_is_seen_at_once_with_its_models() -> None:
     assert seen[::2] == seen[1::2]
     assert seen[::2] == [("1.76442488755e+09", ["m"]), ("1.7644249e+09", ["m"]), (None, ["other"])]
     assert fake.count("/v1/models") == 3
+
+
+async def test_one_that_counts_no_requests_serves_and_says_so() -> None:
+    """As with --disable-log-stats: what it does not show is unknown, and nothing failed."""
+    text = "# HELP process_start_time_seconds Start time of the process since unix epoch.\n"
+    text += "# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds 1.76e+09\n"
+    async with FakeLlamaServer() as fake:
+        be_vllm(fake, [(0, 0)])
+        fake.replies["/metrics"] = Reply(body=text.encode())
+        observation = await scrape(fake, KIND)
+        fake.replies["/metrics"] = Reply(body=text.encode(), status=500)
+        failed = await scrape(fake, KIND)
+    assert observation.status is ScrapeStatus.READY
+    assert (observation.busy_slots, observation.is_full) == (None, False)
+    assert [issue.code for issue in observation.issues] == ["metrics-disabled"]
+    assert [one.name for one in observation.models] == ["m"]
+    assert failed.status is ScrapeStatus.FAILED

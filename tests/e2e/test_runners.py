@@ -8,18 +8,19 @@ import asyncio
 import json
 import os
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 import grpc
 import httpx
 import pytest
 
-from extproc.demo.model import write_model
+from extproc.demo.model import ModelShape, write_model
 from extproc.demo.port import free_port
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
@@ -34,6 +35,7 @@ REQUESTS = 150
 BOUNDS = {"ollama": 3, "vllm": 4, "openai": 2}
 MODEL = "m"
 PROGRAM = os.environ.get("OLLAMA", "")
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 MESSAGES = [{"role": "user", "content": "row the boat"}]
 
 
@@ -92,7 +94,8 @@ def _with_more(folder: Path, endpoints: Any, settings: Any) -> Any:
             own = [{"address": server.address, "name": "llama"} for server in self.servers]
             await super().start_picker({**settings, "endpoints": [*own, *endpoints]})
 
-    return Mixed.running(folder, slots=(2,), kind="simulator", settings=settings)
+    flags = (("--alias", MODEL),)
+    return Mixed.running(folder, slots=(2,), kind="simulator", flags=flags, settings=settings)
 
 
 def body_of(random: Random) -> tuple[str, dict[str, Any]]:
@@ -115,6 +118,7 @@ async def test_mixed_load_with_leaving_clients_a_death_and_a_drain(fleet: Fleet)
     random = Random(3)
     ended: dict[str, int] = {"served": 0, "left": 0, "broken": 0, "refused": 0}
     ollama_only: set[str] = set()
+    served_by: set[str] = set()
     drained: list[int] = []
     """What a drained server got."""
     asked = 0
@@ -136,6 +140,7 @@ async def test_mixed_load_with_leaving_clients_a_death_and_a_drain(fleet: Fleet)
                 continue
             if status == 200:
                 ended["served"] += 1
+                served_by.add(endpoint)
                 if path.startswith("/api/"):
                     ollama_only.add(endpoint)
             else:
@@ -165,6 +170,7 @@ async def test_mixed_load_with_leaving_clients_a_death_and_a_drain(fleet: Fleet)
     assert ended["broken"] <= BOUNDS["vllm"], "no more than ran at the server that died"
     assert ended["refused"] <= BOUNDS["vllm"], "no more than were on their way to it"
     assert drained == [0]
+    assert served_by == {"llama", *BOUNDS}
     assert ollama_only == {"ollama"}, "its own paths are served by nothing else"
     for kind, runner in fleet.runners.items():
         assert 0 < runner.most <= BOUNDS[kind], kind
@@ -334,46 +340,122 @@ async def test_the_clients_of_both_apis(fleet: Fleet, package: str, code: str) -
     await run(*await with_package(package, "python", "-c", code, fleet.stack.url("")))
 
 
-@pytest.mark.skipif(not PROGRAM, reason="the variable OLLAMA names no program")
+needs_ollama = pytest.mark.skipif(not PROGRAM, reason="the variable OLLAMA names no program")
+
+
+@asynccontextmanager
+async def beside_a_real_ollama(
+    folder: Path, *names: str, **environment: str
+) -> AsyncIterator[Fleet]:
+    """A stack with a real Ollama that has models of these names."""
+    async with ollama_with_models(folder, *names, environment=environment) as address:
+        endpoint = {"address": address, "name": "ollama", "slots": 2}
+        usage = folder / "usage.db"
+        settings = {
+            "scraper": {"slow_interval_s": 0.5},
+            "usage": {"path": str(usage)},
+            "models": {name: {name: 1} for name in names},
+        }
+        async with _with_more(folder, [endpoint], settings) as stack:
+            fleet = Fleet(stack, {}, usage)
+            await fleet.until_all_serve()
+            await until_async(lambda: counted(fleet)[0])
+            yield fleet
+
+
+@needs_ollama
 async def test_a_real_ollama(tmp_path: Path) -> None:
     """Found out, its model loaded by the first request, both of its APIs counted exactly."""
-    port = free_port()
-    home = tmp_path / "home"
-    home.mkdir()
+    async with beside_a_real_ollama(tmp_path, "own") as fleet:
+        requests, prompt, generated, _ = counted(fleet)
+        options = {"num_predict": 6}
+        own = {"model": "own", "messages": MESSAGES, "options": options}
+        whole = {"model": "own", "messages": MESSAGES, "max_tokens": 6}
+        streamed = {**whole, "stream": True, "stream_options": {"include_usage": True}}
+        answers = await asyncio.gather(
+            *(fleet.post("/api/chat", own) for _ in range(6)),
+            *(fleet.post(CHAT, body) for body in (whole, streamed) for _ in range(4)),
+        )
+        assert {(status, endpoint) for status, _, endpoint in answers} == {(200, "ollama")}
+        for _, content, _ in answers:
+            found = usage_of(content)
+            requests, prompt, generated = requests + 1, prompt + found[0], generated + found[1]
+        await until_async(lambda: counted(fleet) == (requests, prompt, generated, 0))
+        status = await fleet.stack.status()
+        kinds = {one["name"]: one["runner"] for one in status["endpoints"].values()}
+        assert kinds == {"llama": "llama-server", "ollama": "ollama"}
+
+
+@needs_ollama
+async def test_several_models_of_a_real_ollama_that_has_room_for_one(tmp_path: Path) -> None:
+    """It loads one at a time, and all others wait there: each request is answered by the model
+    that it names, and counted."""
+    random, names = Random(13), ("m", "other", "third")
+    async with beside_a_real_ollama(tmp_path, *names, OLLAMA_MAX_LOADED_MODELS="1") as fleet:
+        requests, _, generated, _ = counted(fleet)
+        loaded: set[tuple[str, ...]] = set()
+        bodies = [
+            {
+                "model": random.choice(names) + random.choice(["", ":latest"]),
+                "messages": MESSAGES,
+                "options": {"num_predict": 5},
+                "stream": False,
+            }
+            for _ in range(24)
+        ]
+
+        async def client() -> None:
+            nonlocal requests, generated
+            while bodies:
+                body = bodies.pop()
+                status, content, endpoint = await fleet.post("/api/chat", body)
+                assert (status, endpoint) == (200, "ollama"), content
+                assert json.loads(content)["model"] == body["model"]
+                requests, generated = requests + 1, generated + usage_of(content)[1]
+                running = await fleet.stack.client.get(fleet.stack.url("/api/ps"))
+                loaded.add(tuple(one["name"] for one in running.json()["models"]))
+
+        await asyncio.gather(*(client() for _ in range(5)))
+        assert max(map(len, loaded)) == 1 and len(loaded) > 1, loaded
+        await until_async(lambda: (counted(fleet)[0], counted(fleet)[2]) == (requests, generated))
+        assert (await fleet.stack.status())["slots"]["leased"] == 0
+
+
+@asynccontextmanager
+async def ollama_with_models(
+    folder: Path, *names: str, parallel: int = 2, environment: Mapping[str, str] = NO_VARIABLES
+) -> AsyncIterator[str]:
+    """A real Ollama that has small models of these names; its address."""
+    port, home = free_port(), folder / "home"
+    home.mkdir(exist_ok=True)
     process = await asyncio.create_subprocess_exec(
         *(PROGRAM, "serve"),
-        env={"HOME": str(home), "OLLAMA_HOST": f"127.0.0.1:{port}", "OLLAMA_NUM_PARALLEL": "2"},
+        env={
+            "HOME": str(home),
+            "OLLAMA_HOST": f"127.0.0.1:{port}",
+            "OLLAMA_NUM_PARALLEL": str(parallel),
+            **environment,
+        },
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
-        await _with_model(f"http://127.0.0.1:{port}", tmp_path / "tiny.gguf")
-        endpoint = {"address": f"127.0.0.1:{port}", "name": "ollama", "slots": 2}
-        settings = {"scraper": {"slow_interval_s": 0.5}, "models": {MODEL: {MODEL: 1}}}
-        async with _with_more(tmp_path, [endpoint], settings) as stack:
-            fleet = Fleet(stack, {}, tmp_path)
-            await fleet.until_all_serve()
-            options = {"num_predict": 6}
-            body = {"model": MODEL, "messages": MESSAGES, "options": options}
-            answers = await asyncio.gather(*(fleet.post("/api/chat", body) for _ in range(6)))
-            assert {(status, endpoint) for status, _, endpoint in answers} == {(200, "ollama")}
-            assert {usage_of(content)[1] for _, content, _ in answers} == {6}
-            status = await stack.status()
-            kinds = {one["name"]: one["runner"] for one in status["endpoints"].values()}
-            assert kinds == {"llama": "llama-server", "ollama": "ollama"}
+        for number, name in enumerate(names):
+            await _with_model(f"http://127.0.0.1:{port}", folder / "tiny.gguf", name, number)
+        yield f"127.0.0.1:{port}"
     finally:
         process.terminate()
         await process.wait()
 
 
-def small_model(file: Path) -> bytes:
-    write_model(file)
+def small_model(file: Path, seed: int) -> bytes:
+    write_model(file, ModelShape(seed=seed))
     return file.read_bytes()
 
 
-async def _with_model(url: str, file: Path) -> None:
-    """Once it serves, it has the small model."""
-    content = await asyncio.to_thread(small_model, file)
+async def _with_model(url: str, file: Path, name: str, seed: int) -> None:
+    """Once it serves, it has a small model of this name."""
+    content = await asyncio.to_thread(small_model, file, seed)
     digest = f"sha256:{sha256(content).hexdigest()}"
     async with httpx.AsyncClient(timeout=60, base_url=url) as client:
 
@@ -384,5 +466,5 @@ async def _with_model(url: str, file: Path) -> None:
 
         await until(serves)
         (await client.post(f"/api/blobs/{digest}", content=content)).raise_for_status()
-        body = {"model": MODEL, "files": {file.name: digest}, "stream": False}
+        body = {"model": name, "files": {file.name: digest}, "stream": False}
         (await client.post("/api/create", json=body)).raise_for_status()

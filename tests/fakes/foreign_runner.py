@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import ssl
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -25,8 +26,18 @@ class ForeignRunner:
     """`most` is the highest number of requests that it ran at once, `prompt` and `generated` are
     the tokens of the whole responses, `served` the number of those."""
 
-    def __init__(self, kind: str, model: str = "m") -> None:
-        self.kind, self.model = kind, model
+    def __init__(
+        self,
+        kind: str,
+        *models: str,
+        most_loaded: int = 3,
+        load_s: float = 0.0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """An Ollama has all of `models` (`m` by default), at most `most_loaded` of them at once,
+        and takes `load_s` to load one; of other kinds the first one is served."""
+        self.kind, self.models = kind, models or ("m",)
+        self.most_loaded, self.load_s, self._tls = most_loaded, load_s, tls
         self.running = self.most = self.served = self.left = 0
         self.prompt = self.generated = 0
         self.limit: int | None = None
@@ -35,9 +46,23 @@ class ForeignRunner:
         self.rejected = 0
         self.heard: list[tuple[dict[str, str], dict[str, Any]]] = []
         """The headers and bodies of all chat requests."""
-        self.loaded: set[str] = set()
+        self.asked: list[str] = []
+        """The paths of all requests."""
+        self.loaded: dict[str, int] = {}
+        """The loaded models and how many requests each runs, that used last behind the others."""
+        self.loads: list[str] = []
+        """The models in the order in which they were loaded."""
+        self.most_of: dict[str, int] = {}
+        """The highest number of requests for each model that were here at once."""
+        self._here: dict[str, int] = {}
+        self._loading = asyncio.Lock()
+        self._ended = asyncio.Condition()
         self.port = 0
         self._runner: web.AppRunner | None = None
+
+    @property
+    def model(self) -> str:
+        return self.models[0]
 
     @property
     def address(self) -> str:
@@ -54,6 +79,7 @@ class ForeignRunner:
     async def start(self) -> None:
         """At the port that it had before, if it had one."""
         app = web.Application()
+        app.on_response_prepare.append(self._note)
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_get("/v1/models", self._models)
         if self.kind == "ollama":
@@ -67,10 +93,14 @@ class ForeignRunner:
         if self.kind == "vllm":
             app.router.add_get("/metrics", self._metrics)
         self.port = self.port or free_port()  # which the kernel gives to nobody meanwhile
-        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.0)
+        # With 0 it would wait for its requests.
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.01)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port)
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port, ssl_context=self._tls)
         await site.start()
+
+    async def _note(self, request: web.Request, _: web.StreamResponse) -> None:
+        self.asked.append(request.path)
 
     async def stop(self) -> None:
         """Its connections break off."""
@@ -82,17 +112,52 @@ class ForeignRunner:
 
     @asynccontextmanager
     async def _at_work(self, body: dict[str, Any]) -> AsyncIterator[None]:
-        self.running += 1
-        self.most = max(self.most, self.running)
-        self.loaded.add(body.get("model", self.model))
+        name = str(body.get("model", self.model)).removesuffix(":latest")
+        self._here[name] = self._here.get(name, 0) + 1
+        self.most_of[name] = max(self.most_of.get(name, 0), self._here[name])
         is_whole = False
         try:
-            yield
-            is_whole = True
+            async with self._using(name):
+                self.running += 1
+                self.most = max(self.most, self.running)
+                try:
+                    yield
+                    is_whole = True
+                finally:
+                    self.running -= 1
         finally:
-            self.running -= 1
+            self._here[name] -= 1
             self.served += is_whole
             self.left += not is_whole
+
+    @asynccontextmanager
+    async def _using(self, name: str) -> AsyncIterator[None]:
+        """As Ollama's scheduler (server/sched.go, 0.17.4): a request for a loaded model runs at
+        once. One for another waits for the load before it, and until a model that makes way has no
+        requests. A model that is being loaded is shown as loaded."""
+        if name not in self.loaded:
+            async with self._loading:
+                if name not in self.loaded:
+                    await self._load(name)
+        self.loaded[name] = self.loaded.pop(name) + 1
+        try:
+            yield
+        finally:
+            self.loaded[name] -= 1
+            async with self._ended:
+                self._ended.notify_all()
+
+    async def _load(self, name: str) -> None:
+        while len(self.loaded) >= self.most_loaded:
+            idle = [one for one, requests in self.loaded.items() if not requests]
+            if idle:
+                del self.loaded[idle[0]]
+                break
+            async with self._ended:
+                await self._ended.wait()
+        self.loaded[name] = 0
+        self.loads.append(name)
+        await asyncio.sleep(self.load_s)
 
     def _count(self, body: dict[str, Any]) -> tuple[int, int]:
         """The tokens of the prompt and of the response."""
@@ -190,8 +255,13 @@ class ForeignRunner:
 
     async def _models(self, _: web.Request) -> web.StreamResponse:
         more = {"max_model_len": 4096} if self.kind == "vllm" else {}
-        name = f"{self.model}:latest" if self.kind == "ollama" else self.model
-        return web.json_response({"object": "list", "data": [{"id": name, **more}]})
+        names = self._tagged(self.models) if self.kind == "ollama" else [self.model]
+        return web.json_response(
+            {"object": "list", "data": [{"id": name, **more} for name in names]}
+        )
+
+    def _tagged(self, names: Iterable[str]) -> list[str]:
+        return [f"{name}:latest" for name in names]
 
     async def _version(self, _: web.Request) -> web.StreamResponse:
         return web.json_response({"version": "0.17.4"})
@@ -200,12 +270,10 @@ class ForeignRunner:
         return web.json_response({"details": {}, "model_info": {}, "capabilities": ["completion"]})
 
     async def _tags(self, _: web.Request) -> web.StreamResponse:
-        return web.json_response({"models": [tag(f"{self.model}:latest")]})
+        return web.json_response({"models": list(map(tag, self._tagged(self.models)))})
 
     async def _running(self, _: web.Request) -> web.StreamResponse:
-        return web.json_response(
-            {"models": [running(f"{self.model}:latest")] if self.loaded else []}
-        )
+        return web.json_response({"models": list(map(running, self._tagged(self.loaded)))})
 
     async def _metrics(self, _: web.Request) -> web.StreamResponse:
         labels = f'{{engine="0",model_name="{self.model}"}}'

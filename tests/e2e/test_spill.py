@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+import ssl
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.e2e.one_process import server_side
 from tests.e2e.stack import CHAT, Stack, chat, until
+from tests.fakes.authority import Authority
 from tests.fakes.foreign_runner import ForeignRunner
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 BURST = 20
+MOST = 3
 KEY = "sk-provider"
 OBJECTIVE = "x-gateway-inference-objective"
 PRIVATE = {"x-api-key": "sk-client", "cookie": "a=b", "authorization": "Bearer sk-client"}
@@ -43,8 +48,16 @@ class Site:
 
 
 @asynccontextmanager
-async def tiered(folder: Path, slots: tuple[int, ...], **settings: Any) -> AsyncIterator[Site]:
-    """A house with these servers, and the provider."""
+async def tiered(
+    folder: Path,
+    slots: tuple[int, ...],
+    *,
+    key: str = "",
+    tls: ssl.SSLContext | None = None,
+    far: Mapping[str, Any] = MappingProxyType({}),
+    **settings: Any,
+) -> AsyncIterator[Site]:
+    """A house with these servers, and the provider, of which its settings say what is in `far`."""
 
     class Tiered(Stack):
         """Its settings name the provider, too."""
@@ -55,7 +68,7 @@ async def tiered(folder: Path, slots: tuple[int, ...], **settings: Any) -> Async
                 for number, server in enumerate(self.servers)
             ]
             provider = {
-                "address": far.address,
+                "address": f"https://{server.address}" if tls else server.address,
                 "name": "provider",
                 "kind": "openai",
                 "tier": 2,
@@ -65,7 +78,7 @@ async def tiered(folder: Path, slots: tuple[int, ...], **settings: Any) -> Async
                 "models": {"tiny": "gpt"},
                 "price": {"prompt": 1.0, "generated": 2.0},
             }
-            await super().start_picker({**settings, "endpoints": [*own, provider]})
+            await super().start_picker({**settings, "endpoints": [*own, {**provider, **far}]})
 
     whole = {
         "scraper": {"slow_interval_s": 0.5},
@@ -76,15 +89,16 @@ async def tiered(folder: Path, slots: tuple[int, ...], **settings: Any) -> Async
         **settings,
     }
     async with (
-        ForeignRunner("openai", "gpt").serving() as far,
-        Tiered.running(folder, slots=slots, kind="simulator", settings=whole) as stack,
+        ForeignRunner("openai", "gpt", tls=tls).serving() as server,
+        Tiered.running(folder, slots=slots, kind="simulator", settings=whole, key=key) as stack,
     ):
         await stack.until(
             lambda status: all(
-                one["health"] in ("ready", "degraded") for one in status["endpoints"].values()
+                one["health"] in ("ready", "degraded") or (tls is not None and one["tier"] == 2)
+                for one in status["endpoints"].values()
             )
         )
-        yield Site(stack, far, folder / "usage.db")
+        yield Site(stack, server, folder / "usage.db")
 
 
 @pytest.fixture
@@ -140,6 +154,54 @@ async def test_a_burst_spills_and_what_may_not_leave_stays(site: Site) -> None:
     assert all(answer.status_code >= 500 for answer in alone), "Envoy chooses no far server"
     assert set(site.contents()) == {"of go"} and len(site.far.heard) == spilled + 1
     await site.stack.restart_picker()
+
+
+async def test_only_the_clients_of_named_keys_leave_until_the_day_is_used_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever objective another client says. After the day's requests the tier is closed, and
+    operators read why."""
+    monkeypatch.setenv("PROVIDER_KEY", KEY)
+    keys = tmp_path / "keys"
+    keys.write_text("web sk-client\nother sk-other\n", encoding="ascii")
+    spill = {"keys": ["web"], "after_wait_s": 1.0, "max_requests_per_day": MOST}
+    clients = {"keys_file": str(keys)}
+    async with tiered(tmp_path, (1,), key="sk-client", spill=spill, clients=clients) as site:
+        others = {"x-api-key": "sk-other", "authorization": "Bearer sk-other"}
+        answers = await asyncio.gather(
+            *(site.ask("go", **(others if number % 2 else {})) for number in range(BURST))
+        )
+        assert {answer.status_code for answer in answers} == {200}
+        tiers = [answer.headers.get("x-coxswain-tier", "") for answer in answers]
+        assert not any(tiers[1::2]), "those of the other client"
+        assert tiers.count("2") == len(site.far.heard) == MOST
+        status = await site.stack.status()
+        assert status["spill"]["spilled"] == MOST and status["spill"]["closed"]
+        assert any("tier 2" in problem for problem in status["problems"]), status["problems"]
+
+
+@pytest.mark.parametrize("wrong", ["name", "authority", "time"])
+async def test_a_provider_that_cannot_prove_its_name_gets_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    """No request and no key; what may leave waits at home, and operators read why."""
+    monkeypatch.setenv("PROVIDER_KEY", KEY)
+    authority, another = Authority(tmp_path), Authority(tmp_path, "another")
+    match wrong:
+        case "name":
+            pair = authority.issue("far", hosts=("other.example",))
+        case "authority":
+            pair = another.issue("far")
+        case _:
+            pair = authority.issue("far", is_expired=True)
+    far = {"ca_file": str(authority.ca), "server_name": "localhost"}
+    async with tiered(tmp_path, (1,), tls=server_side(pair), far=far) as site:
+        answers = await asyncio.gather(*(site.ask("go") for _ in range(6)))
+        assert {answer.headers["x-coxswain-endpoint"] for answer in answers} == {"house-0"}
+        assert site.far.asked == [] == site.far.heard
+        endpoints = (await site.stack.status())["endpoints"].values()
+        (provider,) = (one for one in endpoints if one["name"] == "provider")
+        assert any("TLS" in issue["message"] for issue in provider["issues"]), provider
 
 
 PIN = """

@@ -16,9 +16,11 @@ from extproc.core.fleet.endpoint import EndpointSpec, Intent
 from extproc.core.objective import Criticality, Objective
 from extproc.core.observation import ScrapeStatus
 from extproc.core.outliers.failure_evidence import Fault
+from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
+from extproc.core.scheduler.spilling import CHECK_S
 from extproc.core.scheduler.takeover import HeldLease, Place
-from extproc.core.slots.lease import LeaseEnd
+from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.spill import SpillOptions
 from extproc.core.views.explain import explain
 from tests.fakes.steered_fleet import SteeredFleet
@@ -31,6 +33,7 @@ CRITICAL = Objective(name="critical", criticality=Criticality.CRITICAL)
 MAY_GO = frozenset({"go", "fast", "cheap"})
 FAR = Address("10.9.0.1", 443)
 FAR_TOO = Address("10.9.0.2", 443)
+FAR_SLOTS = 6
 
 
 def spilling(*slots: int, queue: int = 100, **options: Any) -> SteeredFleet:
@@ -502,3 +505,84 @@ class RandomSpills:
             elif isinstance(outcome, Picked):
                 self.check(id_, outcome)
         dispatcher.assign(self.fleet.now)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_over_a_burst_no_wait_passes_the_bound_while_the_tier_has_room(seed: int) -> None:
+    """A minute of three times what home can serve, answers of random lengths: what may leave waits
+    no longer than the bound while a far slot is free, what may not waits as long as it takes, and
+    nothing spills before the burst, nor when its rest is served."""
+    Burst(Random(seed)).run()
+
+
+class Burst:
+    """Four slots at home, six far away, and arrivals of `go` and `stay` every so often."""
+
+    BOUND_S = 10.0
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.fleet = spilling(2, 2, after_wait_s=self.BOUND_S, max_running=FAR_SLOTS)
+        far(self.fleet, FAR_SLOTS)
+        learn(self.fleet, 4.0)
+        self.ends: list[tuple[float, Lease]] = []
+        self.waiting: dict[int, Ticket] = {}
+        self.far_leases = 0
+
+    def run(self) -> None:
+        assert self.spilled_in(60.0, pace=0.4) == 0
+        assert self.spilled_in(60.0, pace=3.0) > 30
+        self.spilled_in(240.0, pace=0.2)  # what the burst left
+        assert self.spilled_in(60.0, pace=0.2) == 0
+        assert not self.far_leases
+        assert self.fleet.dispatcher.faults(self.fleet.now) == []
+
+    def spilled_in(self, seconds: float, *, pace: float) -> int:
+        """How many requests spill in a time with so many arrivals a second."""
+        before, until = self.fleet.dispatcher.state.spilled, self.fleet.now + seconds
+        while self.fleet.now < until:
+            if self.random.random() < pace * CHECK_S:
+                self.arrive()
+            self.step()
+        return self.fleet.dispatcher.state.spilled - before
+
+    def arrive(self) -> None:
+        objective = self.random.choice(["go", "go", "stay"])
+        outcome = self.fleet.submit(objective=objective)
+        if isinstance(outcome, Queued):
+            self.waiting[outcome.ticket.id] = outcome.ticket
+        else:
+            assert isinstance(outcome, Picked)
+            self.began(objective, outcome)
+
+    def began(self, objective: str, picked: Picked) -> None:
+        is_far = picked.lease.address == FAR
+        assert objective == "go" or not is_far
+        self.far_leases += is_far
+        self.ends.append((self.fleet.now + self.random.uniform(1.0, 7.0), picked.lease))
+
+    def step(self) -> None:
+        """A quarter of a second."""
+        self.fleet.pass_time(CHECK_S)
+        self.collect()
+        late = [one for one in self.waiting.values() if self.is_late(one)]
+        assert not late or self.far_leases == FAR_SLOTS, "it waits too long, and there is room"
+        due = [lease for at, lease in self.ends if at <= self.fleet.now]
+        self.ends = [one for one in self.ends if one[0] > self.fleet.now]
+        for lease in due:
+            self.far_leases -= lease.address == FAR
+            self.fleet.finish(lease)
+        self.collect()
+
+    def collect(self) -> None:
+        """The requests that have left the queue."""
+        for id_, ticket in list(self.waiting.items()):
+            settlement = self.fleet.listener.settlements.get(id_)
+            if settlement is not None:
+                assert isinstance(settlement, Picked)
+                del self.waiting[id_]
+                self.began(ticket.objective.name, settlement)
+
+    def is_late(self, ticket: Ticket) -> bool:
+        waited_s = self.fleet.now - ticket.entered_at
+        return ticket.objective.name == "go" and waited_s > self.BOUND_S

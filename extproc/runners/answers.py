@@ -103,6 +103,11 @@ def is_usable(answer: Answer | Failure) -> bool:
     return isinstance(answer, Answer) and answer.status == OK
 
 
+def wants_key(answer: Answer | Failure) -> bool:
+    """Whether it is not shown to us: its server may show it to clients."""
+    return isinstance(answer, Answer) and answer.status in UNAUTHORIZED
+
+
 def read(answer: Answer | Failure) -> Any:
     """The value of its JSON; None if there is none."""
     if not isinstance(answer, Answer) or answer.status != OK:

@@ -1,5 +1,7 @@
 """The issues of servers, with remedies for operators. No text quotes a response or a key."""
 
+from dataclasses import replace
+
 from extproc.core.observation import Issue
 
 SLOW_SLOTS = "slow-slots"
@@ -27,6 +29,15 @@ def unauthorized(has_key: bool) -> Issue:
             "to one of the server's --api-key values; until then only the picker's own leases "
             "are counted, on the number of slots in the endpoint's slots setting"
         ),
+    )
+
+
+def models_unauthorized(has_key: bool) -> Issue:
+    """Of a server that shows everything else."""
+    return replace(
+        unauthorized(has_key),
+        remedy="set api_key_env or api_key_file of the endpoint to one of the server's --api-key "
+        "values; until then its models are not known",
     )
 
 

@@ -5,8 +5,10 @@ variables VLLM and OLLAMA name their programs."""
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
+import signal
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -69,41 +71,62 @@ def had_by(metrics: str) -> int:
     return sum(int(float(count)) for count in counts)
 
 
-@asynccontextmanager
-async def vllm_serving(folder: Path, name: str = MODEL, port: int = 0) -> AsyncIterator[str]:
-    """A real vLLM with a small model of this name; its address."""
-    model, port = folder / "transformer", port or free_port()
-    await asyncio.to_thread(write_transformer, model)
-    with (folder / f"vllm-{name}.log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            *(VLLM, "serve", model, "--served-model-name", name),
-            *("--host", "127.0.0.1", "--port", str(port), "--enforce-eager"),
-            *("--max-num-seqs", str(BOUNDS["vllm"]), "--max-model-len", "4096"),
-            env={
-                **os.environ,
-                **dict.fromkeys(("HF_HUB_OFFLINE", "VLLM_NO_USAGE_STATS"), "1"),
-                **dict.fromkeys(("TORCHDYNAMO_DISABLE", "OMP_NUM_THREADS"), "1"),
-                "VLLM_CPU_KVCACHE_SPACE": "1",
-                "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            },
-            stdout=log,
-            stderr=log,
-        )
-    try:
+class Vllm:
+    """A real vLLM that serves a small model, always at the same port."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._port = folder, free_port()
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[Vllm]:
+        await asyncio.to_thread(write_transformer, self._folder / "transformer")
+        await self.start(MODEL)
+        try:
+            yield self
+        finally:
+            await self.kill()
+
+    async def start(self, name: str) -> None:
+        """Serve the model under this name; returns when it is ready."""
+        log = self._folder / f"vllm-{name}.log"
+        with log.open("wb") as file:
+            process = self._process = await asyncio.create_subprocess_exec(
+                *(VLLM, "serve", self._folder / "transformer", "--served-model-name", name),
+                *("--host", "127.0.0.1", "--port", str(self._port), "--enforce-eager"),
+                *("--max-num-seqs", str(BOUNDS["vllm"]), "--max-model-len", "4096"),
+                env={
+                    **os.environ,
+                    **dict.fromkeys(("HF_HUB_OFFLINE", "VLLM_NO_USAGE_STATS"), "1"),
+                    **dict.fromkeys(("TORCHDYNAMO_DISABLE", "OMP_NUM_THREADS"), "1"),
+                    "VLLM_CPU_KVCACHE_SPACE": "1",
+                    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+                },
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
         async with httpx.AsyncClient() as client:
 
             async def serves() -> bool:
-                assert process.returncode is None, (folder / f"vllm-{name}.log").read_text()[-3000:]
+                assert process.returncode is None, log.read_text()[-3000:]
                 with suppress(httpx.TransportError):
-                    return (await client.get(f"http://127.0.0.1:{port}/health")).status_code == 200
+                    return (await client.get(f"http://{self.address}/health")).status_code == 200
                 return False
 
             await until(serves, START_S)
-        yield f"127.0.0.1:{port}"
-    finally:
-        with suppress(ProcessLookupError):
-            process.terminate()
-        await process.wait()
+
+    async def kill(self) -> None:
+        """All of its processes, at once."""
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
 
 
 @pytest.fixture
@@ -111,7 +134,7 @@ async def fleet(tmp_path: Path) -> AsyncIterator[RealFleet]:
     async with AsyncExitStack() as exits:
         more: dict[str, str] = {}
         if VLLM:
-            more["vllm"] = await exits.enter_async_context(vllm_serving(tmp_path))
+            more["vllm"] = (await exits.enter_async_context(Vllm(tmp_path).serving())).address
         if OLLAMA:
             served = ollama_with_models(tmp_path, MODEL, parallel=BOUNDS["ollama"])
             more["ollama"] = await exits.enter_async_context(served)
@@ -241,3 +264,59 @@ def counted(usage: Path) -> tuple[int, ...]:
             "FROM usage"
         ).fetchone()
     return tuple(value or 0 for value in row)
+
+
+@pytest.mark.skipif(not VLLM, reason="the variable VLLM names no program")
+async def test_a_vllm_that_is_killed_and_comes_back_with_another_model(tmp_path: Path) -> None:
+    """Responses that it sent break off, a queued request gets no other model, and the picker knows
+    the new one and has nothing left of the one before."""
+    async with Vllm(tmp_path).serving() as vllm:
+
+        class Alone(Stack):
+            """Its settings name the vLLM."""
+
+            async def start_picker(self, settings: dict[str, Any]) -> None:
+                endpoint = {"address": vllm.address, "name": "vllm", "slots": 2}
+                await super().start_picker({**settings, "endpoints": [endpoint]})
+
+        def is_serving(status: dict[str, Any], model: str) -> bool:
+            (one,) = status["endpoints"].values()
+            return bool(one["health"] == "ready" and one["models"] == [model])
+
+        settings = {
+            "scraper": {"slow_interval_s": 0.5},
+            "routing": {"model_match": "strict"},
+            "queue": {"timeout_s": 2.0},
+        }
+        async with Alone.running(tmp_path, slots=(), settings=settings) as stack:
+            await stack.until(lambda status: is_serving(status, MODEL))
+            body = {**chat(4000, stream=True), "model": MODEL}
+            async with AsyncExitStack() as exits:
+                lines = []
+                for _ in range(2):
+                    sent = stack.client.stream("POST", stack.url(CHAT), json=body)
+                    lines.append((await exits.enter_async_context(sent)).aiter_lines())
+                    await anext(lines[-1])
+                short = {**chat(5), "model": MODEL}
+                waiting = asyncio.create_task(stack.client.post(stack.url(CHAT), json=short))
+                await stack.until_waiting(1)
+                await vllm.kill()
+                for each in lines:
+                    with pytest.raises(httpx.RemoteProtocolError):
+                        await read_to_the_end(each)
+            await vllm.start("another")
+            await stack.until(lambda status: is_serving(status, "another"))
+            answer = await stack.client.post(stack.url(CHAT), json={**chat(5), "model": "another"})
+            assert answer.status_code == 200
+            assert answer.json()["model"] == "another"
+            old = await stack.client.post(stack.url(CHAT), json=short)
+            assert min(old.status_code, (await waiting).status_code) >= 400
+            await stack.until(
+                lambda status: status["queue"]["queued"] == status["slots"]["leased"] == 0
+            )
+
+
+async def read_to_the_end(lines: AsyncIterator[str]) -> None:
+    async for line in lines:
+        assert "[DONE]" not in line
+        assert not line or json.loads(line.removeprefix("data: "))["model"] == MODEL

@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from tests.e2e.stack import CHAT, Stack, until
-from tests.fakes.foreign_runner import ForeignRunner
+from tests.fakes.foreign_runner import CRASH, ForeignRunner
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -167,6 +167,24 @@ async def test_an_ollama_that_dies_in_the_middle_of_its_lines(tmp_path: Path) ->
         assert (answer.status_code, usage_of(answer)) == (200, 7)
         await site.until_nothing_runs()
         await site.until_counted((requests + SLOTS + 1, generated + 7, uncounted + SLOTS))
+
+
+async def test_an_ollama_whose_model_dies_says_so_in_its_last_line(tmp_path: Path) -> None:
+    """The client reads it, the slot is free at once, and the request has no count: what was
+    generated before is not known."""
+    ollama = ForeignRunner("ollama")
+    async with served_by(tmp_path, ollama) as site:
+        requests, generated, uncounted = counted(site.usage)
+        ollama.crash_after = 3
+        for _ in range(2 * SLOTS):
+            answer = await site.post("/api/chat", model="m", messages=MESSAGES)
+            lines = [json.loads(line) for line in answer.text.splitlines()]
+            assert (answer.status_code, len(lines), lines[-1]) == (200, 4, CRASH)
+        ollama.crash_after = None
+        assert usage_of(await site.post("/api/chat", model="m", messages=MESSAGES)) == 8
+        await site.until_nothing_runs()
+        lost = 2 * SLOTS
+        await site.until_counted((requests + lost + 1, generated + 8, uncounted + lost))
 
 
 async def read_to_the_end(lines: AsyncIterator[str]) -> None:

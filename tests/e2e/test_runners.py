@@ -8,11 +8,12 @@ import asyncio
 import json
 import os
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 import grpc
@@ -34,6 +35,7 @@ REQUESTS = 150
 BOUNDS = {"ollama": 3, "vllm": 4, "openai": 2}
 MODEL = "m"
 PROGRAM = os.environ.get("OLLAMA", "")
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 MESSAGES = [{"role": "user", "content": "row the boat"}]
 
 
@@ -346,7 +348,7 @@ async def beside_a_real_ollama(
     folder: Path, *names: str, **environment: str
 ) -> AsyncIterator[Fleet]:
     """A stack with a real Ollama that has models of these names."""
-    async with ollama_with_models(folder, *names, **environment) as address:
+    async with ollama_with_models(folder, *names, environment=environment) as address:
         endpoint = {"address": address, "name": "ollama", "slots": 2}
         usage = folder / "usage.db"
         settings = {
@@ -421,7 +423,7 @@ async def test_several_models_of_a_real_ollama_that_has_room_for_one(tmp_path: P
 
 @asynccontextmanager
 async def ollama_with_models(
-    folder: Path, *names: str, parallel: int = 2, **environment: str
+    folder: Path, *names: str, parallel: int = 2, environment: Mapping[str, str] = NO_VARIABLES
 ) -> AsyncIterator[str]:
     """A real Ollama that has small models of these names; its address."""
     port, home = free_port(), folder / "home"

@@ -20,6 +20,8 @@ from tests.fakes.foreign_server import running, tag
 
 TOKEN_S = 0.002
 DEFAULT_TOKENS = 8
+CRASH = {"error": "an error was encountered while running the model: unexpected EOF"}
+"""Recorded from Ollama 0.17.4, whose runner was killed: the last line of a response with 200."""
 
 
 class ForeignRunner:
@@ -42,6 +44,8 @@ class ForeignRunner:
         self.prompt = self.generated = 0
         self.limit: int | None = None
         """Above that many at once it answers 429, as providers do."""
+        self.crash_after: int | None = None
+        """After that many lines an Ollama says that the process of its model died."""
         self.retry_after = "1"
         self.rejected = 0
         self.heard: list[tuple[dict[str, str], dict[str, Any]]] = []
@@ -232,7 +236,11 @@ class ForeignRunner:
             else:
                 response = web.StreamResponse(headers={"content-type": "application/x-ndjson"})
                 await response.prepare(request)
-                for _ in range(generated):
+                for number in range(generated):
+                    if number == self.crash_after:
+                        await response.write(json.dumps(CRASH).encode() + b"\n")
+                        await response.write_eof()
+                        return response
                     await asyncio.sleep(TOKEN_S)
                     await response.write(json.dumps(line("row ", done=False)).encode() + b"\n")
         self._book(prompt, generated)

@@ -14,7 +14,7 @@ from typing import Any
 from tests.fakes.llama_server import FakeLlamaServer, Reply
 
 NOTHING = Reply(status=404, body=b"404 page not found")
-POSTED = ("/score", "/pooling", "/classify", "/rerank", "/v1/score", "/tokenize")
+POSTED = ("/score", "/pooling", "/classify", "/rerank", "/tokenize")
 DETAILS = {"parent_model": "", "format": "gguf", "family": "llama", "families": ["llama"]}
 
 

@@ -9,7 +9,6 @@ from typing import Final
 from extproc.core.observation import Observation, ScrapeStatus
 from extproc.runners import answers, issues
 from extproc.runners.answers import PlainProbe
-from extproc.runners.client import Answer
 from extproc.runners.openai.paths import MODELS_PATH, RERANK
 from extproc.runners.probe import ScrapePriority
 
@@ -24,7 +23,7 @@ class OpenAIProbe(PlainProbe):
     async def scrape(self, priority: ScrapePriority) -> Observation:  # noqa: ARG002 - always alike
         answer = await self._client.ask(MODELS_PATH)
         models = answers.listed(answers.read(answer))
-        is_shut = isinstance(answer, Answer) and answer.status in answers.UNAUTHORIZED
+        is_shut = answers.wants_key(answer)
         if models is None and not is_shut:
             return answers.failed(self._target.address, answer, MODELS_PATH, NAME)
         found = (issues.unauthorized(self._target.api_key is not None),) if is_shut else ()

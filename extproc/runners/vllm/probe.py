@@ -34,14 +34,13 @@ NO_SUCH_PATH: Final = 404
 SLEEPING_PATH: Final = "/is_sleeping"
 """Only there with VLLM_SERVER_DEV_MODE."""
 APIS: Final = {
-    "/score": VLLM.name,
-    "/pooling": POOLING.name,
-    "/classify": CLASSIFY.name,
-    "/rerank": RERANK.name,
-    "/v1/score": SCORE.name,
-    "/tokenize": TOKENIZE.name,
+    "/score": (VLLM.name, SCORE.name),
+    "/pooling": (POOLING.name,),
+    "/classify": (CLASSIFY.name,),
+    "/rerank": (RERANK.name,),
+    "/tokenize": (TOKENIZE.name,),
 }
-"""A path of each API that it has with some models only."""
+"""The APIs that it has with some models only, by a path that it has with these."""
 _GAUGE: Final = re.compile(
     rb"^vllm:num_requests_(running|waiting)(?:\{[^}\n]*\})? (\d{1,9}(?:\.0)?)\r?$", re.MULTILINE
 )
@@ -72,6 +71,8 @@ class VllmProbe(PlainProbe):
     _shows_sleep = False
     """Whether it has `SLEEPING_PATH`."""
     _apis: frozenset[str] = frozenset()
+    _is_shut = False
+    """Whether it wants a key for its models, as it does of clients."""
 
     async def scrape(self, priority: ScrapePriority) -> Observation:  # noqa: ARG002 - always alike
         answer = await self._client.ask(METRICS_PATH)
@@ -87,16 +88,19 @@ class VllmProbe(PlainProbe):
             self._models = ()
             found = await self._client.ask(MODELS_PATH)
             listed = answers.listed_with_context(answers.read(found))
+            self._is_shut = answers.wants_key(found)
+            if self._is_shut:
+                listed = (), None
             if listed is None:
                 return answers.failed(self._target.address, found, MODELS_PATH, VLLM.name)
             self._models, self._context_tokens = listed
             if server != self._server or not started:
-                self._apis = frozenset(
-                    [name for path, name in APIS.items() if has_path(await self._client.ask(path))]
-                )
+                shown = [path for path in APIS if has_path(await self._client.ask(path))]
+                self._apis = frozenset(name for path in shown for name in APIS[path])
             self._server = server
             self._shows_sleep = sleeping_of(await self._client.ask(SLEEPING_PATH)) is not None
         self._scrapes += 1
+        has_key = self._target.api_key is not None
         is_awake = awake_of(answer.body)
         if is_awake is None and self._shows_sleep:
             is_awake = not sleeping_of(await self._client.ask(SLEEPING_PATH))
@@ -108,6 +112,7 @@ class VllmProbe(PlainProbe):
             issues=(
                 *((issues.sleeps_until_called(),) if is_awake is False else ()),
                 *((issues.metrics_disabled(),) if has_none else ()),
+                *((issues.models_unauthorized(has_key),) if self._is_shut else ()),
             ),
             busy_slots=busy_slots,
             is_full=is_full(answer.body),

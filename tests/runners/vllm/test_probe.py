@@ -44,7 +44,7 @@ async def test_it_has_the_paths_that_its_model_decides(
         probe = probe_of(fake, KIND)
         be_vllm(fake, [(0, 0)], ("process_start_time_seconds 1.76e+09",), paths=paths)
         for _ in range(MODELS_EVERY_SCRAPES + 1):
-            assert (await probe.scrape(ScrapePriority.IDLE)).apis == apis
+            assert (await probe.scrape(ScrapePriority.IDLE)).apis == frozenset(apis)
         await probe.aclose()
     assert [fake.count(path) for path in POSTED] == [1] * len(POSTED)
     assert fake.count("/v1/models") == 2
@@ -55,7 +55,8 @@ async def test_a_path_is_missing_only_where_that_is_said() -> None:
         be_vllm(fake, [(0, 0)])
         fake.replies["/score"] = Reply(status=401)
         fake.replies["/pooling"] = Reply(body=b"x" * 100, cut_after=10)
-        assert (await scrape(fake, KIND)).apis == {"vllm", "pooling", "tokenize"}
+        apis = (await scrape(fake, KIND)).apis
+    assert apis == frozenset({"vllm", "score", "pooling", "tokenize"})
 
 
 @pytest.mark.parametrize(
@@ -189,3 +190,22 @@ async def test_one_that_counts_no_requests_serves_and_says_so() -> None:
     assert [issue.code for issue in observation.issues] == ["metrics-disabled"]
     assert [one.name for one in observation.models] == ["m"]
     assert failed.status is ScrapeStatus.FAILED
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_one_that_wants_a_key_serves_and_says_so(status: int) -> None:
+    """With --api-key; its metrics are open, and clients may have the key. What it serves is asked
+    for until it is shown."""
+    async with FakeLlamaServer() as fake:
+        be_vllm(fake, [(1, 0)])
+        fake.replies["/v1/models"] = Reply(status=status)
+        probe = probe_of(fake, KIND)
+        for _ in range(2):
+            observation = await probe.scrape(ScrapePriority.IDLE)
+            assert observation.status is ScrapeStatus.READY
+            assert (observation.busy_slots, observation.models) == (1, ())
+            assert [issue.code for issue in observation.issues] == ["unauthorized"]
+        be_vllm(fake, [(1, 0)])
+        observation = await probe.scrape(ScrapePriority.IDLE)
+        await probe.aclose()
+    assert ([one.name for one in observation.models], observation.issues) == (["m"], ())

@@ -491,6 +491,20 @@ async def test_an_endpoint_that_joins_a_machine_that_goes_off_gets_no_request() 
     await kit.sleeping.aclose()
 
 
+async def test_a_machine_that_has_left_the_fleet_is_forgotten() -> None:
+    """While it went off; one that comes back is another."""
+    kit = Kit(WAKE)
+    kit.decide()
+    kit.decide(WAKE.after_idle_s)
+    kit.rewire()
+    kit.decide()
+    kit.rewire(WAKE)
+    kit.serve(1)
+    kit.decide()
+    assert kit.endpoint().is_pickable
+    await kit.sleeping.aclose()
+
+
 # Machines with a keeper
 
 

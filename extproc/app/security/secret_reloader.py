@@ -26,10 +26,15 @@ class SecretReloader:
         files: Callable[[], Set[Path]],
         on_change: Callable[[], Awaitable[None]],
         interval_s: float = INTERVAL_S,
+        *,
+        is_due: bool = False,
     ) -> None:
+        """With `is_due` the first look counts as a change: there may have been one since the files
+        were read."""
         self._files = files
         self._on_change = on_change
         self._interval_s = interval_s
+        self._is_due = is_due
         self._reads = Reads()
         self._task: asyncio.Task[None] | None = None
 
@@ -44,7 +49,7 @@ class SecretReloader:
 
     async def _run(self) -> None:
         changes: Changes[dict[Path, FileSignature | None]] | None = None
-        is_due = is_blocked = False
+        is_due, is_blocked = self._is_due, False
         while True:
             try:
                 signatures = await self._signatures()

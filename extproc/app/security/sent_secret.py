@@ -60,4 +60,4 @@ def following(
                 log.info("%s has changed: what it holds now is sent", secret.option)
                 on_change()
 
-    return SecretReloader(lambda: files, renew, interval_s)
+    return SecretReloader(lambda: files, renew, interval_s, is_due=True)

@@ -30,7 +30,6 @@ async def test_a_file_that_changes_is_read_again(
     follower = following((secret, SentSecret("--token-file", None)), changes.set, QUICK_S)
     follower.start()
     try:
-        await asyncio.sleep(0)
         file.write_text("\n\n\n\n")
         await until(lambda: "--api-key-file" in caplog.text)
         assert sent(secret) == "Bearer first" and not changes.is_set()

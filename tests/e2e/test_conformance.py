@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import pytest
 
+from extproc.core.address import Address
 from extproc.demo.port import free_ports
 from extproc.envoy_config.documents import bootstrap
 from extproc.envoy_config.options import EnvoyOptions, Mode
@@ -68,10 +69,9 @@ class Pool:
 
     async def ready(self) -> None:
         """The picker may choose each of them, and Envoy knows them."""
-        fleet = self.stack.service.dispatcher.fleet
         for server in self.servers:
-            (address,) = [e.address for e in fleet if str(e.address) == server.address]
-            await self.stack.until_seen(address)
+            host, _, port = server.address.partition(":")
+            await self.stack.until_seen(Address(host, int(port)))
 
     async def stays_within(self, selection: str, allowed: Mapping[str, set[int]]) -> None:
         """Every request is answered, by an allowed pod at an allowed port, and what arrived there
@@ -116,10 +116,26 @@ def gateway(request: pytest.FixtureRequest) -> object:
     return request.param
 
 
+Sources = Callable[[list[str], list[int]], Awaitable[dict[str, Any]]]
+"""The settings by which a picker finds pods at these addresses and ports."""
+
+
+async def listed(ips: list[str], ports: list[int]) -> dict[str, Any]:
+    return {"endpoints": [f"{ip}:{port}" for ip in ips for port in ports]}
+
+
+@pytest.fixture
+def sources() -> Sources:
+    """The settings name the pods here; test_kubernetes_conformance.py has another one."""
+    return listed
+
+
 @asynccontextmanager
-async def pool(folder: Path, gateway: object, *, ports: int = 1) -> AsyncIterator[Pool]:
+async def pool(
+    folder: Path, gateway: object, sources: Sources, *, ports: int = 1
+) -> AsyncIterator[Pool]:
     ips = [f"127.0.1.{number}" for number in (1, 2, 3)]
-    numbers = free_ports(ports)
+    numbers = list(free_ports(ports))
     async with AsyncExitStack() as exits:
         servers = [
             await exits.enter_async_context(echo_server(ip, port, slots=SLOTS))
@@ -128,16 +144,19 @@ async def pool(folder: Path, gateway: object, *, ports: int = 1) -> AsyncIterato
         ]
         addresses = [server.address for server in servers]
         assert callable(gateway)
-        values = {"endpoints": addresses, "envoy": {"open_paths": [f"POST {PATHS[0]}"]}}
+        opened = {"envoy": {"open_paths": [f"POST {PATHS[0]}"]}}
+        values = {**await sources(ips, numbers), **opened}
         stack = await exits.enter_async_context(running(folder, values, printed=gateway(addresses)))
-        found = Pool(stack, ips, list(numbers), servers)
+        found = Pool(stack, ips, numbers, servers)
         await found.ready()
         yield found
 
 
-async def test_gateway_following_epp_routing(tmp_path: Path, gateway: object) -> None:
+async def test_gateway_following_epp_routing(
+    tmp_path: Path, gateway: object, sources: Sources
+) -> None:
     """GatewayFollowingEPPRouting: traffic reaches the pods that the picker named, and no other."""
-    async with pool(tmp_path, gateway) as pods:
+    async with pool(tmp_path, gateway, sources) as pods:
         ips, ports = pods.ips, set(pods.ports)
         for ip in ips:
             answer = await pods.request(PATHS[0], ip)
@@ -147,11 +166,11 @@ async def test_gateway_following_epp_routing(tmp_path: Path, gateway: object) ->
 
 
 async def test_gateway_following_epp_routing_with_data_parallelism(
-    tmp_path: Path, gateway: object
+    tmp_path: Path, gateway: object, sources: Sources
 ) -> None:
     """GatewayFollowingEPPRoutingWithDataParallelism: each pod serves at three ports, and some of
     them may be named alone."""
-    async with pool(tmp_path, gateway, ports=3) as pods:
+    async with pool(tmp_path, gateway, sources, ports=3) as pods:
         (first, second, third), ports = pods.ips, set(pods.ports)
         low, middle, high = pods.ports
         await pods.stays_within(second, {second: ports})
@@ -162,9 +181,11 @@ async def test_gateway_following_epp_routing_with_data_parallelism(
         )
 
 
-async def test_gateway_destination_endpoint_served(tmp_path: Path, gateway: object) -> None:
+async def test_gateway_destination_endpoint_served(
+    tmp_path: Path, gateway: object, sources: Sources
+) -> None:
     """GatewayDestinationEndpointServed: the picker learns who served, and says so to the client."""
-    async with pool(tmp_path, gateway) as pods:
+    async with pool(tmp_path, gateway, sources) as pods:
         (port,) = pods.ports
         for path in PATHS:
             for ip in pods.ips:
@@ -174,9 +195,9 @@ async def test_gateway_destination_endpoint_served(tmp_path: Path, gateway: obje
                 assert answer.headers["x-coxswain-endpoint"] == f"{ip}:{port}"
 
 
-async def test_epp_unavailable_fail_open(tmp_path: Path, gateway: object) -> None:
+async def test_epp_unavailable_fail_open(tmp_path: Path, gateway: object, sources: Sources) -> None:
     """EppUnAvailableFailOpen: with the picker gone, requests reach any pod of the pool."""
-    async with pool(tmp_path, gateway) as pods:
+    async with pool(tmp_path, gateway, sources) as pods:
         ip, port = pods.ips[0], pods.ports[0]
         answer = await pods.request(PATHS[0], ip)
         assert (answer.status_code, answer.headers["x-echo"]) == (200, f"{ip}:{port}")

@@ -6,6 +6,7 @@ from extproc.core.address import Address
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.observation import ModelReading, ScrapeStatus
 from extproc.core.selection.endpoint_picker import LOAD_PATIENCE_S
+from extproc.core.slots.lease import LeaseEnd
 from extproc.runners.ollama.probe import models_of
 from tests.fakes.foreign_server import running, tag
 from tests.fakes.steered_fleet import SteeredFleet
@@ -235,3 +236,23 @@ def test_each_loaded_model_of_an_ollama_has_slots_of_its_own() -> None:
     fleet.finish(leases[1])
     assert not fleet.is_waiting(waiting["a"])
     assert fleet.dispatcher.faults(fleet.now) == []
+
+
+def test_a_client_that_left_an_ollama_costs_no_slot_of_its_model() -> None:
+    """It shows no busy slots, but that a model which is not loaded has none: nothing proves the
+    slot free, so the time does, and nothing is foreign."""
+    fleet = SteeredFleet()
+    address = fleet.join()
+    ollama(fleet, address)
+    first = fleet.pick(model="a")
+    ollama(fleet, address, "a")
+    for lease in (first, fleet.pick(model="a")):
+        fleet.dispatcher.release(lease, LeaseEnd.ABANDONED, fleet.now)
+    waiting = fleet.queue(model="a")
+    fleet.now += 0.3
+    ollama(fleet, address, "a")
+    assert waiting.is_waiting
+    fleet.pass_time(2.0)
+    assert fleet.served(waiting).address == address
+    assert fleet.dispatcher.ledger.endpoint_slots(address).foreign_slots == 0
+    assert fleet.pick(model="a").address == address

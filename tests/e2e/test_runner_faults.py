@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 MESSAGES = [{"role": "user", "content": "row"}]
 SLOTS = 2
-REQUESTS = 150
+REQUESTS = 100
 
 
 class Site:
@@ -81,7 +81,7 @@ async def served_by(folder: Path, *runners: ForeignRunner, **settings: Any) -> A
     whole = {
         "scraper": {"slow_interval_s": 0.2},
         "usage": {"path": str(usage)},
-        "ledger": {"blind_draining_cap_s": 0.5},
+        "ledger": {"blind_draining_cap_s": 3.0},
         "picker": {"fallbacks": 0},
         **settings,
     }

@@ -297,9 +297,12 @@ class EndpointSlots:
     def write_off(self, lease: Lease) -> None:
         """The cap of a draining lease passed: if its slot was last seen busy, it becomes foreign.
 
-        The next scrape corrects that; until then known busy stays busy.
+        The next scrape corrects that; until then known busy stays busy. No scrape corrects it where
+        busy slots are not reported, although a model pool has none while its model is not loaded.
         """
-        if self.reports_busy_slots and lease.left_at is not None and self.known_at > lease.left_at:
+        if not self.reports_busy_slots:
+            return
+        if lease.left_at is not None and self.known_at > lease.left_at:
             self._unexplained = self.foreign_slots = self.foreign_slots + lease.weight_slots
         if lease.model_pool in self.model_pools:
             self.model_pools[lease.model_pool].write_off(lease)

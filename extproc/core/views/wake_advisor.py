@@ -240,7 +240,7 @@ class WakeAdvisor:
         return constraints.tier == FIRST_TIER and (
             not machine.models
             or any(
-                (constraints.model is None or constraints.model in (model.name, *model.aliases))
+                (constraints.model in (None, model.name) or constraints.model in model.aliases)
                 and (allowed is None or model.address in allowed)
                 and (not model.slot_tokens or model.slot_tokens >= constraints.context_tokens)
                 for model in machine.models.values()

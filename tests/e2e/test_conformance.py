@@ -67,6 +67,10 @@ class Pool:
             headers={"host": "primary.example.com", SELECTION: selection},
         )
 
+    def name_of(self, ip: str, port: int) -> str:
+        """That of the pod, or the address where nobody has said another."""
+        return self.stack.service.dispatcher.fleet.name_of(Address(ip, port))
+
     async def ready(self) -> None:
         """The picker may choose each of them, and Envoy knows them."""
         for server in self.servers:
@@ -192,7 +196,7 @@ async def test_gateway_destination_endpoint_served(
                 answer = await pods.request(path, ip)
                 assert answer.status_code == 200
                 assert answer.headers["x-echo"] == f"{ip}:{port}"
-                assert answer.headers["x-coxswain-endpoint"] == f"{ip}:{port}"
+                assert answer.headers["x-coxswain-endpoint"] == pods.name_of(ip, port)
 
 
 async def test_epp_unavailable_fail_open(tmp_path: Path, gateway: object, sources: Sources) -> None:

@@ -16,11 +16,12 @@ import grpc
 
 from extproc.app.monitoring.loop_lag import LoopLag
 from extproc.app.security.secret_reloader import SecretReloader
+from extproc.app.security.sent_secret import header_of, read_sent
 from extproc.app.service_manager import ServiceManager
 from extproc.app.version import own_version
 from extproc.core.address import Address, AddressError, is_ip
 from extproc.runners.target import EndpointTarget, TargetError
-from extproc.security.secret_file import SecretFileError, is_header_value, read_secret
+from extproc.security.secret_file import SecretFileError
 from extproc.security.trust import are_certificates, certificates_in
 from scraper.agent import Agent, AgentOptions
 from scraper.agent.advertise import Advertise
@@ -54,10 +55,10 @@ class FleetPlan:
         token = self.token
         if self.token_file is not None:
             try:
-                token = _secret(self.token_file, "--fleet-token-file")
-            except AgentError as error:
+                token = read_sent("--fleet-token-file", self.token_file)
+            except SecretFileError as error:
                 raise LinkError(str(error)) from None
-        return (("authorization", f"Bearer {token}"),) if token else ()
+        return header_of(token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,10 +170,13 @@ def read_files(
     """The same with what the plan's files hold now. Blocks on the disk; raises `AgentError`."""
     ca_pem = _ca_pem(plan.ca_file)
     api_key, token = plan.api_key, plan.token
-    if plan.api_key_file is not None:
-        api_key = _secret(plan.api_key_file, "--api-key-file")
-    if plan.token_file is not None:
-        token = _secret(plan.token_file, "--token-file")
+    try:
+        if plan.api_key_file is not None:
+            api_key = read_sent("--api-key-file", plan.api_key_file)
+        if plan.token_file is not None:
+            token = read_sent("--token-file", plan.token_file)
+    except SecretFileError as error:
+        raise AgentError(str(error)) from None
     try:
         target = replace(
             target,
@@ -184,7 +188,7 @@ def read_files(
         raise AgentError(f"{option}: {error}") from None
     return target, replace(
         options,
-        metadata=(("authorization", f"Bearer {token}"),) if token else (),
+        metadata=header_of(token),
         ca_pem=ca_pem,
         api_key=(api_key or "") if plan.inject_key else "",
     )
@@ -222,17 +226,6 @@ def _ca_pem(file: Path | None) -> str:
     if not are_certificates(content):
         raise AgentError(f"--server-ca: {file}: it contains no certificates")
     return content
-
-
-def _secret(file: Path, option: str) -> str:
-    """A key or token, without surrounding blanks; raises `AgentError`."""
-    try:
-        secret = read_secret(file)
-    except SecretFileError as error:
-        raise AgentError(f"{option}: {error}") from None
-    if not is_header_value(secret):
-        raise AgentError(f"{option}: {file}: the file contains no key or token")
-    return secret
 
 
 async def run_agent(plan: AgentPlan, connect: Callable[[], grpc.aio.Channel]) -> None:

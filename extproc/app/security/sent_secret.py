@@ -6,9 +6,31 @@ from pathlib import Path
 
 from extproc.app.security.secret_reloader import INTERVAL_S, SecretReloader
 from extproc.security.reading import Reads
-from extproc.security.secret_file import SecretFileError, is_header_value, read_secret
+from extproc.security.secret_file import (
+    SecretFileError,
+    authorization_of,
+    is_header_value,
+    read_secret,
+)
 
 log = logging.getLogger("coxswain.settings")
+
+
+def header_of(secret: str) -> tuple[tuple[str, str], ...]:
+    """The header that carries a key or token; nothing without one."""
+    return (("authorization", authorization_of(secret)),) if secret else ()
+
+
+def read_sent(option: str, file: Path) -> str:
+    """The key or token that a file holds, which people know by an option. Blocks on the disk; raises
+    `SecretFileError`."""
+    try:
+        found = read_secret(file)
+    except SecretFileError as error:
+        raise SecretFileError(f"{option}: {error}") from None
+    if not is_header_value(found):
+        raise SecretFileError(f"{option}: {file}: the file contains no key or token")
+    return found
 
 
 class SentSecret:
@@ -23,19 +45,14 @@ class SentSecret:
     @property
     def authorization(self) -> tuple[tuple[str, str], ...]:
         """The header that carries it; nothing without a secret."""
-        return (("authorization", f"Bearer {self._value}"),) if self._value else ()
+        return header_of(self._value)
 
     def read(self) -> bool:
         """Take what the file holds; False if it is what is known. Blocks on the disk; raises
         `SecretFileError`, and then the one before stays."""
         if self.file is None:
             return False
-        try:
-            found = read_secret(self.file)
-        except SecretFileError as error:
-            raise SecretFileError(f"{self.option}: {error}") from None
-        if not is_header_value(found):
-            raise SecretFileError(f"{self.option}: {self.file}: the file contains no key or token")
+        found = read_sent(self.option, self.file)
         before, self._value = self._value, found
         return found != before
 

@@ -22,7 +22,7 @@ def header_of(secret: str) -> tuple[tuple[str, str], ...]:
 
 
 def read_sent(option: str, file: Path) -> str:
-    """The key or token that a file holds, which people know by an option. Blocks on the disk; raises
+    """The key or token in a file, which people know by an option. Blocks on the disk; raises
     `SecretFileError`."""
     try:
         found = read_secret(file)

@@ -125,19 +125,20 @@ class EndpointPicker:
         demand: TokenDemand | None = None
         if self._ledger.shares_contexts:
             demand = self._demands.of(resolved, request, now)
+        full: set[Address] = set()
         weighs = len(ranking) > 1 and self.weighs(resolved, request)
         if weighs:
-            selection = self._cheapest(best, ranking, resolved, request, demand, now)
+            selection = self._cheapest(best, ranking, resolved, request, demand, full, now)
             if selection is not None:
                 return selection
         if demand is None:
             return Selection(best)
-        roomy = self._with_room(best, ranking, resolved, request, demand)
+        roomy = self._with_room(best, ranking, resolved, request, demand, full)
         if roomy is None:
             return None
         selection = None
         if weighs and roomy != best:
-            selection = self._cheapest(roomy, ranking, resolved, request, demand, now)
+            selection = self._cheapest(roomy, ranking, resolved, request, demand, full, now)
         return selection or Selection(roomy)
 
     def _cheapest(
@@ -147,11 +148,12 @@ class EndpointPicker:
         resolved: ResolvedRequest,
         request: Request,
         demand: TokenDemand | None,
+        full: set[Address],
         now: float,
     ) -> Selection | None:
         """The cheapest of the candidates that has room for its tokens; the model must be loaded
         there if it is at the `best` one. Room costs more to find out than all else, so only the
-        cheapest ones are asked for it."""
+        cheapest ones are asked for it, and those that are `full` never again."""
         has_costs = self.rules is not None and self.rules.has_costs
         most = MAX_BY_RULES if has_costs else LEAST_LOADED
         candidates = dict.fromkeys(ranking.free(most, request.weight_slots))
@@ -160,7 +162,7 @@ class EndpointPicker:
         _, _, is_loaded = self._pool(best, resolved)
         scored: list[ScoredSelection] = []
         for address in candidates:
-            if address not in ranking:
+            if address not in ranking or address in full:
                 continue
             pool, _, has_it_loaded = self._pool(address, resolved)
             if not can_fit(request.weight_slots, pool.open_slots, pool.slots):
@@ -179,6 +181,7 @@ class EndpointPicker:
             pool, _, _ = self._pool(selection.address, resolved)
             if pool.fits(request.weight_slots, demand):
                 return selection
+            full.add(selection.address)
             scored = [one for one in scored if one.selection.address != selection.address]
         return None
 
@@ -194,14 +197,17 @@ class EndpointPicker:
         resolved: ResolvedRequest,
         request: Request,
         demand: TokenDemand,
+        full: set[Address],
     ) -> Address | None:
-        """The best endpoint whose context also has room for it: mostly the best one, as it has the
-        most free slots. O(endpoints with free slots) if none has."""
+        """The best endpoint that is not known to be `full` and whose context has room for it:
+        mostly the best one, as it has the most free slots. O(endpoints with free slots) if none
+        has."""
         weight_slots = request.weight_slots
-        if self._pool(best, resolved)[0].fits(weight_slots, demand):
+        if best not in full and self._pool(best, resolved)[0].fits(weight_slots, demand):
             return best
+        full.add(best)
         for address in ranking.free(len(ranking), weight_slots):
-            if self._pool(address, resolved)[0].fits(weight_slots, demand):
+            if address not in full and self._pool(address, resolved)[0].fits(weight_slots, demand):
                 return address
         return None
 

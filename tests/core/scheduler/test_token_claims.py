@@ -769,6 +769,10 @@ def test_a_pick_asks_one_endpoint_for_room(monkeypatch: pytest.MonkeyPatch) -> N
     assert {lease.address for lease in leases} == set(fleet.addresses)
     ticket = fleet.queue(**asked(100))
     assert len(set(map(id, pools))) == 4
+    pools.clear()
+    state = fleet.dispatcher.state
+    assert state.endpoint_picker.choose(ticket.resolved, ticket.request, fleet.now) is None
+    assert len(set(map(id, pools))) == len(pools) == 3, "slots of one are reserved by now"
     fleet.finish(leases[2])
     assert fleet.served(ticket).address == leases[2].address
 

@@ -405,12 +405,8 @@ class Placement:
 
 
 def _could_load(machine: KeptMachine, model: str) -> bool:
-    is_there = machine.is_connected and machine.power is not Power.GOING_OFF
-    return (
-        is_there
-        and model in machine.models
-        and machine.statuses[model].state is not KeptState.FAILED
-    )
+    is_there = machine.stays and model in machine.models
+    return is_there and machine.statuses[model].state is not KeptState.FAILED
 
 
 _SHOWN: Final = {

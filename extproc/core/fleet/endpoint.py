@@ -367,7 +367,7 @@ class Endpoint:
     def set_keeper_off(self, is_off: bool) -> None:
         """Whether the machine of its keeper sleeps, or is about to."""
         self.is_keeper_off = is_off
-        if is_off is not (self.health is Health.OFF) and not self.is_answering:
+        if not self.is_answering:
             self.lose(self.observed_issues)
 
     def set_wake_issue(self, issue: Issue | None, *, is_lost: bool = False) -> None:

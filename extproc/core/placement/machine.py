@@ -99,9 +99,14 @@ class KeptMachine:
             self.statuses.setdefault(name, KeptStatus())
 
     @property
+    def stays(self) -> bool:
+        """Whether its keeper is connected, and it is not being put to sleep."""
+        return self.is_connected and self.power is not Power.GOING_OFF
+
+    @property
     def takes_loads(self) -> bool:
         """Whether models can be loaded there now."""
-        return self.is_connected and self.has_reported and self.power is not Power.GOING_OFF
+        return self.stays and self.has_reported
 
     @property
     def names(self) -> frozenset[str]:

@@ -97,6 +97,11 @@ class WakeAdvisor:
         self._state = state
         self._scale = scale
         self._demands = demands
+        self._waits_s: dict[str | None, float] = {}
+        """How long requests have waited at most, by the one name of their model."""
+        for model, demand in demands.items():
+            name = None if model is None else self._canonical(model)
+            self._waits_s[name] = max(self._waits_s.get(name, 0.0), demand.longest_wait_s)
         self._groups: dict[str, _Group] = {}
         """By the MAC address of their machine."""
         self._default = state.options.resolver.default_pool
@@ -173,12 +178,10 @@ class WakeAdvisor:
         servers: dict[str | None, int] = {
             one.model: one.least for one in self._scale.values() if one.pool == self._default
         }
-        asked: set[str | None] = set()
-        for model in self._demands:
-            name = None if model is None else self._canonical(model)
+        asked = self._waits_s.keys()
+        for name in asked:
             advice = self._scale.get(qualified(self._default, name or ANY_MODEL))
             servers[name] = max(servers.get(name, 0), 1 if advice is None else advice.wanted)
-            asked.add(name)
         for name, count in servers.items():
             missing = count - self._present(name) if count else 0
             missing -= sum(self._has_model(groups[mac], name) for mac in coming)
@@ -220,12 +223,7 @@ class WakeAdvisor:
         if load is None and (model is not None or not loads):
             return False
         name = None if model is None else self._canonical(model)
-        waits = (
-            demand.longest_wait_s
-            for asked, demand in self._demands.items()
-            if (None if asked is None else self._canonical(asked)) == name
-        )
-        return max(waits, default=0.0) < PLACED_S
+        return self._waits_s.get(name, 0.0) < PLACED_S
 
     def _could_serve(self, group: _Group, constraints: Constraints) -> bool:
         """Whether an endpoint of a machine can serve such requests, or has not reported yet what it
@@ -267,8 +265,8 @@ class WakeAdvisor:
 
     def _keeps(self, machine: KeptMachine, model: str | None, *, is_asked: bool) -> bool:
         """Whether its keeper can load a model, with `is_asked` for a queued request."""
-        names = {self._canonical(name) for name in machine.names}
-        if machine.models and model is not None and model not in names:
+        is_listed = model is None or not machine.models
+        if not (is_listed or any(self._canonical(name) == model for name in machine.names)):
             return False
         return not is_asked or any(
             self._could_load(machine, queue.constraints) for queue in self._queues()

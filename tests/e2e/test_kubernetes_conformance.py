@@ -18,9 +18,11 @@ from tests.e2e.test_conformance import (
     test_gateway_following_epp_routing,
     test_gateway_following_epp_routing_with_data_parallelism,
 )
+from tests.e2e.test_kubernetes import api, pool
 from tests.fakes.kubernetes import NEEDS_KUBERNETES, Kubernetes
 
 __all__ = [
+    "api",
     "gateway",
     "test_epp_unavailable_fail_open",
     "test_gateway_destination_endpoint_served",
@@ -30,37 +32,24 @@ __all__ = [
 
 pytestmark = [*shares("kubernetes"), NEEDS_KUBERNETES, pytest.mark.timeout(180)]
 
-POOL = "conformance"
-
 
 @pytest.fixture
-def sources(kubernetes: Kubernetes) -> Sources:
+def sources(api: Kubernetes) -> Sources:
     """A pool with these target ports, and a ready pod at each address."""
 
     async def of_the_api(ips: list[str], ports: list[int]) -> dict[str, Any]:
         role = DEPLOY / "kubernetes/discovery-role.yaml"
-        await kubernetes.apply(*yaml.safe_load_all(role.read_text(encoding="utf-8")))
-        labels = {"app": POOL}
-        await kubernetes.apply(
-            {
-                "apiVersion": "inference.networking.k8s.io/v1",
-                "kind": "InferencePool",
-                "metadata": {"name": POOL},
-                "spec": {
-                    "selector": {"matchLabels": labels},
-                    "targetPorts": [{"number": port} for port in ports],
-                    "endpointPickerRef": {"name": "coxswain", "port": {"number": 9002}},
-                },
-            }
-        )
+        await api.apply(*yaml.safe_load_all(role.read_text(encoding="utf-8")))
+        labels = {"app": "conformance"}
+        await api.apply(pool(*ports, **labels))
         for number, ip in enumerate(ips):
-            await kubernetes.put_pod(f"{POOL}-{number}", ip, labels=labels)
-        account = await kubernetes.service_account()
+            await api.put_pod(f"conformance-{number}", ip, labels=labels)
+        account = await api.service_account()
         return {
             "endpoints": [],
             "discovery": {
-                "kubernetes": [{"pool": POOL}],
-                "kubernetes_api": kubernetes.url,
+                "kubernetes": [{"pool": "llama"}],
+                "kubernetes_api": api.url,
                 "kubernetes_folder": str(account),
             },
         }

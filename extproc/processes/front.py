@@ -127,7 +127,7 @@ class Front:
                 number, term = int(message["number"]), message["term"]
                 self._spawn(self._switch(number, term, partial(self._connect, term)))
             case "serve":
-                self._spawn(self._serve(sockets[0]))
+                self._spawn(self._serve(sockets[0], int(message["number"])))
             case "unready":
                 self._health.set_ready(False)
             case "leave":
@@ -198,11 +198,12 @@ class Front:
             front=self._calls.name,
         )
 
-    async def _serve(self, connection: socket.socket) -> None:
+    async def _serve(self, connection: socket.socket, number: int) -> None:
         try:
             await self._server.serve(connection)
         except OSError as error:
             log.info("a connection ended before it was served: %s", error)
+        self._child.report("serves", number=number)
 
     def _lost(self) -> None:
         self._child.report("unlinked", number=self._link_number)

@@ -200,6 +200,9 @@ class Supervisor:
                     self._led()
                     if self._has_led:
                         self._balancer.accept(True)
+            case "serves":
+                self._balancer.served(message["number"])
+                return
             case "unlinked":
                 number = message["number"]
                 asyncio.get_running_loop().call_later(RELINK_S, self._relink, member, number)
@@ -273,6 +276,7 @@ class Supervisor:
         self._reconcile()
 
     def _ended(self, member: Member) -> None:
+        self._balancer.ended(member)
         if member is self._table.core:
             self._table.core = None
             if not self._has_led and not member.is_ready:
@@ -416,7 +420,7 @@ class Supervisor:
         self._table.stop_starting()
         self._manager.stopping()
         self._signalled.clear()
-        self._balancer.accept(False)
+        self._balancer.close()
         for peer in self._peers:
             asyncio.get_running_loop().remove_reader(peer.fileno())
         for listener in (*self._listeners, *self._peers):

@@ -30,7 +30,7 @@ async def test_each_connection_goes_to_the_front_with_the_fewest(listener: socke
         clients = [socket.create_connection(listener.getsockname()) for _ in range(4)]
         balancer.accept(True)
         await eventually(lambda: first.connections + second.connections == 6)
-        balancer.accept(False)
+        balancer.close()
         assert (first.connections, second.connections) == (3, 3)
         await eventually(lambda: len(processes.orders(second.name, "serve")) == 3)
         await eventually(lambda: len(processes.orders(first.name, "serve")) == 1)
@@ -54,7 +54,41 @@ async def test_a_front_that_stands_still_gets_a_connection_if_there_is_no_other(
         busy.is_leaving = True
         with socket.create_connection(listener.getsockname()):
             await eventually(lambda: still.connections == 1)
-        balancer.accept(False)
+        balancer.close()
+
+
+async def test_what_a_lost_front_has_not_taken_another_one_gets(listener: socket.socket) -> None:
+    """Also if it cannot even be asked. What it has taken is lost with it."""
+    async with some_started() as processes:
+        lost, other = await processes.start(Role.FRONT, 2)
+        lost.is_ready = other.is_ready = True
+        other.connections = 9
+        balancer = ConnectionBalancer([listener], processes.table.ready_fronts)
+        balancer.accept(True)
+        clients = [socket.create_connection(listener.getsockname()) for _ in range(2)]
+        await eventually(lambda: len(processes.orders(lost.name, "serve")) == 2)
+        balancer.served(processes.orders(lost.name, "serve")[0]["number"])
+        lost.end_at_once()
+        await eventually(lambda: processes.ended == [lost.name])
+        balancer.ended(lost)
+        await eventually(lambda: len(processes.orders(other.name, "serve")) == 1)
+        balancer.close()
+        for client in clients:
+            client.close()
+
+
+async def test_a_front_that_cannot_be_asked_is_passed_over(listener: socket.socket) -> None:
+    async with some_started() as processes:
+        lost, other = await processes.start(Role.FRONT, 2)
+        other.connections = 9
+        lost.end_at_once()
+        await eventually(lambda: processes.ended == [lost.name])
+        balancer = ConnectionBalancer([listener], lambda: [lost, other])
+        balancer.accept(True)
+        with socket.create_connection(listener.getsockname()):
+            await eventually(lambda: len(processes.orders(other.name, "serve")) == 1)
+        balancer.close()
+        assert (lost.connections, other.connections) == (0, 10)
 
 
 async def test_connections_wait_in_the_kernel_until_there_is_a_front(
@@ -70,7 +104,7 @@ async def test_connections_wait_in_the_kernel_until_there_is_a_front(
             balancer.accept(True)
             await processes.order_to(front.name, "serve")
             assert client.fileno() >= 0
-        balancer.accept(False)
+        balancer.close()
 
 
 async def test_a_connection_that_no_front_can_serve_is_closed(listener: socket.socket) -> None:
@@ -79,4 +113,4 @@ async def test_a_connection_that_no_front_can_serve_is_closed(listener: socket.s
     reader, writer = await asyncio.open_connection(*listener.getsockname())
     assert await reader.read() == b""
     writer.close()
-    balancer.accept(False)
+    balancer.close()

@@ -32,8 +32,6 @@ from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v
     HttpConnectionManagerHcmAccessLogOptions,
 )
 from envoy_data_plane.envoy.type.matcher.v3 import (
-    MetadataMatcher,
-    MetadataMatcherPathSegment,
     ValueMatcher,
     ValueMatcherNullMatch,
 )
@@ -41,13 +39,8 @@ from envoy_data_plane.google.protobuf import Struct
 
 from extproc import header_names
 from extproc.envoy_config import names
-from extproc.envoy_config.messages import grpc_service, seconds, typed
+from extproc.envoy_config.messages import grpc_service, has_metadata, seconds, typed
 from extproc.envoy_config.options import EnvoyOptions
-
-REPORTS_PER_GRACE = 4
-"""The number of reports within `request_body_grace_s` that the picker expects."""
-LEAST_INTERVAL_S = 0.001
-"""The shortest interval that Envoy accepts."""
 
 LINE = {
     "time": "%START_TIME%",
@@ -144,13 +137,10 @@ def upload_watchdog_log(options: EnvoyOptions) -> list[AccessLog]:
 
 def report_interval(options: EnvoyOptions) -> HttpConnectionManagerHcmAccessLogOptions | None:
     """How often `upload_watchdog_log` are sent; None if no setting needs them."""
-    times_s = [options.envoy.request_body_idle_timeout_s / 2]
-    if options.envoy.request_body_min_rate_bytes_per_s:
-        times_s.append(options.envoy.request_body_grace_s / REPORTS_PER_GRACE)
-    wanted_s = [each for each in times_s if each]
-    if not wanted_s:
+    interval_s = options.envoy.upload_report_interval_s
+    if interval_s is None:
         return None
-    interval = timedelta(seconds=max(LEAST_INTERVAL_S, min(wanted_s)))
+    interval = timedelta(seconds=interval_s)
     return HttpConnectionManagerHcmAccessLogOptions(access_log_flush_interval=interval)
 
 
@@ -180,12 +170,9 @@ def _has_metadata(key: str, *, is_present: bool = True) -> AccessLogFilter:
     """Whether the balancing's metadata has this key, or with `is_present` false, that it does not:
     this filter ignores the matcher's `invert`, so a value of the key must be null, and none is.
     """
-    value = ValueMatcher(present_match=True)
+    matcher = has_metadata(key)
     if not is_present:
-        value = ValueMatcher(null_match=ValueMatcherNullMatch())
-    matcher = MetadataMatcher(
-        filter=header_names.LB_NAMESPACE, path=[MetadataMatcherPathSegment(key=key)], value=value
-    )
+        matcher.value = ValueMatcher(null_match=ValueMatcherNullMatch())
     return AccessLogFilter(
         metadata_filter=MetadataFilter(matcher=matcher, match_if_key_not_found=not is_present)
     )

@@ -20,6 +20,10 @@ from extproc.settings.values import (
 
 MIB: Final = 1024 * 1024
 MAX_RATE_BYTES_PER_S: Final = 10**12
+REPORTS_PER_GRACE: Final = 4
+"""The number of Envoy's reports on a request's body within `request_body_grace_s`."""
+LEAST_INTERVAL_S: Final = 0.001
+"""The shortest interval that Envoy accepts."""
 MAX_HEAP_BYTES: Final = 10**15
 """A petabyte: more is a number in the wrong unit."""
 
@@ -168,6 +172,15 @@ class EnvoySettings(Section):
     def blocked(self) -> tuple[PathRule, ...]:
         """`blocked_paths` as rules."""
         return tuple(map(PathRule.parse, self.blocked_paths))
+
+    @property
+    def upload_report_interval_s(self) -> float | None:
+        """How often Envoy reports how much of a body has arrived; None if no limit needs it."""
+        times_s = [self.request_body_idle_timeout_s / 2]
+        if self.request_body_min_rate_bytes_per_s:
+            times_s.append(self.request_body_grace_s / REPORTS_PER_GRACE)
+        wanted_s = [each for each in times_s if each]
+        return max(LEAST_INTERVAL_S, min(wanted_s)) if wanted_s else None
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:

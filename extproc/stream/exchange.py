@@ -376,6 +376,20 @@ class Exchange:
         """Whether it holds a lease and only Envoy's report can say how its response ended."""
         return self._slot.lease is not None and self._response.awaits_report
 
+    @property
+    def awaits_upload(self) -> bool:
+        """Whether its stream was lost while its body may still be on the way to its server, which
+        only Envoy's reports tell."""
+        response = self._response
+        return (
+            self._slot.lease is not None
+            and not self._reader.body_mode.has_all
+            and response.is_lost
+            and response.head is None
+            and not response.is_cancelled
+            and not self._is_unsent()
+        )
+
     def break_off(self, *, is_servers_fault: bool = False) -> None:
         """Mark the exchange as cut off, as Envoy reported."""
         self._response.is_broken = True

@@ -38,7 +38,11 @@ class StreamOwner(Protocol):
     def leave(self, stream: RunningStream) -> None: ...
 
     def await_report(self, stream: RunningStream) -> bool:
-        """Call `leave` when Envoy had time to report its end; false if it reports nothing."""
+        """Call `reported` when Envoy had time to report its end; false if it reports nothing."""
+
+    def await_upload(self, stream: RunningStream) -> bool:
+        """Call `upload_silent` when Envoy had time for two reports on its body; false if it sends
+        none."""
 
 
 class RunningStream:
@@ -54,6 +58,8 @@ class RunningStream:
         "_failure",
         "_is_awaited",
         "_is_half_closed",
+        "_is_heard",
+        "_is_uploading",
         "_owner",
         "exchange",
         "id",
@@ -69,6 +75,10 @@ class RunningStream:
         self._is_half_closed = False
         self._is_awaited = False
         """Whether its call is over, and Envoy's report about its response on the way."""
+        self._is_uploading = False
+        """Whether it is awaited because its body still comes."""
+        self._is_heard = False
+        """Whether Envoy has reported on its body since it was asked last."""
 
     # What the transport calls
 
@@ -132,9 +142,14 @@ class RunningStream:
 
     def _end(self) -> None:
         """Its call is over. If all of a response was at Envoy with our reply to its headers, Envoy
-        ends the call first and reports it then."""
+        ends the call first and reports it then. If the call was lost while the rest of a body
+        comes, its slot is taken until Envoy says that all of it is there."""
+        exchange, owner = self.exchange, self._owner
         try:
-            self._is_awaited = self.exchange.awaits_report and self._owner.await_report(self)
+            self._is_uploading = exchange.awaits_upload and owner.await_upload(self)
+            self._is_awaited = self._is_uploading or (
+                exchange.awaits_report and owner.await_report(self)
+            )
         finally:
             if not self._is_awaited:
                 self._owner.leave(self)
@@ -230,7 +245,22 @@ class RunningStream:
             self._owner.leave(self)
 
     def upload_reported(self, body_bytes: int, now: float, *, is_whole: bool) -> str | None:
-        return self.exchange.upload_reported(body_bytes, now, is_whole=is_whole)
+        if not self._is_uploading:
+            return self.exchange.upload_reported(body_bytes, now, is_whole=is_whole)
+        self._is_heard = True
+        if is_whole:
+            self.reported()
+        return None  # there is no stream on which it could be ended
+
+    def upload_silent(self) -> None:
+        """Time for two reports on its body is over."""
+        is_heard, self._is_heard = self._is_heard, False
+        goes_on = False
+        try:
+            goes_on = self._is_awaited and is_heard and self._owner.await_upload(self)
+        finally:
+            if not goes_on:
+                self.reported()
 
     def check_key(self, now: float) -> None:
         try:

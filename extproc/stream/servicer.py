@@ -21,6 +21,9 @@ REPORT_S: Final = 0.05
 """How long a response whose call is over waits for Envoy's report about its end, which is behind
 it by less than a millisecond. Well below `draining_evidence.RELEASE_S`."""
 
+RECONNECT_S: Final = 1.0
+"""How long Envoy may take to report again after it lost the front to which it did."""
+
 log = logging.getLogger("coxswain.stream")
 
 
@@ -114,6 +117,15 @@ class ExternalProcessor:
         if not self._has_reports():
             return False
         asyncio.get_running_loop().call_later(REPORT_S, stream.reported)
+        return True
+
+    def await_upload(self, stream: RunningStream) -> bool:
+        """See `StreamOwner`. Envoy may have to connect first: the reports came to the front that
+        was lost."""
+        interval_s = self.options.envoy.upload_report_interval_s
+        if interval_s is None:
+            return False
+        asyncio.get_running_loop().call_later(RECONNECT_S + 2 * interval_s, stream.upload_silent)
         return True
 
     def leave(self, stream: RunningStream) -> None:

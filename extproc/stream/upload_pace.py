@@ -9,10 +9,8 @@ So an upload keeps a slot from others for the time that the least rate takes, an
 
 from typing import Final
 
-from extproc.settings.envoy_section import EnvoySettings
+from extproc.settings.envoy_section import REPORTS_PER_GRACE, EnvoySettings
 
-REPORTS_PER_GRACE: Final = 4
-"""The number of Envoy's reports within the grace."""
 LAG_SHARE: Final = 1 - 1.5 / REPORTS_PER_GRACE
 """An upload ends at the first report at which it lags by more than this share of the grace: a
 report comes up to one interval late, and the server's slot is free a moment later."""

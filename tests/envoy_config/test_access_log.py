@@ -8,14 +8,12 @@ import pytest
 
 from extproc.envoy_config.access_log import (
     LINE,
-    REPORTS_PER_GRACE,
     access_lines,
     access_log_stream,
     report_interval,
     upload_watchdog_log,
 )
 from extproc.envoy_config.options import EnvoyOptions, Mode
-from extproc.stream import upload_pace
 from tests.envoy_config.parts import plain
 from tests.fakes.envoy_text import options_with
 
@@ -109,10 +107,6 @@ def test_reports_come_as_often_as_the_limits_need(
     )
     found = report_interval(options)
     assert found is not None and plain(found) == {"access_log_flush_interval": interval}
-
-
-def test_the_picker_counts_on_as_many_reports() -> None:
-    assert REPORTS_PER_GRACE == upload_pace.REPORTS_PER_GRACE
 
 
 def test_no_bound_for_uploads_no_reports() -> None:

@@ -176,6 +176,10 @@ class Shell:
         for call in self.calls:
             call.reset()
         await self.settle()
+        for one in list(self.registry):  # whose body still comes is awaited for seconds
+            assert isinstance(one, running_stream.RunningStream)
+            one.upload_silent()
+            one.upload_silent()
         await eventually(lambda: all(one.is_over for one in self.registry))
         faults = self.auditor.audit(self.fleet.now)
         for _ in range(3):
@@ -261,6 +265,28 @@ async def reported(shell: Shell) -> None:
     stream = await shell.open(ask(3))
     await shell.say(stream, envoy.response_headers(content_type="text/event-stream"))
     await shell.leave(2)
+
+
+async def uploading(shell: Shell) -> None:
+    """Two streams that are lost with half of a body, of which one becomes whole, and one that is
+    lost before its request was sent anywhere."""
+    for number in (1, 2):
+        await shell.open(
+            envoy.with_body(ask(number)), envoy.body(b'{"prompt":', end_of_stream=False)
+        )
+    await shell.open(envoy.with_body(ask(3)))
+    for call in shell.calls:
+        call.lose()
+    for one in list(shell.registry):
+        assert isinstance(one, running_stream.RunningStream)
+        one.upload_reported(17, shell.fleet.now, is_whole=False)
+        one.upload_silent()
+    for one in list(shell.registry):
+        assert isinstance(one, running_stream.RunningStream)
+        one.upload_reported(20, shell.fleet.now, is_whole=one is next(iter(shell.registry)))
+        one.upload_silent()
+        one.upload_silent()
+    await shell.settle()
 
 
 async def fallback(shell: Shell) -> None:
@@ -566,6 +592,7 @@ SCENARIOS: list[Callable[[Shell], Awaitable[None]]] = [
     finished,
     streamed,
     reported,
+    uploading,
     fallback,
     too_many,
     ejected,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from extproc import header_names
 from extproc.core.exchange_registry import ExchangeState
 from extproc.security.known_keys import KnownKeys, digest_of
 from extproc.stream.exchange import Exchange, ExchangeOptions
@@ -228,6 +229,10 @@ class Waiting:
         assert stream is self.stream
         return False
 
+    def await_upload(self, stream: RunningStream) -> bool:
+        assert stream is self.stream
+        return False
+
     def leave(self, stream: RunningStream) -> None:
         self.left.append(stream)
         stream.exchange.end(self.fleet.now)
@@ -286,3 +291,71 @@ async def test_a_settlement_that_cannot_be_told_ends_the_stream(
     assert waiting.hand.status == (13, "the endpoint picker failed")
     assert waiting.left == [waiting.stream]
     assert "failed; Envoy continues without the picker" in caplog.text
+
+
+class Uploading(NoOwner):
+    """A stream whose request has its server before its body is whole; Envoy reports on it."""
+
+    def __init__(self, *, has_reports: bool = True) -> None:
+        self.fleet = SmallFleet(1)
+        super().__init__(lambda: self.fleet.now)
+        self.hand, self.left, self.awaited = HandCall(), 0, 0
+        self._has_reports = has_reports
+        self.hand.open(self._open)
+        self.hand.say(envoy.with_body(envoy.request_headers()))
+        self.hand.say(envoy.body(b'{"prompt":', end_of_stream=False))
+        assert header_names.DESTINATION in str(self.hand.sent[-1])
+
+    def _open(self, call: object) -> RunningStream:
+        assert isinstance(call, HandCall)
+        exchange = Exchange(self.fleet.dispatcher, ExchangeOptions(), self.fleet.now)
+        self.stream = RunningStream(exchange, call, self)
+        return self.stream
+
+    def await_upload(self, stream: RunningStream) -> bool:
+        assert stream is self.stream
+        self.awaited += 1
+        return self._has_reports
+
+    def leave(self, stream: RunningStream) -> None:
+        self.left += 1
+        stream.exchange.end(self.fleet.now)
+
+    def reports(self, *, is_whole: bool = False) -> None:
+        assert self.stream.upload_reported(10, self.fleet.now, is_whole=is_whole) is None
+
+
+def test_a_lost_stream_keeps_its_slot_until_the_body_is_whole() -> None:
+    """However long that takes, as long as Envoy reports on it."""
+    upload = Uploading()
+    upload.hand.lose()
+    for _ in range(3):
+        upload.reports()
+        upload.stream.upload_silent()
+        assert upload.left == 0 and not upload.stream.is_over
+    upload.reports(is_whole=True)
+    assert upload.left == 1 and upload.awaited == 4
+    upload.stream.upload_silent()
+    assert upload.left == 1
+
+
+def test_nobody_reports_on_the_body_of_a_lost_stream() -> None:
+    silent, unreported = Uploading(), Uploading(has_reports=False)
+    silent.hand.lose()
+    assert silent.left == 0
+    silent.stream.upload_silent()
+    assert silent.left == 1
+    unreported.hand.lose()
+    assert unreported.left == 1
+
+
+@pytest.mark.parametrize("end", ["reset", "answered", "cancelled"])
+def test_no_body_is_awaited_of_a_stream_that_was_not_lost(end: str) -> None:
+    """Its client has left, or its response has begun, or an operator has cut it off."""
+    upload = Uploading()
+    if end == "answered":
+        upload.hand.say(envoy.response_headers())
+    if end == "cancelled":
+        upload.stream.cancel(upload.fleet.now)
+    upload.hand.reset() if end == "reset" else upload.hand.lose()
+    assert (upload.left, upload.awaited) == (1, 0)

@@ -11,7 +11,10 @@ from typing import Final
 import betterproto2
 from envoy_data_plane.envoy.extensions.common.matching.v3 import ExtensionWithMatcher
 from envoy_data_plane.envoy.extensions.filters.common.matcher.action.v3 import SkipFilter
-from envoy_data_plane.envoy.type.matcher.v3 import HttpResponseHeaderMatchInput
+from envoy_data_plane.envoy.type.matcher.v3 import (
+    HttpRequestHeaderMatchInput,
+    HttpResponseHeaderMatchInput,
+)
 from envoy_data_plane.xds.core.v3 import TypedExtensionConfig
 from envoy_data_plane.xds.type.matcher.v3 import (
     Matcher,
@@ -21,6 +24,8 @@ from envoy_data_plane.xds.type.matcher.v3 import (
     MatcherMatcherListPredicatePredicateList,
     MatcherMatcherListPredicateSinglePredicate,
     MatcherOnMatch,
+    RegexMatcher,
+    RegexMatcherGoogleRe2,
     StringMatcher,
 )
 
@@ -41,9 +46,16 @@ _MARKS: Final = (names.MALFORMED_HTTP, names.TOO_MANY_HEADERS, names.UNSUPPORTED
 although it has a route, and would be an exchange of the picker's that nobody asked for."""
 
 
-def unless_malformed(name: str, filter_: betterproto2.Message) -> ExtensionWithMatcher:
-    """The filter `name`, which such a rejection bypasses."""
+def unless_malformed(
+    name: str, filter_: betterproto2.Message, *, or_has_server: bool = False
+) -> ExtensionWithMatcher:
+    """The filter `name`, which such a rejection bypasses, and if asked for a request that has its
+    server."""
     marks = MatcherMatcherListPredicatePredicateList(predicate=[_has_mark(each) for each in _MARKS])
+    causes = [MatcherMatcherListPredicate(or_matcher=marks)]
+    if or_has_server:
+        # The first: Envoy stops at what it cannot know yet.
+        causes.insert(0, _HAS_SERVER)
     skip = MatcherOnMatch(
         action=TypedExtensionConfig(name="skip", typed_config=typed(SkipFilter()))
     )
@@ -52,9 +64,8 @@ def unless_malformed(name: str, filter_: betterproto2.Message) -> ExtensionWithM
         xds_matcher=Matcher(
             matcher_list=MatcherMatcherList(
                 matchers=[
-                    MatcherMatcherListFieldMatcher(
-                        predicate=MatcherMatcherListPredicate(or_matcher=marks), on_match=skip
-                    )
+                    MatcherMatcherListFieldMatcher(predicate=cause, on_match=skip)
+                    for cause in causes
                 ]
             )
         ),
@@ -63,9 +74,22 @@ def unless_malformed(name: str, filter_: betterproto2.Message) -> ExtensionWithM
 
 def _has_mark(reason: str) -> MatcherMatcherListPredicate:
     header = HttpResponseHeaderMatchInput(header_name=header_names.REASON)
+    return _matches("reason", header, StringMatcher(exact=reason))
+
+
+def _matches(
+    name: str, header: betterproto2.Message, value: StringMatcher
+) -> MatcherMatcherListPredicate:
     return MatcherMatcherListPredicate(
         single_predicate=MatcherMatcherListPredicateSinglePredicate(
-            input=TypedExtensionConfig(name="reason", typed_config=typed(header)),
-            value_match=StringMatcher(exact=reason),
+            input=TypedExtensionConfig(name=name, typed_config=typed(header)), value_match=value
         )
     )
+
+
+_HAS_SERVER: Final = _matches(
+    "server",
+    HttpRequestHeaderMatchInput(header_name=header_names.DESTINATION),
+    StringMatcher(safe_regex=RegexMatcher(google_re2=RegexMatcherGoogleRe2(), regex=".+")),
+)
+"""The picker wrote this header: Envoy removes a client's."""

@@ -1,6 +1,7 @@
 """The upstream sides: the llama-servers, the picker, and a collector where one is named."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from math import ceil
 from typing import Final
 
@@ -87,6 +88,8 @@ def clusters(options: EnvoyOptions) -> list[Cluster]:
 def own_clusters(options: EnvoyOptions) -> list[Cluster]:
     """All but the llama-servers', which the picker may serve."""
     found = [picker(options)]
+    if options.asks_again:
+        found.append(picker_again(options))
     if options.status is not None:
         # Of the picker's HTTP pages clients reach the queue's alone.
         pages = (options.status, *options.other_status)
@@ -241,6 +244,17 @@ def picker(options: EnvoyOptions) -> Cluster:
         )
     ]
     return cluster
+
+
+def picker_again(options: EnvoyOptions) -> Cluster:
+    """The same for requests whose stream was lost, each with a connection of its own: at that
+    moment Envoy would still take the lost one."""
+    protocol = HttpProtocolOptionsExplicitHttpConfig(http2_protocol_options=Http2ProtocolOptions())
+    return replace(
+        picker(options),
+        name=names.PICKER_AGAIN_CLUSTER,
+        typed_extension_protocol_options=_protocol(protocol, ONE_REQUEST),
+    )
 
 
 def _longest_silence_s(options: EnvoyOptions) -> float:

@@ -59,8 +59,16 @@ REOPENINGS = 5
 connections reach the others meanwhile."""
 
 
-def ext_proc(options: EnvoyOptions) -> HttpFilter:
-    """The filter that asks the picker once for each request, whatever its number of tries.
+def ext_proc(options: EnvoyOptions) -> list[HttpFilter]:
+    """The filter that asks the picker, and where a front may be lost with a part of a long body,
+    the same filter again: it is on for those bodies, and asks for a request that has no server yet.
+    """
+    first = _asking(options)
+    return [first, _asking(options, again=True)] if options.asks_again else [first]
+
+
+def _asking(options: EnvoyOptions, *, again: bool = False) -> HttpFilter:
+    """Ask the picker once for each request, whatever its number of tries.
 
     Bodies stay out of it unless the picker asks for one by `mode_override`, but for the mode
     of gateways, where all of them flow through it. Response trailers are on although
@@ -72,15 +80,17 @@ def ext_proc(options: EnvoyOptions) -> HttpFilter:
     picker's word about it, and lost, since Envoy closes such a connection at once; behind the
     route, `unless_malformed` lets such a rejection pass.
     """
+    name = names.AGAIN_FILTER if again else names.EXT_PROC_FILTER
     return HttpFilter(
-        name=names.EXT_PROC_FILTER,
+        name=name,
         disabled=True,  # but on the route to the servers
-        typed_config=typed(unless_malformed(names.EXT_PROC_FILTER, _processor(options))),
+        typed_config=typed(
+            unless_malformed(name, _processor(options, again=again), or_has_server=again)
+        ),
     )
 
 
-def _processor(options: EnvoyOptions) -> ExternalProcessor:
-    fails_open = options.has_discovery and not options.checks_clients
+def _processor(options: EnvoyOptions, *, again: bool) -> ExternalProcessor:
     arrival = [header_names.ARRIVED_AT] if options.has_fronts else []
     headers = sorted(
         {
@@ -91,18 +101,24 @@ def _processor(options: EnvoyOptions) -> ExternalProcessor:
         }
     )
     return ExternalProcessor(
-        grpc_service=_picker_service(options),
+        grpc_service=_picker_service(options, again=again),
         stat_prefix=names.STAT_PREFIX,
-        failure_mode_allow=fails_open,
-        status_on_error=None if fails_open else HttpStatus(code=StatusCode.ServiceUnavailable),
+        failure_mode_allow=options.fails_open,
+        status_on_error=None
+        if options.fails_open
+        else HttpStatus(code=StatusCode.ServiceUnavailable),
         processing_mode=_processing_mode(options),
         allow_mode_override=options.mode is not Mode.GATEWAY,
-        send_body_without_waiting_for_header_response=_sends_early(options),
+        send_body_without_waiting_for_header_response=options.sends_early,
         message_timeout=seconds(options.message_timeout_s),
         max_message_timeout=seconds(options.envoy.max_message_timeout_s),
-        # Routes are chosen before the picker is asked and stay: it cannot be
-        # talked into opening a blocked path.
-        route_cache_action=ExternalProcessorRouteCacheAction.RETAIN,
+        # Routes are chosen before the picker is asked: it cannot be talked into opening a blocked
+        # path. With fronts its decision chooses between those to the servers.
+        route_cache_action=(
+            ExternalProcessorRouteCacheAction.CLEAR
+            if options.asks_again
+            else ExternalProcessorRouteCacheAction.RETAIN
+        ),
         # x-envoy-max-retries: a retry after the last fallback could reach any server.
         mutation_rules=HeaderMutationRules(allow_all_routing=False, allow_envoy=True),
         forward_rules=HeaderForwardingRules(
@@ -123,18 +139,19 @@ def _processor(options: EnvoyOptions) -> ExternalProcessor:
     )
 
 
-def _picker_service(options: EnvoyOptions) -> GrpcService:
+def _picker_service(options: EnvoyOptions, *, again: bool) -> GrpcService:
     """With several fronts, a stream whose front died before it answered goes to another one. So
     that no answer is needed while a request is queued, the message timeout is long, and the header
     says so."""
     if not options.has_fronts:
         return grpc_service(names.PICKER_CLUSTER)
-    again = RetryPolicy(
+    reopening = RetryPolicy(
         num_retries=REOPENINGS,
         retry_on="reset,connect-failure,refused-stream,unavailable,internal,cancelled",
         retry_back_off=BackoffStrategy(base_interval=seconds(0.025), max_interval=seconds(0.25)),
     )
-    return grpc_service(names.PICKER_CLUSTER, metadata=[(LONG_WAIT, LONG)], reopening=again)
+    cluster = names.PICKER_AGAIN_CLUSTER if again else names.PICKER_CLUSTER
+    return grpc_service(cluster, metadata=[(LONG_WAIT, LONG)], reopening=reopening)
 
 
 def _forwarded_namespaces(options: EnvoyOptions) -> list[str]:
@@ -147,19 +164,12 @@ def _forwarded_namespaces(options: EnvoyOptions) -> list[str]:
     return [*namespaces, *(one for one in options.pool_namespaces if one not in namespaces)]
 
 
-def _sends_early(options: EnvoyOptions) -> bool:
-    """Whether bodies are sent without being asked for. The request for a body is an answer, after
-    which a stream cannot be opened again at another front. Envoy keeps each part until the picker
-    has answered it, so it can still go on without the picker."""
-    return options.sends_bodies and options.mode is not Mode.GATEWAY
-
-
 def _processing_mode(options: EnvoyOptions) -> ProcessingMode:
     is_gateway = options.mode is Mode.GATEWAY
     request = response = ProcessingModeBodySendMode.NONE
     if is_gateway:
         request = response = ProcessingModeBodySendMode.FULL_DUPLEX_STREAMED
-    elif _sends_early(options):
+    elif options.sends_early:
         request = ProcessingModeBodySendMode.STREAMED
     send, skip = ProcessingModeHeaderSendMode.SEND, ProcessingModeHeaderSendMode.SKIP
     return ProcessingMode(

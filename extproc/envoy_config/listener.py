@@ -110,7 +110,7 @@ def connection_manager(options: EnvoyOptions) -> HttpConnectionManager:
         http_filters=[
             *first_filters(options),
             *usage_filters(options),
-            ext_proc(options),
+            *ext_proc(options),
             router(),
         ],
     )

@@ -15,8 +15,14 @@ from envoy_data_plane.envoy.config.core.v3 import (
     SocketAddress,
     TypedExtensionConfig,
 )
+from envoy_data_plane.envoy.type.matcher.v3 import (
+    MetadataMatcher,
+    MetadataMatcherPathSegment,
+    ValueMatcher,
+)
 from envoy_data_plane.google.protobuf import Any
 
+from extproc import header_names
 from extproc.envoy_config.options import HostPort
 
 NEVER = timedelta(0)
@@ -48,6 +54,15 @@ def set_header(key: str, value: str) -> HeaderValueOption:
     return HeaderValueOption(
         header=HeaderValue(key=key, value=value),
         append_action=HeaderValueOptionHeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD,
+    )
+
+
+def has_metadata(key: str) -> MetadataMatcher:
+    """Whether the picker has set this key of a request's metadata, which clients cannot."""
+    return MetadataMatcher(
+        filter=header_names.LB_NAMESPACE,
+        path=[MetadataMatcherPathSegment(key=key)],
+        value=ValueMatcher(present_match=True),
     )
 
 

@@ -133,6 +133,25 @@ class EnvoyOptions:
         return self.mode is not Mode.ORIGINAL_DST
 
     @property
+    def fails_open(self) -> bool:
+        """Whether Envoy goes on without the picker: it knows the servers, and nobody's key had to
+        be checked."""
+        return self.has_discovery and not self.checks_clients
+
+    @property
+    def sends_early(self) -> bool:
+        """Whether bodies are sent without being asked for. The request for a body is an answer,
+        after which a stream cannot be opened again at another front. Envoy keeps each part until
+        the picker has answered it, so it can still go on without the picker."""
+        return self.sends_bodies and self.mode is not Mode.GATEWAY
+
+    @property
+    def asks_again(self) -> bool:
+        """Whether a long body whose front was lost goes to another one before Envoy goes on without
+        the picker: its stream itself cannot be opened again."""
+        return self.sends_early and self.fails_open
+
+    @property
     def has_usage_filter(self) -> bool:
         """Whether responses are sent to the picker beside ext_proc: a gateway's pass it anyway."""
         return self.reads_usage and self.mode is not Mode.GATEWAY

@@ -33,10 +33,11 @@ from envoy_data_plane.envoy.type.matcher.v3 import (
     RegexMatcher,
     StringMatcher,
 )
+from envoy_data_plane.envoy.type.v3 import Int64Range
 
 from extproc import header_names
 from extproc.envoy_config import names
-from extproc.envoy_config.messages import NEVER, seconds, set_header, typed
+from extproc.envoy_config.messages import NEVER, has_metadata, seconds, set_header, typed
 from extproc.envoy_config.options import EnvoyOptions
 from extproc.envoy_config.path_patterns import blocked_patterns, open_patterns, path_patterns
 from extproc.runners.apis import (
@@ -60,6 +61,8 @@ BATCH_PATHS = "/v1/(?:files|batches)(?:/[A-Za-z0-9_-]+){0,2}"
 """With ids, `/content` and `/cancel`."""
 NOTHING_BEGUN = ("connect-failure", "refused-stream", "reset-before-request")
 """Causes of a retry after which nobody has seen the request."""
+LONG_BODY_BYTES = 32 * 1024
+"""Envoy opens a stream again at another front with up to 64 KiB, headers and framing included."""
 HOST_ATTEMPTS = 5
 """How often Envoy chooses again when it has chosen a host that was tried already."""
 
@@ -263,6 +266,13 @@ def _rejection(name: str, match: RouteMatch, why: _Rejection) -> Route:
 
 
 def _server_routes(options: EnvoyOptions, *, is_shared: bool) -> Iterator[Route]:
+    for way in _ways(options, is_shared=is_shared):
+        if options.asks_again:
+            yield from _ways_of_uploads(way, options)
+        yield way
+
+
+def _ways(options: EnvoyOptions, *, is_shared: bool) -> Iterator[Route]:
     """One for all, the last, or those before it for requests that leave a connection to the next.
 
     llama-server closes the connection of a stream without saying so. Where it is asked to, it says
@@ -277,6 +287,41 @@ def _server_routes(options: EnvoyOptions, *, is_shared: bool) -> Iterator[Route]
         match = _match(pattern, [_is_method("POST")])
         yield replace(route, name=f"llama-unstreamed-{number}", match=match)
     yield replace(route, request_headers_to_add=[set_header("connection", "close")])
+
+
+def _ways_of_uploads(way: Route, options: EnvoyOptions) -> Iterator[Route]:
+    """The same way for bodies with which a front may be lost.
+
+    What the router keeps to be able to retry, it would send twice when the filter that asks the
+    picker gives up, so a body that still comes is tried once. If it has no server yet, it is asked
+    for again. A request goes another way when it has its server: then its route is chosen anew.
+    """
+    assert way.route is not None
+    once = replace(
+        way,
+        route=replace(way.route, retry_policy=_one_try(options)),
+        typed_per_filter_config={
+            **way.typed_per_filter_config,
+            **_turned_on([(names.AGAIN_FILTER, _ASKING)]),
+        },
+    )
+    unsized = HeaderMatcher(name="content-length", present_match=True, invert_match=True)
+    yield _narrowed(once, "uploading", known=header_names.UPLOAD)
+    yield _narrowed(way, "decided", known=header_names.DESTINATION)
+    yield _narrowed(once, "long", _LONG)
+    yield _narrowed(once, "unsized", _is_method("POST"), unsized)
+
+
+def _narrowed(way: Route, name: str, *headers: HeaderMatcher, known: str | None = None) -> Route:
+    """`way` for requests that match these headers too, and of which the picker set what is
+    `known`."""
+    assert way.match is not None
+    match = replace(
+        way.match,
+        headers=[*way.match.headers, *headers],
+        dynamic_metadata=[] if known is None else [has_metadata(known)],
+    )
+    return replace(way, name=f"{way.name}-{name}", match=match)
 
 
 def _server_route(options: EnvoyOptions, *, is_shared: bool) -> Route:
@@ -315,6 +360,9 @@ def _turned_on(filters: Iterable[tuple[str, betterproto2.Message]]) -> dict[str,
 
 
 _ASKING = ExtProcPerRoute(overrides=ExtProcOverrides())
+_LONG = HeaderMatcher(
+    name="content-length", range_match=Int64Range(start=LONG_BODY_BYTES, end=2**63 - 1)
+)
 
 
 def _next_member(options: EnvoyOptions) -> RetryPolicy:
@@ -352,3 +400,7 @@ def _retry_policy(options: EnvoyOptions) -> RetryPolicy:
         retry_host_predicate=[_previous_hosts()] if walks else [],
         host_selection_retry_max_attempts=HOST_ATTEMPTS if walks else 0,
     )
+
+
+def _one_try(options: EnvoyOptions) -> RetryPolicy:
+    return RetryPolicy(per_try_idle_timeout=seconds(options.envoy.per_try_idle_timeout_s))

@@ -68,6 +68,11 @@ _UNSTREAMED = """
    connection of a stream without saying so, and the next request on it would be lost.
 """
 
+_UPLOADS = """
+   Those named `llama-...` before it lead there, too. Whoever restricts its match restricts theirs:
+   they are for requests with long bodies, and for those that the picker has decided.
+"""
+
 _CLUSTERS_DISCOVERY = """
 4. clusters: the servers, whose addresses the picker serves, and the picker itself.
    Your bootstrap needs a `node` with an id; without it Envoy cannot subscribe to the addresses.
@@ -113,6 +118,8 @@ def snippet(options: EnvoyOptions, *, serves_cluster: bool = False) -> str:
     if report_interval(options) is not None:
         manager += _PERIODIC.lstrip("\n")
     ways = _ROUTES
+    if options.asks_again:
+        ways += _UPLOADS.lstrip("\n")
     if options.envoy.reuse_connections:
         ways += _UNSTREAMED.lstrip("\n")
     parts: list[tuple[str, str, Any]] = [
@@ -126,7 +133,7 @@ def snippet(options: EnvoyOptions, *, serves_cluster: bool = False) -> str:
                     removals(),
                     *first_filters(options),
                     *usage_filters(options),
-                    ext_proc(options),
+                    *ext_proc(options),
                 )
             ],
         ),

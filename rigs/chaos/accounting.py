@@ -16,8 +16,6 @@ Rules, each a function from the records to findings:
 - `full`: no server got a request on its first try while all its slots were in use. What Envoy sent
   there on a later try counts from its answer on: by that the picker learns of it. What arrived in
   a window may wait inside the server for long after it, which no server shows.
-- `upload`: the same two of a long body that still came when its front was lost. Envoy goes on
-  without the picker then, and may send a part of it twice (decision 0161).
 - `closed`: no server got one while the picker knew that it must not.
 - `leftover`: at the end nothing is left.
 
@@ -85,13 +83,6 @@ class _Index:
         tries = self.arrivals[arrival.id]
         attempts = max((line.attempts for line in self.lines[arrival.id]), default=1)
         return attempts == 1 and tries[0] is arrival
-
-    def is_cut_upload(self, identity: str) -> bool:
-        """Whether its body came slowly, and the picker heard no more of it than that."""
-        call = self.calls.get(identity)
-        ends = self.ended[identity]
-        is_unheard = not ends or all(one.outcome == "withdrawn" for one in ends)
-        return call is not None and call.kind.endswith("upload") and is_unheard
 
     def servers_of(self, call: Call) -> set[str]:
         named = {arrival.server for arrival in self.arrivals[call.id]}
@@ -173,9 +164,7 @@ def _unexplained(index: _Index) -> Iterator[Suspect]:
                 f"at {sorted(index.servers_of(call))}"
             )
             is_spoiled = any(one.is_whole and one.status >= 400 for one in index.arrivals[call.id])
-            rule = "unexplained"
-            if is_spoiled:
-                rule = "upload" if index.is_cut_upload(call.id) else "spoiled"
+            rule = "spoiled" if is_spoiled else "unexplained"
             yield _suspect(rule, call, text, index.servers_of(call))
 
 
@@ -262,9 +251,7 @@ def _full(index: _Index) -> Iterator[Suspect]:
         if in_use + weight(arrival) > slots and index.is_first_try(arrival):
             users = ", ".join(_use(one, arrival.at, index.calls.get(one.id)) for one in known)
             text = f"{arrival.server} had {in_use} of {slots} slots in use, {users}"
-            is_by_upload = any(index.is_cut_upload(one.id) for one in (arrival, *known))
-            rule = "upload" if is_by_upload else "full"
-            finding = Finding(rule=rule, id=arrival.id, text=text)
+            finding = Finding(rule="full", id=arrival.id, text=text)
             waiting = (one.at for one in known if not 0 < one.first_byte_at < arrival.at)
             yield finding, min([arrival.at, *waiting]), arrival.at, {arrival.server}
 

@@ -24,11 +24,11 @@ class Allowance:
 
 
 _SERVER = Allowance(
-    excuses=CUT | {"spoiled", "upload"},
+    excuses=CUT | {"spoiled"},
     why="its requests break, and it still gets some until Envoy and the picker notice",
 )
 _PICKER = Allowance(
-    excuses=CUT | {"spoiled", "upload", "picker-lost", "shutting-down", "picker", "full", "closed"},
+    excuses=CUT | {"spoiled", "picker-lost", "shutting-down", "picker", "full", "closed"},
     why="Envoy fails open where it can; then the new picker must learn what is running, and cannot "
     "see what waits inside a server; the end of a killed picker's log may be lost",
     before_s=0.25,
@@ -46,15 +46,15 @@ _CORE = Allowance(
     before_s=0.25,
 )
 _FRONT = Allowance(
-    excuses=CUT | {"picker-lost", "picker", "upload"},
+    excuses=CUT | {"picker-lost", "picker"},
     why="with full duplex, requests without an answer are refused; of others the core does not see "
-    "how they end, and long bodies that still come go on without it",
+    "how they end",
     before_s=0.25,
     after_s=4.0,
 )
 
 _MEMBER = Allowance(
-    excuses=frozenset({"picker-lost", "picker", "unexplained", "upload"}),
+    excuses=frozenset({"picker-lost", "picker", "unexplained"}),
     why="its fronts are lost with it: where Envoy fails closed (full duplex, ORIGINAL_DST, keys), "
     "their requests are refused or cut off; of others no core sees how they end",
     before_s=0.25,

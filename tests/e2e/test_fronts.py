@@ -8,10 +8,13 @@ that docs/cluster.md has numbers of, ten times, and prints them.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sqlite3
-from collections.abc import Sequence
+import time
+from collections.abc import AsyncIterator, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +22,10 @@ import httpx
 import pytest
 
 from extproc.demo.port import free_ports
+from extproc.header_names import FAIRNESS_ID
 from tests.e2e.fronted import Fronted, fronted, is_gone
 from tests.e2e.stack import until
-from tests.fakes.accounting import OBJECTIVE
+from tests.fakes.accounting import DIGEST, NUMBER, OBJECTIVE, SERVICE, Trace
 from tests.long_run import in_long_run
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -30,6 +34,9 @@ OFFERED = 1.6
 """Of the fleet's capacity, so that requests are queued when the fault comes."""
 LENGTH_S = 2.5
 LONG_OFFERED, LONG_LENGTH_S, RUNS = 1.2, 6.0, 10
+UPLOADS, WHOLE, PIECES, BODY_BYTES = 30, 13, 8, 200_000
+"""Bodies are longer than what Envoy can send again. Some are whole when the fault comes, and more
+than there are slots; of the others half is sent."""
 HEADERS_ONLY = {"routing": {"read_body": "never"}}
 
 REASONS = {signal.SIGKILL: "ended", signal.SIGTERM: "left", signal.SIGSTOP: "hung"}
@@ -190,6 +197,77 @@ async def test_what_is_frozen_is_replaced_and_costs_nobody_anything(tmp_path: Pa
         await strike(stack, "front", signal.SIGSTOP)
         assert_exact(stack)
         await until_calm(stack)
+
+
+@pytest.mark.parametrize("read_bytes", [BODY_BYTES // 4, 2 * BODY_BYTES])
+async def test_long_bodies_find_another_front(tmp_path: Path, read_bytes: int) -> None:
+    """Envoy cannot open their streams again, so it asks once more. Those that have a server, those
+    that are queued, whole or not, and those that no front has read to the end get there whole,
+    once, and by the picker's word."""
+    settings = {"envoy": {"body_buffer_bytes": read_bytes, "request_body_min_rate_bytes_per_s": 0}}
+    async with fronted(tmp_path, settings=settings) as stack:
+        for number in (signal.SIGKILL, signal.SIGSTOP):
+            await strike_uploads(
+                stack, number, queued=WHOLE if read_bytes > BODY_BYTES else UPLOADS
+            )
+            text = stack.account.describe(stack.broken_at)
+            assert not stack.account.spoiled(), text
+            assert not stack.account.unanswered(), (text, stack.account.unanswered()[:3])
+            assert not stack.account.over(), text
+            await stack.until_complete(2)
+            await until_calm(stack)
+
+
+async def strike_uploads(stack: Fronted, number: signal.Signals, *, queued: int) -> None:
+    """Strike the front that has them when this many run or are queued."""
+    stack.account.traces.clear()
+    is_struck = asyncio.Event()
+    uploads = [
+        asyncio.create_task(
+            upload(stack, index, None if index < WHOLE else is_struck, is_sized=bool(index % 2))
+        )
+        for index in range(UPLOADS)
+    ]
+
+    async def have_come() -> bool:
+        status = await stack.stack.status()
+        found = status["slots"]["leased"] + status["queue"]["queued"]
+        return bool(found == queued and status["exchanges"] == UPLOADS)
+
+    await until(have_come)
+    stack.strike(await stack.busiest("front"), number)
+    is_struck.set()
+    await asyncio.gather(*uploads)
+
+
+async def upload(
+    stack: Fronted, number: int, goes_on: asyncio.Event | None, *, is_sized: bool
+) -> None:
+    """One chat request in pieces, the second half of them when it `goes_on`."""
+    trace = stack.account.traces[number] = Trace(number)
+    body = json.dumps({"messages": [{"role": "user", "content": "x" * BODY_BYTES}]})
+    headers = {
+        NUMBER: str(number),
+        FAIRNESS_ID[0]: str(number),
+        SERVICE: "0.5" if goes_on is not None else "4",
+        DIGEST: sha256(body.encode()).hexdigest(),
+        "content-type": "application/json",
+    }
+    if is_sized:
+        headers["content-length"] = str(len(body))
+
+    async def pieces() -> AsyncIterator[bytes]:
+        size = -(-len(body) // PIECES)
+        for index in range(PIECES):
+            if goes_on is not None and index == PIECES // 2:
+                await goes_on.wait()
+            yield body[index * size : (index + 1) * size].encode()
+            await asyncio.sleep(0.1)
+
+    trace.sent_at = time.monotonic()
+    answer = await stack.stack.client.post(stack.urls[0], content=pieces(), headers=headers)
+    trace.status, trace.problem = answer.status_code, answer.text[:200]
+    trace.is_named = "x-coxswain-endpoint" in answer.headers
 
 
 async def test_the_account_shows_when_a_picker_is_lost(tmp_path: Path) -> None:

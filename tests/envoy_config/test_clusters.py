@@ -120,6 +120,18 @@ def test_with_fronts_a_lost_one_does_not_take_the_others_out() -> None:
     assert "close_connections_on_host_health_failure" not in clusters()["coxswain"]
 
 
+def test_what_asks_again_has_a_connection_of_its_own_for_each() -> None:
+    """The same place, with the same checks: only the connection was lost."""
+    found = clusters(has_fronts=True, sends_bodies=True)
+    first, again = found["coxswain"], found["coxswain-again"]
+    alike = ("health_checks", "common_lb_config", "close_connections_on_host_health_failure")
+    assert {key: first[key] for key in alike} == {key: again[key] for key in alike}
+    assert first["load_assignment"]["endpoints"] == again["load_assignment"]["endpoints"]
+    [protocol] = again["typed_extension_protocol_options"].values()
+    assert protocol["common_http_protocol_options"]["max_requests_per_connection"] == 1
+    assert "coxswain-again" not in clusters(has_fronts=True)
+
+
 @pytest.mark.parametrize(("host", "kind"), [("10.0.0.3", None), ("b.lan", "STRICT_DNS")])
 def test_all_members_of_a_cluster_serve_at_one_priority(host: str, kind: str | None) -> None:
     """A lost one is left at once, but never all of them."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from typing import Any
+
 from extproc import header_names
-from extproc.envoy_config.names import ARRIVAL_FILTER
-from extproc.envoy_config.options import EnvoyOptions
+from extproc.envoy_config.names import AGAIN_FILTER, ARRIVAL_FILTER, EXT_PROC_FILTER
+from extproc.envoy_config.options import EnvoyOptions, Mode
 from extproc.header_names import ARRIVED_AT
 from extproc.transport.long_wait import LONG, LONG_WAIT
-from tests.envoy_config.parts import bootstrap, manager_in, processor, read
+from tests.envoy_config.parts import bootstrap, manager, manager_in, processor, read
 from tests.fakes.envoy_text import options_with
 
 
@@ -45,3 +48,36 @@ def test_with_fronts_envoy_says_when_a_request_arrived() -> None:
         found = bootstrap(EnvoyOptions(has_fronts=is_sent))
         assert (f"exact: {ARRIVED_AT}" in found) is is_sent
     assert ARRIVAL_FILTER not in bootstrap(EnvoyOptions())
+
+
+def test_a_body_that_lost_its_front_is_asked_about_again() -> None:
+    """Not for a request that has its server, and by a connection of its own. Where Envoy fails
+    closed there is nothing to ask about: the client is told."""
+    asking, again = _asking(has_fronts=True, sends_bodies=True)
+    assert again["name"] == AGAIN_FILTER and again["disabled"]
+    first, other = asking["typed_config"], again["typed_config"]
+    services = [
+        each["extension_config"]["typed_config"].pop("grpc_service") for each in (first, other)
+    ]
+    assert first["extension_config"]["typed_config"] == other["extension_config"]["typed_config"]
+    assert first["extension_config"]["typed_config"]["route_cache_action"] == "CLEAR"
+    assert [each["envoy_grpc"]["cluster_name"] for each in services] == [
+        "coxswain",
+        "coxswain-again",
+    ]
+    has_server, *malformed = other["xds_matcher"]["matcher_list"]["matchers"]
+    assert malformed == first["xds_matcher"]["matcher_list"]["matchers"]
+    assert header_names.DESTINATION in str(has_server)
+    for choices in (
+        {"has_fronts": True},
+        {"has_fronts": True, "sends_bodies": True, "checks_clients": True},
+        {"has_fronts": True, "sends_bodies": True, "mode": Mode.ORIGINAL_DST},
+        {"has_fronts": True, "sends_bodies": True, "mode": Mode.GATEWAY},
+    ):
+        assert len(_asking(**choices)) == 1, choices
+        assert processor(**choices)["route_cache_action"] == "RETAIN", choices
+
+
+def _asking(**choices: Any) -> list[dict[str, Any]]:
+    filters = deepcopy(manager(**choices)["http_filters"])
+    return [each for each in filters if each["name"] in (EXT_PROC_FILTER, AGAIN_FILTER)]

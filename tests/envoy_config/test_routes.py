@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from extproc.core.request import Kind
+from extproc.envoy_config.names import AGAIN_FILTER
 from extproc.envoy_config.options import HostPort, Mode
-from extproc.header_names import PREFLIGHT
+from extproc.envoy_config.routes import LONG_BODY_BYTES
+from extproc.header_names import DESTINATION, PREFLIGHT, UPLOAD
 from extproc.runners.apis import CLOSED as CLOSED_TEXT
 from extproc.runners.apis import SLOT_PATHS
 from extproc.settings.envoy_section import EnvoySettings
@@ -205,6 +207,38 @@ def test_without_a_list_there_is_one_server_to_try_again(retries: int, tries: in
     route = routes(mode=Mode.ORIGINAL_DST, retries=retries)[-1]["route"]
     assert route["retry_policy"].get("num_retries", 0) == tries
     assert "retriable-status-codes" not in route["retry_policy"]["retry_on"]
+
+
+def test_a_body_with_which_a_front_may_be_lost_is_tried_once() -> None:
+    """What the router keeps to try again it would send twice. The picker's word decides, in
+    metadata, which clients cannot set."""
+    printed = routes(has_fronts=True, sends_bodies=True, reuse_connections=True)
+    found = {route["name"]: route for route in printed}
+    ways = [each["name"] for each in routes(reuse_connections=True) if "llama" in each["name"]]
+    assert [name for name in found if name.startswith("llama")] == [
+        f"{name}{kind}"
+        for name in ways
+        for kind in ("-uploading", "-decided", "-long", "-unsized", "")
+    ]
+    for name in ("llama", "llama-decided"):
+        assert found[name]["route"]["retry_policy"]["num_retries"] == 3
+        assert AGAIN_FILTER not in found[name]["typed_per_filter_config"]
+    for kind in ("uploading", "long", "unsized"):
+        route = found[f"llama-{kind}"]
+        assert "retry_on" not in route["route"]["retry_policy"], kind
+        assert AGAIN_FILTER in route["typed_per_filter_config"], kind
+        others = set(route["typed_per_filter_config"]) - {AGAIN_FILTER}
+        assert others == set(found["llama"]["typed_per_filter_config"])
+    for kind, key in (("uploading", UPLOAD), ("decided", DESTINATION)):
+        [known] = found[f"llama-{kind}"]["match"]["dynamic_metadata"]
+        assert (known["filter"], known["path"]) == ("envoy.lb", [{"key": key}])
+    [length] = found["llama-long"]["match"]["headers"]
+    assert int(length["range_match"]["start"]) == LONG_BODY_BYTES < 64 * 1024
+    unstreamed = found["llama-unstreamed-1-unsized"]["match"]
+    assert unstreamed["safe_regex"] == found["llama-unstreamed-1"]["match"]["safe_regex"]
+    assert [each["name"] for each in unstreamed["headers"]] == [
+        *(":method", ":method", "content-length")
+    ]
 
 
 def test_what_is_kept_of_a_body() -> None:

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import count, pairwise
 from random import Random
 
@@ -22,6 +23,8 @@ from tests.fakes import quick_yaml
 
 CHAT = "/v1/chat/completions"
 NUMBER, SERVICE = "x-test-number", "x-test-service-s"
+DIGEST = "x-test-digest"
+"""Of a body, in hexadecimal, where a client sends it."""
 READ, ROUTED = "x-test-read-at", "x-test-routed-after-ms"
 OBJECTIVE = "account"
 """Of the load, where the settings have it."""
@@ -53,6 +56,8 @@ class Trace:
     """Whether its response names the endpoint: the picker has seen both its ends."""
     is_over: bool = False
     """Whether it reached a server whose slots were all busy."""
+    is_spoiled: bool = False
+    """Whether its server got another body than its client sent."""
     problem: str = ""
 
     def times(self, since: float) -> str:
@@ -71,6 +76,10 @@ class Account:
     def over(self) -> list[Trace]:
         """Requests that reached a server without a free slot."""
         return [one for one in self.traces.values() if one.is_over]
+
+    def spoiled(self) -> list[Trace]:
+        """Requests whose server got another body than their client sent."""
+        return [one for one in self.traces.values() if one.is_spoiled]
 
     def blind(self, since: float) -> list[Trace]:
         """Requests that reached a server after `since` without the picker's word."""
@@ -120,7 +129,8 @@ class Account:
         return (
             f"requests {len(self.traces)}, over {len(self.over())}, blind "
             f"{len(self.blind(since))}, overtaken {len(overtaken)}, unanswered "
-            f"{len(self.unanswered())}, longest wait {waits[-1]:.2f} s, "
+            f"{len(self.unanswered())}, spoiled {len(self.spoiled())}, "
+            f"longest wait {waits[-1]:.2f} s, "
             f"median {waits[len(waits) // 2]:.2f} s{''.join(f'; {each}' for each in shown)}"
         )
 
@@ -226,6 +236,8 @@ class AccountingServer:
         trace = self._account.traces.get(int(number)) if number else None
         if trace is None:
             trace = Trace(-1)  # a test's own request, to see that all is ready
+        digest = sha256(await request.read()).hexdigest()
+        trace.is_spoiled = request.headers.get(DIGEST, digest) != digest
         trace.arrived_at, trace.server = time.monotonic(), self.port
         trace.read_at = trace.arrived_at - (time.time() - float(request.headers[READ]))
         trace.routed_at = trace.read_at + float(request.headers.get(ROUTED, "0")) / 1000

@@ -159,22 +159,6 @@ def test_a_full_server_is_full_until_its_answer_was_written() -> None:
     assert "full" in broken(unfinished)
 
 
-UPLOAD = {"kind": "whole-upload"}
-
-
-def test_a_body_that_lost_its_front_is_a_finding_of_its_own() -> None:
-    """Of those that still came: Envoy goes on without the picker, and sends some of it twice."""
-    beside = replace(two(10.5, **UPLOAD), ended=[ended(), ended(id="chaos-2", outcome="withdrawn")])
-    assert "upload" in broken(beside) and "full" not in broken(beside)
-    spoiled = {
-        "calls": [call(status=400, reason="400", **UPLOAD)],
-        "arrivals": [arrival(status=400)],
-        "lines": [line(status=400)],
-    }
-    assert broken(records(**spoiled, ended=[])) == ["upload"]
-    assert broken(records(**spoiled)) == ["spoiled"], "the picker knew it to its end"
-
-
 def test_what_bypassed_the_picker_may_wait_inside_the_server() -> None:
     """For longer than the window in which it came; once its response has begun it is seen."""
     away = Window(what="kill", began_at=9.9, ended_at=10.1, excuses=frozenset({"full"}))

@@ -372,3 +372,49 @@ async def test_several_models_of_a_real_ollama_that_has_room_for_one(tmp_path: P
         assert max(map(len, loaded)) == 1 and len(loaded) > 1, loaded
         await until_async(lambda: (counted(fleet)[0], counted(fleet)[2]) == (requests, generated))
         assert (await fleet.stack.status())["slots"]["leased"] == 0
+
+
+@needs_ollama
+async def test_two_real_ollamas_keep_their_models(tmp_path: Path) -> None:
+    """Each has room for one of both models. Two requests at once load a model once, at the Ollama
+    that has none, and requests for both models in turn move none."""
+    names = ("own", "other")
+    async with AsyncExitStack() as exits:
+        urls = []
+        for number in range(2):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            one = Ollama(folder, environment={"OLLAMA_MAX_LOADED_MODELS": "1"})
+            await exits.enter_async_context(one.serving(*names))
+            urls.append(one.address)
+        settings = {
+            "scraper": {"slow_interval_s": 0.2},
+            "models": {name: {name: 1} for name in names},
+        }
+        endpoints = [
+            {"address": url, "name": f"ollama-{number}", "slots": 2}
+            for number, url in enumerate(urls)
+        ]
+        stack = await exits.enter_async_context(_with_more(tmp_path, endpoints, settings))
+        fleet = Fleet(stack, {}, tmp_path)
+        await fleet.until_all_serve()
+
+        async def loaded() -> list[list[str]]:
+            answers = [(await stack.client.get(f"http://{url}/api/ps")).json() for url in urls]
+            return [[model["name"] for model in answer["models"]] for answer in answers]
+
+        async def ask(name: str) -> str:
+            options = {"num_predict": 3}
+            body = {"model": name, "messages": MESSAGES, "options": options}
+            status, content, endpoint = await fleet.post("/api/chat", body)
+            assert status == 200, content
+            return endpoint
+
+        homes = [set(await asyncio.gather(ask(name), ask(name))) for name in names]
+        assert len(homes[0]) == len(homes[1]) == 1 and homes[0] != homes[1]
+        before = await loaded()
+        assert sorted(before) == [["other:latest"], ["own:latest"]]
+        for _ in range(10):
+            served = await asyncio.gather(*(ask(name) for name in names))
+            assert [{one} for one in served] == homes
+        assert await loaded() == before

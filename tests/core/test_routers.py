@@ -120,6 +120,14 @@ def test_no_model_is_loaded_again_while_a_slot_of_it_may_be_free_at_once() -> No
     assert fleet.served(behind[1]).address == other
 
 
+def test_a_free_slot_that_a_request_cannot_use_is_not_waited_for() -> None:
+    """It needs two there, and one where the model is loaded for it."""
+    fleet = SteeredFleet()
+    home, other = add_router(fleet, "a"), add_router(fleet, "b")
+    assert fleet.pick(model="a").address == home
+    assert fleet.pick(model="a", weight_slots=2).address == other
+
+
 def test_foreign_slots_of_a_model_disappear_with_it() -> None:
     """It was unloaded while they used it: a request of ours may have it loaded again."""
     fleet = SteeredFleet()

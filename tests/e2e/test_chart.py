@@ -4,9 +4,11 @@ settings are those of a picker that starts, and the plain manifests are what it 
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ import yaml
 from extproc.app.preflight import envoy_problems, startup_problems
 from extproc.settings import Settings, load_settings
 from tests.deploy.stack_files import DEPLOY
-from tests.docs.pages import page
+from tests.docs.pages import ROOT, page
 from tests.e2e.pool import shares
 from tests.e2e.stack import Stack
 from tests.fakes.authority import Authority
@@ -433,3 +435,39 @@ async def test_helm_installs_upgrades_and_uninstalls(kubernetes: Kubernetes) -> 
     run = await asyncio.to_thread(helm, "uninstall", *where)
     assert run.returncode == 0, run.stderr
     assert (await kubernetes.ask("GET", pods))["items"] == []
+
+
+async def test_the_commands_of_the_page_install_what_it_says(kubernetes: Kubernetes) -> None:
+    """As they are printed; what follows them needs nodes. The last one is for a gateway."""
+    blocks = [each.text for each in page("docs/kubernetes.md").blocks() if "$ helm in" in each.text]
+    binary = program("helm")
+    assert binary is not None
+    environment = {
+        **os.environ,
+        "KUBECONFIG": str(kubernetes.kubeconfig()),
+        "PATH": f"{binary.parent}:{os.environ['PATH']}",
+    }
+    found = []
+    for block in blocks:
+        rest = ("helm get manifest coxswain -n serving", "helm uninstall coxswain -n serving")
+        outputs = []
+        for script in (dedent(block).removeprefix("$ "), *rest):
+            run = await asyncio.to_thread(
+                subprocess.run,
+                ("sh", "-ec", script),
+                cwd=ROOT,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert run.returncode == 0, run.stderr
+            outputs.append(run.stdout)
+        kinds = {"Deployment", "InferencePool"}
+        found.append(sorted(one for one in objects_of(outputs[1]) if one[0] in kinds))
+    picker = ("Deployment", "coxswain")
+    assert found == [
+        [picker, ("Deployment", "coxswain-llama")],
+        [picker],
+        [picker, ("InferencePool", "coxswain")],
+    ]

@@ -61,6 +61,7 @@ class ModelReading:
     `is_loading`: a router is loading the model, for any client. `is_closed`: no new request may go
     to it there. `context_tokens` is what a slot will hold, of a model that is not loaded.
     `shared_tokens` is the context that its slots share, 0 if each has its own.
+    `may_be_loading`: the server says that a model is loaded from the beginning of its load on.
     `reported` is the state in the server's own words, None where it only says whether the model is
     loaded.
     """
@@ -69,6 +70,7 @@ class ModelReading:
     aliases: tuple[str, ...] = ()
     is_loaded: bool = True
     is_loading: bool = False
+    may_be_loading: bool = False
     slots: int | None = None
     busy_slots: int | None = None
     is_closed: bool = False

@@ -130,7 +130,7 @@ class State:
         self.traffic_counter = TrafficCounter(self.fleet, names, self.traffic)
         self.feedback = Feedback(
             *(self.fleet, names, self.ledger, self.in_flight, self.slo, self.latency),
-            *(self.prefix_caches, self.sessions, self.prompt_sizes, self.costs),
+            *(self.prefix_caches, self.sessions, self.prompt_sizes, self.costs, self.model_loads),
         )
         self.sizes: RequestSizes | None = None
         if options.order.is_by_size:
@@ -169,6 +169,7 @@ class State:
             self.usage_share,
             self.affinity_waits.waiting_at,
             self.demands,
+            self.model_loads,
         )
 
     def loads_models_of(self, pool: str) -> bool:

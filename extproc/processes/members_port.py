@@ -80,11 +80,12 @@ class MembersPort:
         return cast("asyncio.Protocol", link)
 
     def _pass_on(self, greeting: pb.Greeting) -> asyncio.Protocol:
-        """A connection of an operator, an agent or a browser to a member that stands by."""
+        """A connection of an operator, an agent, a browser or KEDA to a member that stands by."""
         listen, service = self._settings.listen, self._service
         ports = {
             pb.Greeting.PURPOSE_ADMIN: (listen.admin, service.admin_port),
             pb.Greeting.PURPOSE_HTTP: (listen.http, service.http_port),
+            pb.Greeting.PURPOSE_KEDA: (self._settings.keda.listen or "", service.keda_port),
         }
         address, port = ports.get(greeting.purpose, ("", 0))
         if not port:

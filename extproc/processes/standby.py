@@ -1,4 +1,5 @@
-"""The admin port and the pages of a member that stands by: what comes is passed on to the leader.
+"""The ports of a member that stands by, for operators, pages and KEDA: what comes is passed on to
+the leader.
 
 The bytes of a connection go through the leader's port for members, so certificates and tokens are
 checked there. Of the pages, this member answers those about itself: `/healthz`, `/readyz` and
@@ -23,7 +24,7 @@ from extproc.processes.fronts.handshake import HandshakeError
 from extproc.processes.leader_connection import connect_with_leader
 from extproc.settings import Settings, SettingsError
 from extproc.settings.values import split_host_port
-from extproc.transport.descriptors import ADMIN, HEADERS_S, PAGES, connections
+from extproc.transport.descriptors import ADMIN, HEADERS_S, KEDA, PAGES, connections
 
 RETRY_S: Final = 0.25
 OWN_PAGE: Final = re.compile(rb"(?:GET|HEAD) (/healthz|/readyz|/metrics)(?:\?[^ ]*)? HTTP/1")
@@ -35,6 +36,12 @@ QUIET_S: Final = 1.0
 LEAVE_S: Final = 3.0
 """Less than the `STOP_MARGIN_S` that a supervisor waits for its processes."""
 CHECK_S: Final = 0.1
+SHARES: Final = {
+    pb.Greeting.PURPOSE_ADMIN: ADMIN,
+    pb.Greeting.PURPOSE_HTTP: PAGES,
+    pb.Greeting.PURPOSE_KEDA: KEDA,
+}
+"""Of the descriptors, by port."""
 
 Page = tuple[int, str, bytes]
 """A status, a content type and a body."""
@@ -102,10 +109,11 @@ class Standby:
                 caller.close()
 
     async def _start(self) -> None:
-        listen = self._settings.listen
+        listen, keda = self._settings.listen, self._settings.keda.listen
         for address, purpose in (
             (listen.admin, pb.Greeting.PURPOSE_ADMIN),
             (listen.http, pb.Greeting.PURPOSE_HTTP),
+            *([] if keda is None else [(keda, pb.Greeting.PURPOSE_KEDA)]),
         ):
             host, port = split_host_port(address)
             protocol = partial(_Asked, self, purpose)
@@ -132,7 +140,7 @@ class Standby:
 
     def accepts(self, asked: _Asked, purpose: pb.Greeting.Purpose) -> bool:
         """Whether the port of that purpose has room for one more, and note it."""
-        most = connections(PAGES if purpose == pb.Greeting.PURPOSE_HTTP else ADMIN)
+        most = connections(SHARES[purpose])
         if sum(each.purpose == purpose for each in self._callers) >= most:
             return False
         self._callers.add(asked)
@@ -234,7 +242,7 @@ class Pipe(asyncio.Protocol):
 
 
 class _Asked(Pipe):
-    """A connection of an operator, an agent or a browser."""
+    """A connection of an operator, an agent, a browser or KEDA."""
 
     def __init__(self, standby: Standby, purpose: pb.Greeting.Purpose) -> None:
         super().__init__()

@@ -20,11 +20,13 @@ CHECK_EVERY_SCRAPES: Final = 30
 
 
 class Detect(NamedTuple):
-    """A server that answers GET `path` with `part` in its body is of this kind."""
+    """A server that answers GET `path` with `part` in its body is of this kind; with `more`, only
+    if its bodies at these paths are such, too."""
 
     path: str
     part: bytes
     opens: OpenProbe
+    more: tuple[tuple[str, Callable[[bytes], bool]], ...] = ()
 
 
 class Usual(NamedTuple):
@@ -73,11 +75,21 @@ class AutoProbe:
         if not await self._is_another():
             return observation
         for detect in self._detects:
-            answer = await self._client.ask(detect.path)
-            if isinstance(answer, Answer) and answer.status == OK and detect.part in answer.body:
+            if await self._is_one(detect):
                 self._found = self._of(detect.opens)
                 return await self._found.scrape(priority)
         return observation
+
+    async def _is_one(self, detect: Detect) -> bool:
+        """Whether it is of that kind; asks no more than it must."""
+        answer = await self._client.ask(detect.path)
+        if not isinstance(answer, Answer) or answer.status != OK or detect.part not in answer.body:
+            return False
+        for path, is_such in detect.more:
+            answer = await self._client.ask(path)
+            if not isinstance(answer, Answer) or answer.status != OK or not is_such(answer.body):
+                return False
+        return True
 
     async def _is_another(self) -> bool:
         """Whether it is certainly not of the usual kind."""

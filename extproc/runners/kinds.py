@@ -17,7 +17,13 @@ from extproc.runners.probe import OpenProbe, Probe, ProbeOptions
 from extproc.runners.sglang.paths import LOADS_PATH
 from extproc.runners.sglang.probe import SglangProbe
 from extproc.runners.target import EndpointTarget
-from extproc.runners.vllm.probe import METRICS_PATH, VllmProbe
+from extproc.runners.vllm.probe import (
+    METRICS_PATH,
+    VERSION_OF_VLLM,
+    VllmProbe,
+    has_no_stats,
+    is_vllms_list,
+)
 
 PROBES: Final[Mapping[RunnerKind, OpenProbe]] = MappingProxyType(
     {
@@ -29,12 +35,15 @@ PROBES: Final[Mapping[RunnerKind, OpenProbe]] = MappingProxyType(
         RunnerKind.OPENAI: OpenAIProbe,
     }
 )
+WITHOUT_STATS: Final = ((METRICS_PATH, has_no_stats), (MODELS_PATH, is_vllms_list))
+"""A vLLM that counts no requests; its metrics must be such as its probe reads."""
 USUAL: Final = Usual(PROPS_PATH, has_no_props, LlamaServerProbe)
 DETECTS: Final = (
     Detect(LOADS_PATH, b'"loads"', SglangProbe),  # it answers at paths of Ollama's, too
     Detect(VERSION_PATH, b'"version"', OllamaProbe),
     Detect(METRICS_PATH, b"vllm:num_requests_running", VllmProbe),
     Detect(LM_STUDIOS_MODELS_PATH, b'"loaded_instances"', LmStudioProbe),
+    Detect(VERSION_OF_VLLM, b'"version"', VllmProbe, WITHOUT_STATS),
     Detect(MODELS_PATH, b'"data"', OpenAIProbe),
 )
 """How a server that is no llama-server is recognised, in this order."""

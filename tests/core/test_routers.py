@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from extproc.core.address import Address
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.observation import ModelReading, ScrapeStatus
-from extproc.core.selection.endpoint_picker import LOAD_PATIENCE_S
+from extproc.core.selection.endpoint_picker import ENOUGH_SAMPLES, LOAD_PATIENCE_S
 from extproc.core.slots.lease import LeaseEnd
 from extproc.runners.ollama.probe import models_of
 from tests.fakes.foreign_server import running, tag
@@ -118,6 +120,14 @@ def test_no_model_is_loaded_again_while_a_slot_of_it_may_be_free_at_once() -> No
     assert fleet.served(behind[1]).address == other
 
 
+def test_a_free_slot_that_a_request_cannot_use_is_not_waited_for() -> None:
+    """It needs two there, and one where the model is loaded for it."""
+    fleet = SteeredFleet()
+    home, other = add_router(fleet, "a"), add_router(fleet, "b")
+    assert fleet.pick(model="a").address == home
+    assert fleet.pick(model="a", weight_slots=2).address == other
+
+
 def test_foreign_slots_of_a_model_disappear_with_it() -> None:
     """It was unloaded while they used it: a request of ours may have it loaded again."""
     fleet = SteeredFleet()
@@ -208,12 +218,13 @@ def test_a_name_that_cannot_be_rewritten_waits_while_no_server_has_its_models() 
     assert fleet.served(waiting).address == plain
 
 
-def ollama(fleet: SteeredFleet, address: Address, *loaded: str) -> None:
-    """An Ollama with three models and OLLAMA_NUM_PARALLEL=2, which shows nothing of what runs."""
+def ollama(fleet: SteeredFleet, address: Address, *loaded: str, parallel: int = 2) -> None:
+    """An Ollama with three models and this OLLAMA_NUM_PARALLEL, which shows nothing of what
+    runs."""
     tags = [tag(f"{name}:latest") for name in ("a", "b", "c")]
-    found = models_of(tags, [running(f"{name}:latest") for name in loaded], 2)
+    found = models_of(tags, [running(f"{name}:latest") for name in loaded], parallel)
     fleet.now += 1.0
-    slots = sum(model.slots or 0 for model in found) or 2
+    slots = sum(model.slots or 0 for model in found) or parallel
     fleet.scrape(address, slots=slots, models=found, shared_tokens=0, runner="ollama")
 
 
@@ -256,3 +267,133 @@ def test_a_client_that_left_an_ollama_costs_no_slot_of_its_model() -> None:
     assert fleet.served(waiting).address == address
     assert fleet.dispatcher.ledger.endpoint_slots(address).foreign_slots == 0
     assert fleet.pick(model="a").address == address
+
+
+def two_ollamas(fleet: SteeredFleet, *, load_s: float, answer_s: float) -> list[Address]:
+    """Each serves one request at once, the first one of `a` and the other one of `b`. How long
+    loads and answers take is known."""
+    for address in (fleet.join(), fleet.join()):
+        ollama(fleet, address)
+    homes = []
+    for name in ("a", "b"):
+        for number in range(40):
+            lease = fleet.pick(model=name)
+            fleet.now += answer_s if number else load_s
+            fleet.dispatcher.responded(lease, fleet.now)
+            fleet.dispatcher.release(lease, LeaseEnd.SERVED, fleet.now)
+            if not number:
+                ollama(fleet, lease.address, name, parallel=1)
+                homes.append(lease.address)
+    return homes
+
+
+def test_models_of_two_ollamas_stay_where_they_are_while_a_wait_is_shorter_than_a_load() -> None:
+    """A model goes to the Ollama that has none, and requests for it wait there. When there are
+    as many that a load is expected to be quicker, one of them loads it at the other Ollama."""
+    fleet = SteeredFleet()
+    home, other = two_ollamas(fleet, load_s=20.0, answer_s=5.0)
+    assert home != other
+    lease = fleet.pick(model="a")
+    waiting = [fleet.queue(model="a") for _ in range(3)]
+    fleet.pass_time(5.0)
+    assert all(fleet.is_waiting(one) for one in waiting)
+    one_more = fleet.queue(model="a")
+    fleet.pass_time(2 * LOAD_PATIENCE_S)
+    assert fleet.served(one_more).address == other
+    for ticket in waiting:
+        fleet.finish(lease)
+        lease = fleet.served(ticket)
+        assert lease.address == home
+    assert fleet.dispatcher.faults(fleet.now) == []
+
+
+def test_a_wait_that_takes_as_long_as_a_load_is_given_up() -> None:
+    """The answer there is longer than others were."""
+    fleet = SteeredFleet()
+    home, other = two_ollamas(fleet, load_s=20.0, answer_s=5.0)
+    assert fleet.pick(model="a").address == home
+    waiting = fleet.queue(model="a")
+    fleet.pass_time(19.0)
+    assert fleet.is_waiting(waiting)
+    fleet.pass_time(1.5)
+    assert fleet.served(waiting).address == other
+
+
+def test_a_load_that_is_quicker_than_the_wait_is_not_waited_for() -> None:
+    """But for the moment in which a slot may be free at once."""
+    fleet = SteeredFleet()
+    home, other = two_ollamas(fleet, load_s=1.0, answer_s=5.0)
+    assert fleet.pick(model="a").address == home
+    waiting = fleet.queue(model="a")
+    fleet.pass_time(LOAD_PATIENCE_S / 2)
+    assert fleet.is_waiting(waiting)
+    fleet.pass_time(LOAD_PATIENCE_S)
+    assert fleet.served(waiting).address == other
+
+
+def test_requests_wait_where_the_wait_is_shortest() -> None:
+    """Of two that have the model, both busy."""
+    fleet = SteeredFleet()
+    home, other = two_ollamas(fleet, load_s=20.0, answer_s=5.0)
+    third = fleet.join()
+    ollama(fleet, third, "a", parallel=1)
+    ollama(fleet, home, "a", parallel=1)
+    for _ in range(ENOUGH_SAMPLES):
+        lease = fleet.pick(model="a", allowed=frozenset({third}))
+        fleet.now += 5.0
+        fleet.finish(lease)
+    assert {fleet.pick(model="a").address for _ in range(2)} == {home, third}
+    waiting = [fleet.queue(model="a").pinned_to for _ in range(4)]
+    assert waiting.count(home) == waiting.count(third) == 2, other
+
+
+def test_other_ollamas_load_nothing_while_one_is_loading_the_model() -> None:
+    """It is in the list of loaded ones from the beginning of its load on."""
+    fleet = SteeredFleet()
+    first, second = fleet.join(), fleet.join()
+    for address in (first, second):
+        ollama(fleet, address)
+    lease = fleet.pick(model="a")
+    waiting = fleet.queue(model="a")
+    ollama(fleet, lease.address, "a", parallel=1)
+    fleet.pass_time(10.0)
+    assert fleet.is_waiting(waiting)
+    fleet.dispatcher.responded(lease, fleet.now)
+    ollama(fleet, lease.address, "a", parallel=1)
+    fleet.pass_time(1.0)
+    assert fleet.is_waiting(waiting), "the load took longer than the answer will"
+    fleet.finish(lease)
+    assert fleet.served(waiting).address == lease.address
+
+
+def test_a_load_is_what_its_request_took_longer_than_others() -> None:
+    """The headers of a stream come with the first token, those of another response at its end."""
+    for is_stream, own_s in ((True, 0.1), (False, 6.3)):
+        fleet = SteeredFleet()
+        address = fleet.join()
+        ollama(fleet, address)
+        lease = fleet.pick(model="a", prompt_tokens=10)
+        fleet.now += 20.0 + own_s
+        fleet.dispatcher.responded(lease, fleet.now, is_stream=is_stream)
+        assert fleet.dispatcher.state.model_loads.usual_s("a:latest") == pytest.approx(
+            20.0, abs=0.5
+        )
+
+
+def test_a_model_is_loaded_where_least_has_to_make_way() -> None:
+    """Where fewest others are loaded, and of those where fewest requests run."""
+    fleet = SteeredFleet()
+    full, busy, idle = (fleet.join() for _ in range(3))
+    ollama(fleet, full, "a", "b")
+    ollama(fleet, busy, "b")
+    ollama(fleet, idle, "b")
+    running_at = [fleet.pick(model="b").address for _ in range(6)]
+    assert running_at.count(full) == running_at.count(busy) == 2
+    leases = [lease for lease in fleet.dispatcher.ledger.leases() if lease.address == idle]
+    for lease in leases:
+        fleet.finish(lease)
+    for _ in range(8):
+        loading = fleet.pick(model="c")
+        assert loading.address == idle
+        fleet.finish(loading)
+        ollama(fleet, idle, "b")

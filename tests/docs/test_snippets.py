@@ -19,6 +19,8 @@ from tests.docs.pages import ROOT, Block, pages
 if TYPE_CHECKING:
     from pathlib import Path
 
+VALUES = ROOT / "deploy/helm/coxswain/values.yaml"
+
 
 def _blocks(*languages: str) -> list[Any]:
     return [
@@ -38,6 +40,8 @@ def test_settings_load(block: Block, tmp_path: Path) -> None:
         assert all({"apiVersion", "kind"} <= one.keys() for one in (content, *others))
     elif "memory_mb" in content:  # a keeper's file
         parse_models(block.text.encode(), "models.yaml")
+    elif "inferencePool" in content:  # values of the chart, which its tests render
+        assert set(content) <= set(yaml.safe_load(VALUES.read_text(encoding="utf-8")))
     elif set(content) & set(Settings.model_fields):
         file = tmp_path / "coxswain.yaml"
         file.write_text(with_keys(content, block.text, tmp_path / "keys"))

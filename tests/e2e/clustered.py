@@ -33,6 +33,7 @@ class Clustered:
         self.valkey = valkey
         self.account = account
         self.members: dict[str, Stack] = {}
+        self.keda_ports: dict[str, int] = {}
         self.broken_at = 0.0
         """When the fault was made."""
 
@@ -192,10 +193,12 @@ async def clustered(
     headers: dict[str, str] | None = None,
     hosts: Hosts | None = None,
     simulators: tuple[int, ...] = (),
+    has_keda: bool = False,
 ) -> AsyncIterator[Clustered]:
     """Everything up and ready, everything gone afterwards. An Envoy `is_shared` if it knows all
     members, and not its own alone. `headers` are those of the stack's own requests. `simulators`
-    are the slots of servers that cache prompts, in place of those that account for requests."""
+    are the slots of servers that cache prompts, in place of those that account for requests. With
+    `has_keda` each member has a port for KEDA."""
     hosts = hosts or Hosts()
     account = Account()
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
@@ -222,7 +225,8 @@ async def clustered(
             found.members[name] = stack
             await hosts.join(name, stack)
         for name, stack in found.members.items():
-            [port] = free_ports(1)
+            port, keda = free_ports(2)
+            found.keda_ports[name] = keda
             others = [
                 f"127.0.0.1:{other.grpc_port}"
                 for other in found.members.values()
@@ -240,6 +244,7 @@ async def clustered(
                     "lease_s": 4.0,  # on a busy machine an answer may take a second
                     **(cluster or {}),
                 },
+                **({"keda": {"listen": f"127.0.0.1:{keda}"}} if has_keda else {}),
                 **(settings or {}),
             }
             await stack.start_picker(config)

@@ -1,12 +1,14 @@
-"""The Helm chart: eight sets of values, each linted, rendered, and taken by a real API server; its
+"""The Helm chart: ten sets of values, each linted, rendered, and taken by a real API server; its
 settings are those of a picker that starts, and the plain manifests are what it renders."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ import yaml
 from extproc.app.preflight import envoy_problems, startup_problems
 from extproc.settings import Settings, load_settings
 from tests.deploy.stack_files import DEPLOY
+from tests.docs.pages import ROOT, page
 from tests.e2e.pool import shares
 from tests.e2e.stack import Stack
 from tests.fakes.authority import Authority
@@ -72,6 +75,27 @@ SETS: dict[str, dict[str, Any]] = {
         "gatewayTLS": {"secretName": "picker-tls", "clientCA": True},
         "mode": "cluster",
         "clusterTokenSecret": "ours",
+    },
+    "pools-of-a-gateway": {
+        "envoy": {"enabled": False},
+        "inferencePool": {"create": True},
+        "pools": {
+            "chat": {
+                "labels": {"app": "chat"},
+                "ports": [8000, 8001],
+                "settings": {"default": True, "objectives": {"gold": {"criticality": "critical"}}},
+            },
+            "batch": {"labels": {"app": "batch"}, "port": 9010},
+            "theirs": {"pool": "llama-theirs", "port": 9011},
+        },
+        "networkPolicy": {"enabled": True},
+    },
+    "pools-by-hosts": {
+        "mode": "cluster",
+        "pools": {
+            "chat": {"labels": {"app": "chat"}, "settings": {"hosts": ["chat.example.com"]}},
+            "batch": {"service": "batch", "ports": ["http"], "settings": {"default": True}},
+        },
     },
     "placed": {
         "service": {"type": "LoadBalancer", "port": 8080, "annotations": {"a": "b"}},
@@ -250,10 +274,105 @@ async def test_the_pods_of_the_values_are_followed_and_no_label_is_added(
     assert yaml.safe_load(text)["discovery"]["kubernetes"] == [source]
 
 
+async def test_each_pool_of_the_values_has_its_servers_and_its_port(tmp_path: Path) -> None:
+    """What the picker follows, which port each InferencePool names, and that a Service, the pod
+    and the network let a gateway get there. The role names these InferencePools alone."""
+    objects = objects_of(rendered(tmp_path, SETS["pools-of-a-gateway"]))
+    settings = settings_of(objects, tmp_path)
+    assert [(one.pool, one.in_pool) for one in settings.discovery.kubernetes] == [
+        ("coxswain-batch", "batch"),
+        ("coxswain-chat", "chat"),
+        ("llama-theirs", "theirs"),
+    ]
+    ports = {name: pool.port for name, pool in settings.pools.items()}
+    assert ports == {"batch": 9010, "chat": None, "theirs": 9011}
+    assert list(settings.pools["chat"].objectives) == ["gold"]
+    made = {name: one["spec"] for (kind, name), one in objects.items() if kind == "InferencePool"}
+    assert {
+        name: (
+            one["selector"]["matchLabels"]["app"],
+            [port["number"] for port in one["targetPorts"]],
+            one["endpointPickerRef"]["port"]["number"],
+        )
+        for name, one in made.items()
+    } == {
+        "coxswain-batch": ("batch", [8080], 9010),
+        "coxswain-chat": ("chat", [8000, 8001], 9002),
+    }
+    service = {
+        one["port"]: one["targetPort"] for one in objects["Service", "coxswain"]["spec"]["ports"]
+    }
+    pod = objects["Deployment", "coxswain"]["spec"]["template"]["spec"]["containers"][0]
+    at = {one["name"]: one["containerPort"] for one in pod["ports"]}
+    open_ = objects["NetworkPolicy", "coxswain"]["spec"]["ingress"][0]["ports"]
+    for port in (9002, 9010, 9011):
+        assert at[service[port]] == port
+        assert {"port": service[port]} in open_
+    [rule] = (
+        one
+        for one in objects["Role", "coxswain"]["rules"]
+        if one["resources"] == ["inferencepools"]
+    )
+    assert rule["resourceNames"] == ["coxswain-batch", "coxswain-chat", "llama-theirs"]
+
+
+async def test_the_pools_of_the_page_are_values(tmp_path: Path) -> None:
+    [text] = (each.text for each in page("docs/kubernetes.md").blocks() if "pools:" in each.text)
+    settings = settings_of(objects_of(rendered(tmp_path, yaml.safe_load(text))), tmp_path)
+    assert {name: pool.port for name, pool in settings.pools.items()} == {
+        "batch": 9010,
+        "chat": None,
+        "theirs": 9011,
+    }
+
+
+async def test_pools_are_followed_by_labels_or_services_beside_envoy(tmp_path: Path) -> None:
+    objects = objects_of(rendered(tmp_path, SETS["pools-by-hosts"]))
+    text = objects["ConfigMap", "coxswain"]["data"]["coxswain.yaml"]
+    assert yaml.safe_load(text)["discovery"]["kubernetes"] == [
+        {"service": "batch", "ports": ["http"], "in_pool": "batch"},
+        {"selector": "app=chat", "ports": [8080], "in_pool": "chat"},
+    ]
+    resources = {name for one in objects["Role", "coxswain"]["rules"] for name in one["resources"]}
+    assert {"pods", "endpointslices"} <= resources
+
+
+GATEWAY: dict[str, Any] = {"envoy": {"enabled": False}}
+SERVERS = {"labels": {"app": "a"}}
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"pools": {"a": {**SERVERS, "port": 9010}}}, "port of a pool needs mode single"),
+        (
+            {**GATEWAY, "mode": "fronts", "pools": {"a": {**SERVERS, "port": 9010}}},
+            "port of a pool needs mode single",
+        ),
+        (
+            {**GATEWAY, "pools": {"a": {**SERVERS, "port": 9010}, "b": {**SERVERS, "port": 9010}}},
+            "two pools have the same port",
+        ),
+        ({"llama": {"enabled": True}, "pools": {"a": SERVERS}}, "with llama.enabled"),
+        ({"servers": {"objectives": True}, "pools": {"a": SERVERS}}, "with servers.objectives"),
+    ],
+)
+async def test_what_pools_cannot_be_used_with_is_an_error(
+    tmp_path: Path, values: dict[str, Any], problem: str
+) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    run = helm("template", CHART, "-f", file, "--kube-version", KUBERNETES)
+    assert run.returncode != 0 and problem in run.stderr
+
+
 @pytest.mark.parametrize(
     "values",
     [
         {"mode": "many"},
+        {"pools": {"a": {"port": 9010}}},
+        {"pools": {"a": {**SERVERS, "port": 9003}}},
+        {"pools": {"A.b": SERVERS}},
         {"replica": 3},
         {"servers": {"ports": [70_000]}},
         {"llama": {"slots": 0}},
@@ -316,3 +435,39 @@ async def test_helm_installs_upgrades_and_uninstalls(kubernetes: Kubernetes) -> 
     run = await asyncio.to_thread(helm, "uninstall", *where)
     assert run.returncode == 0, run.stderr
     assert (await kubernetes.ask("GET", pods))["items"] == []
+
+
+async def test_the_commands_of_the_page_install_what_it_says(kubernetes: Kubernetes) -> None:
+    """As they are printed; what follows them needs nodes. The last one is for a gateway."""
+    blocks = [each.text for each in page("docs/kubernetes.md").blocks() if "$ helm in" in each.text]
+    binary = program("helm")
+    assert binary is not None
+    environment = {
+        **os.environ,
+        "KUBECONFIG": str(kubernetes.kubeconfig()),
+        "PATH": f"{binary.parent}:{os.environ['PATH']}",
+    }
+    found = []
+    for block in blocks:
+        rest = ("helm get manifest coxswain -n serving", "helm uninstall coxswain -n serving")
+        outputs = []
+        for script in (dedent(block).removeprefix("$ "), *rest):
+            run = await asyncio.to_thread(
+                subprocess.run,
+                ("sh", "-ec", script),
+                cwd=ROOT,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert run.returncode == 0, run.stderr
+            outputs.append(run.stdout)
+        kinds = {"Deployment", "InferencePool"}
+        found.append(sorted(one for one in objects_of(outputs[1]) if one[0] in kinds))
+    picker = ("Deployment", "coxswain")
+    assert found == [
+        [picker, ("Deployment", "coxswain-llama")],
+        [picker],
+        [picker, ("InferencePool", "coxswain")],
+    ]

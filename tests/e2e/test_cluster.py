@@ -15,8 +15,10 @@ import pytest
 
 from extproc.core.prediction.latency import refresh_s
 from extproc.demo.port import free_ports
+from extproc.pb import externalscaler_pb2 as scaler_pb
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
+from extproc.pb.externalscaler_pb2_grpc import ExternalScalerStub
 from extproc.processes.cluster.valkey import ValkeyEngine
 from tests.e2e.clustered import Clustered, clustered
 from tests.e2e.stack import chat, until
@@ -90,6 +92,11 @@ async def ask_standby(stack: Clustered) -> None:
         status = await stack.members[leader].status()
         assert status["endpoints"][first]["intent"] == "disabled"
         await admin.Activate(pb.ActivateRequest(address=first))
+    for name in (leader, other):
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{stack.keda_ports[name]}") as channel:
+            asked = scaler_pb.ScaledObjectRef(name="llama", namespace="default")
+            found = await ExternalScalerStub(channel).GetMetricSpec(asked, wait_for_ready=True)
+            assert found.metricSpecs, f"KEDA is answered at the member {name}"
 
 
 async def restart_all(stack: Clustered) -> None:
@@ -142,7 +149,7 @@ async def test_the_engine_a_core_and_a_machine_are_lost_and_nobody_notices(
         "ca_file": str(tmp_path / "test-authority.pem"),
         "token_file": str(token),
     }
-    async with clustered(tmp_path, cluster=secrets) as stack:
+    async with clustered(tmp_path, cluster=secrets, has_keda=True) as stack:
         await ask_standby(stack)
         await lose_engine(stack, 2.0)
         await lose_core(stack, 2.0)

@@ -1,17 +1,15 @@
-"""A fleet of real servers of several kinds behind real Envoy: a llama-server, and another one of
-which the picker is to know nothing but OpenAI's API. A vLLM and an Ollama are in it, too, where the
-variables VLLM and OLLAMA name their programs."""
+"""A fleet of several kinds behind real Envoy: a llama-server, an Ollama, a vLLM, and a server of
+which the picker is to know nothing but OpenAI's API, which is another llama-server. Where the
+variables VLLM and OLLAMA name their programs, these are real, else fakes."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import signal
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,49 +17,71 @@ from typing import Any
 import httpx
 import pytest
 
-from extproc.demo.port import free_port
+from tests.e2e.mixed_load import MODEL, SENDERS, MixedLoad, drained, request_of, sender_of
+from tests.e2e.real_runners import OLLAMA, VLLM, Ollama, Vllm
 from tests.e2e.stack import CHAT, Stack, chat, until
-from tests.e2e.test_runners import MODEL, ollama_with_models, usage_of
-from tests.fakes.tiny_transformer import write_transformer
+from tests.fakes.foreign_runner import ForeignRunner
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600), pytest.mark.usefixtures("llama")]
 
-VLLM = os.environ.get("VLLM", "")
-OLLAMA = os.environ.get("OLLAMA", "")
 BOUNDS = {"llama": 2, "openai": 2, "vllm": 3, "ollama": 2}
-CLIENTS = 9
-"""As many as there are slots: with those that leave, somebody always waits."""
-REQUESTS = 90
+KINDS = {"llama": "llama-server", "openai": "openai", "vllm": "vllm", "ollama": "ollama"}
+CLIENTS = 11
+"""More than there are slots: somebody always waits."""
+REQUESTS = 120
 AFTERWARDS = 24
 COUNTED = "counted"
 """The objective of those requests. Of others, whose clients left, some count late."""
-START_S = 240.0
-"""vLLM takes a minute on a busy machine."""
+LOAD_S = 120.0
 
 
 class RealFleet:
-    """The stack, and the addresses of its servers by their names."""
+    """The stack, its servers beside the llama-servers, and the addresses of all by their names."""
 
-    def __init__(self, stack: Stack, addresses: dict[str, str], usage: Path) -> None:
+    def __init__(
+        self,
+        stack: Stack,
+        addresses: dict[str, str],
+        vllm: Vllm | ForeignRunner,
+        ollama: Ollama | ForeignRunner,
+        usage: Path,
+    ) -> None:
         self.stack, self.addresses, self.usage = stack, addresses, usage
+        self.vllm, self.ollama = vllm, ollama
         self.most: dict[str, int] = dict.fromkeys(addresses, 0)
         """The highest number of requests that a server was seen to have, in work and waiting."""
 
-    async def post(
-        self, path: str, body: dict[str, Any], objective: str = ""
-    ) -> tuple[int, bytes, str]:
-        """The status, the whole body and the endpoint."""
-        headers = {"x-gateway-inference-objective": objective} if objective else {}
-        answer = await self.stack.client.post(self.stack.url(path), json=body, headers=headers)
-        return answer.status_code, answer.content, answer.headers.get("x-coxswain-endpoint", "")
-
     async def watch(self) -> None:
-        """Ask the servers themselves what they have, until this is cancelled."""
+        """Ask the servers themselves what they have, until this is cancelled. A real Ollama does
+        not say."""
         while True:
             for name in self.addresses.keys() - {"ollama"}:
-                text = (await self.stack.client.get(f"http://{self.addresses[name]}/metrics")).text
-                self.most[name] = max(self.most[name], had_by(text))
+                with suppress(httpx.TransportError):  # it was killed
+                    text = await self.metrics(name)
+                    self.most[name] = max(self.most[name], had_by(text))
             await asyncio.sleep(0.02)
+
+    async def metrics(self, name: str) -> str:
+        return (await self.stack.client.get(f"http://{self.addresses[name]}/metrics")).text
+
+    async def until_all_serve(self) -> None:
+        await self.stack.until(
+            lambda status: all(
+                one["health"] in ("ready", "degraded") for one in status["endpoints"].values()
+            )
+        )
+
+    async def die_and_come_back(self, name: str) -> None:
+        """At once, whatever runs there. The picker sees it fail before it is back."""
+        server, ollama = self.stack.servers[0], self.ollama
+        if name == "llama":
+            await self.stack.kill(server.child)
+        else:
+            await (ollama.kill() if isinstance(ollama, Ollama) else ollama.stop())
+        address = self.addresses[name]
+        await self.stack.until(lambda status: status["endpoints"][address]["health"] == "down")
+        await (self.stack.start_server(server) if name == "llama" else ollama.start())
+        await self.until_all_serve()
 
 
 def had_by(metrics: str) -> int:
@@ -76,84 +96,32 @@ def had_by(metrics: str) -> int:
     return sum(int(float(count)) for count in counts)
 
 
-class Vllm:
-    """A real vLLM that serves a small model, always at the same port."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._port = folder, free_port()
-        self._process: asyncio.subprocess.Process | None = None
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self._port}"
-
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[Vllm]:
-        await asyncio.to_thread(write_transformer, self._folder / "transformer")
-        await self.start(MODEL)
-        try:
-            yield self
-        finally:
-            await self.kill()
-
-    async def start(self, name: str) -> None:
-        """Serve the model under this name; returns when it is ready."""
-        log = self._folder / f"vllm-{name}.log"
-        with log.open("wb") as file:
-            process = self._process = await asyncio.create_subprocess_exec(
-                *(VLLM, "serve", self._folder / "transformer", "--served-model-name", name),
-                *("--host", "127.0.0.1", "--port", str(self._port), "--enforce-eager"),
-                *("--max-num-seqs", str(BOUNDS["vllm"]), "--max-model-len", "4096"),
-                env={
-                    **os.environ,
-                    **dict.fromkeys(("HF_HUB_OFFLINE", "VLLM_NO_USAGE_STATS"), "1"),
-                    **dict.fromkeys(("TORCHDYNAMO_DISABLE", "OMP_NUM_THREADS"), "1"),
-                    "VLLM_CPU_KVCACHE_SPACE": "1",
-                    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-                },
-                stdout=file,
-                stderr=file,
-                start_new_session=True,
-            )
-        async with httpx.AsyncClient() as client:
-
-            async def serves() -> bool:
-                assert process.returncode is None, log.read_text()[-3000:]
-                with suppress(httpx.TransportError):
-                    return (await client.get(f"http://{self.address}/health")).status_code == 200
-                return False
-
-            await until(serves, START_S)
-
-    async def kill(self) -> None:
-        """All of its processes, at once."""
-        process, self._process = self._process, None
-        if process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
-
-
 @pytest.fixture
 async def fleet(tmp_path: Path) -> AsyncIterator[RealFleet]:
     async with AsyncExitStack() as exits:
-        more: dict[str, str] = {}
+        vllm: Vllm | ForeignRunner
+        ollama: Ollama | ForeignRunner
         if VLLM:
-            more["vllm"] = (await exits.enter_async_context(Vllm(tmp_path).serving())).address
+            vllm = await exits.enter_async_context(Vllm(tmp_path, BOUNDS["vllm"]).serving(MODEL))
+        else:
+            vllm = await exits.enter_async_context(ForeignRunner("vllm", MODEL).serving())
         if OLLAMA:
-            served = ollama_with_models(tmp_path, MODEL, parallel=BOUNDS["ollama"])
-            more["ollama"] = await exits.enter_async_context(served)
+            real = Ollama(tmp_path, BOUNDS["ollama"])
+            ollama = await exits.enter_async_context(real.serving(MODEL))
+        else:
+            ollama = await exits.enter_async_context(ForeignRunner("ollama", MODEL).serving())
+        addresses = {"vllm": vllm.address, "ollama": ollama.address}
         usage = tmp_path / "usage.db"
 
         class Mixed(Stack):
             """Its settings name the other servers, too."""
 
             async def start_picker(self, settings: dict[str, Any]) -> None:
-                more["llama"], more["openai"] = (server.address for server in self.servers)
+                addresses["llama"], addresses["openai"] = (one.address for one in self.servers)
                 endpoints = [
                     {"address": address, "name": name, "slots": BOUNDS[name]}
                     | ({"kind": "openai"} if name == "openai" else {})
-                    for name, address in more.items()
+                    for name, address in addresses.items()
                 ]
                 await super().start_picker({**settings, "endpoints": endpoints})
 
@@ -162,6 +130,8 @@ async def fleet(tmp_path: Path) -> AsyncIterator[RealFleet]:
             "usage": {"path": str(usage)},
             # On a busy machine a server hears late that a client has left.
             "ledger": {"blind_draining_cap_s": 3.0},
+            # A fallback may be full: Envoy takes it when a server refuses its connection.
+            "picker": {"fallbacks": 0},
             "models": {MODEL: {MODEL: 1}},
             "objectives": {COUNTED: {"criticality": "standard"}},
         }
@@ -169,78 +139,79 @@ async def fleet(tmp_path: Path) -> AsyncIterator[RealFleet]:
         stack = await exits.enter_async_context(
             Mixed.running(tmp_path, slots=(2, 2), flags=(flags, flags), settings=settings)
         )
+        found = RealFleet(stack, addresses, vllm, ollama, usage)
+        await found.until_all_serve()
+        yield found
+
+
+@pytest.mark.parametrize("kind", SENDERS)
+async def test_every_request_is_accounted_for_by_real_servers(fleet: RealFleet, kind: str) -> None:
+    """Under mixed load with leaving clients, two deaths and a drain no server has more than its
+    bound by its own count, nothing is left behind, and then tokens are those that the servers
+    said."""
+    random, stack = Random(7), fleet.stack
+    is_over = False
+    async with sender_of(kind, stack) as sender:
+        load = MixedLoad(
+            sender=sender,
+            random=random,
+            clients=CLIENTS,
+            requests=REQUESTS,
+            tokens=60,
+            patience_s=0.2,
+        )
+
+        async def troubles() -> None:
+            nonlocal is_over
+            for name in ("llama", "ollama"):
+                await until_served(load, name, 3)
+                await fleet.die_and_come_back(name)
+            async with drained(stack, "openai"):
+                had, from_here = await fleet.metrics("openai"), load.asked
+                await until_so(lambda: load.asked >= from_here + 2 * CLIENTS)
+                assert done_by(await fleet.metrics("openai")) == done_by(had)
+            await until_served(load, "openai", 1)
+            is_over = True
+
+        watching = asyncio.create_task(fleet.watch())
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(troubles())
+                group.create_task(load.run(lambda: is_over))
+        finally:
+            watching.cancel()
+        ended = load.outcomes
+        assert sum(ended.values()) == load.asked
+        assert ended["left"] > 0
+        dead = BOUNDS["llama"] + BOUNDS["ollama"]
+        assert ended["broken"] <= dead, "no more than ran at the servers that died"
+        assert ended["refused"] <= dead, "no more than were on their way to them"
+        assert {endpoint for _, endpoint in load.served_by} == set(BOUNDS)
+        own = {endpoint for path, endpoint in load.served_by if path.startswith("/api/")}
+        assert own == {"ollama"}, "its own paths are served by nothing else"
+        for fake in (fleet.vllm, fleet.ollama):
+            if isinstance(fake, ForeignRunner):
+                fleet.most[fake.kind] = fake.most
+                assert load.served(fake.kind) <= fake.served
+        for name, most in fleet.most.items():
+            assert most <= BOUNDS[name], name
         await stack.until(
-            lambda status: all(
-                one["health"] in ("ready", "degraded") for one in status["endpoints"].values()
+            lambda status: (
+                status["queue"]["queued"] == 0
+                and all(
+                    one["slots"]["leased"] == one["slots"]["foreign"] == 0
+                    for one in status["endpoints"].values()
+                )
             )
         )
-        yield RealFleet(stack, more, usage)
-
-
-def body_of(random: Random, *, has_ollama: bool) -> tuple[str, dict[str, Any]]:
-    """Of OpenAI's API or of Ollama's, as a stream or whole."""
-    tokens, is_stream = random.randrange(5, 60), random.random() < 0.5
-    if has_ollama and random.random() < 0.3:
-        messages = [{"role": "user", "content": "row"}]
-        options = {"num_predict": tokens}
-        return "/api/chat", {
-            "model": MODEL,
-            "messages": messages,
-            "options": options,
-            "stream": is_stream,
-        }
-    body = {**chat(tokens, stream=is_stream), "model": MODEL}
-    return CHAT, body | ({"stream_options": {"include_usage": True}} if is_stream else {})
-
-
-async def test_every_request_is_accounted_for_by_real_servers(fleet: RealFleet) -> None:
-    """Under mixed load with leaving clients no server has more than its bound by its own count,
-    nothing is left behind, and then tokens are those that the servers said."""
-    random = Random(7)
-    stack, has_ollama = fleet.stack, "ollama" in fleet.addresses
-    ended = {"served": 0, "left": 0}
-    served: dict[str, int] = dict.fromkeys(fleet.addresses, 0)
-    asked = 0
-
-    async def client() -> None:
-        nonlocal asked
-        while asked < REQUESTS:
-            asked += 1
-            path, body = body_of(random, has_ollama=has_ollama)
-            patience_s = random.uniform(0.0, 0.2) if random.random() < 0.2 else None
-            try:
-                async with asyncio.timeout(patience_s):
-                    status, content, endpoint = await fleet.post(path, body)
-            except TimeoutError:
-                ended["left"] += 1
-                continue
-            assert status == 200, content
-            ended["served"] += 1
-            served[endpoint] += 1
-
-    watching = asyncio.create_task(fleet.watch())
-    try:
-        await asyncio.gather(*(client() for _ in range(CLIENTS)))
-    finally:
-        watching.cancel()
-    assert sum(ended.values()) == asked
-    assert ended["left"] > 0
-    assert min(served.values()) > 0, served
-    for name, most in fleet.most.items():
-        assert most <= BOUNDS[name], name
-    await stack.until(
-        lambda status: (
-            status["queue"]["queued"] == 0
-            and all(one["slots"]["leased"] == 0 for one in status["endpoints"].values())
-        )
-    )
-    expected = [0, 0, 0]
-    for _ in range(AFTERWARDS):
-        path, body = body_of(random, has_ollama=has_ollama)
-        status, content, _ = await fleet.post(path, body, COUNTED)
-        assert status == 200, content
-        prompt, generated = usage_of(content)
-        expected = [expected[0] + 1, expected[1] + prompt, expected[2] + generated]
+        endpoints = (await stack.status())["endpoints"].values()
+        assert {one["name"]: one["runner"] for one in endpoints} == KINDS
+        expected = [0, 0, 0]
+        for _ in range(AFTERWARDS):
+            request = request_of(random, tokens=60, objective=COUNTED)
+            one = await sender.send(request)
+            assert one.outcome == "served", request
+            expected = [expected[0] + 1, expected[1] + one.prompt, expected[2] + one.generated]
 
     async def is_counted() -> bool:
         return counted(fleet.usage) == (*expected, 0)
@@ -249,6 +220,27 @@ async def test_every_request_is_accounted_for_by_real_servers(fleet: RealFleet) 
         await until(is_counted)
     except TimeoutError:
         pytest.fail(f"{counted(fleet.usage)} of {expected}")
+
+
+def done_by(metrics: str) -> list[str]:
+    """How many tokens a llama-server has read and generated, by its metrics."""
+    found = re.findall(
+        r"^llamacpp:(?:prompt_tokens|tokens_predicted)_total ([0-9.e+]+)$", metrics, re.MULTILINE
+    )
+    assert len(found) == 2, metrics
+    return found
+
+
+async def until_served(load: MixedLoad, endpoint: str, more: int) -> None:
+    wanted = load.served(endpoint) + more
+    await until_so(lambda: load.served(endpoint) >= wanted)
+
+
+async def until_so(is_so: Callable[[], bool]) -> None:
+    async def probe() -> bool:
+        return is_so()
+
+    await until(probe, LOAD_S)
 
 
 def counted(usage: Path) -> tuple[int, ...]:
@@ -266,7 +258,7 @@ def counted(usage: Path) -> tuple[int, ...]:
 async def test_a_vllm_that_is_killed_and_comes_back_with_another_model(tmp_path: Path) -> None:
     """Responses that it sent break off, a queued request gets no other model, and the picker knows
     the new one and has nothing left of the one before."""
-    async with Vllm(tmp_path).serving() as vllm:
+    async with Vllm(tmp_path, BOUNDS["vllm"]).serving(MODEL) as vllm:
 
         class Alone(Stack):
             """Its settings name the vLLM."""

@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 MESSAGES = [{"role": "user", "content": "row"}]
 SLOTS = 2
 REQUESTS = 100
+LONG_LOAD_S = 4.0
 
 
 class Site:
@@ -134,6 +135,31 @@ async def test_several_models_of_ollamas_that_have_room_for_one(tmp_path: Path) 
         assert set(one.most_of) == {"a", "b"}
         assert max(one.most_of.values()) <= SLOTS
         assert 0 < len(one.loads) < one.served / 3
+
+
+async def test_models_stay_where_they_are_while_their_slots_are_busy(tmp_path: Path) -> None:
+    """Of two Ollamas each has room for one model. Requests wait for a slot where their model is,
+    if that takes less time than a load: the other Ollama goes on with the other model."""
+    runners = [ForeignRunner("ollama", "a", "b", most_loaded=1, load_s=LONG_LOAD_S) for _ in "ab"]
+    async with served_by(tmp_path, *runners) as site:
+
+        async def ask(model: str, tokens: int) -> None:
+            body = {"messages": MESSAGES, "options": {"num_predict": tokens}}
+            answer = await site.post("/api/chat", model=model, **body)
+            assert answer.status_code == 200, answer.text
+
+        for model in "ab":
+            for _ in range(30):  # by which it is known how long they take
+                await ask(model, 20)
+        assert sorted(one.loads for one in runners) == [["a"], ["b"]]
+
+        async def client(model: str) -> None:
+            for _ in range(10):
+                await ask(model, 150)
+
+        await asyncio.gather(*(client("a") for _ in range(5)), client("b"))
+        await site.until_nothing_runs()
+    assert sorted(one.loads for one in runners) == [["a"], ["b"]]
 
 
 async def test_an_ollama_that_dies_in_the_middle_of_its_lines(tmp_path: Path) -> None:

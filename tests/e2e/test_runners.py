@@ -6,37 +6,37 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sqlite3
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from hashlib import sha256
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from random import Random
-from types import MappingProxyType
 from typing import Any
 
-import grpc
-import httpx
 import pytest
 
-from extproc.demo.model import ModelShape, write_model
-from extproc.demo.port import free_port
-from extproc.pb.coxswain.v1 import admin_pb2 as pb
-from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
+from tests.e2e.mixed_load import (
+    MESSAGES,
+    MODEL,
+    OLLAMAS_PACKAGE,
+    SENDERS,
+    MixedLoad,
+    drained,
+    request_of,
+    sender_of,
+    usage_of,
+)
+from tests.e2e.real_runners import OLLAMA, Ollama
 from tests.e2e.stack import CHAT, Stack, until
 from tests.e2e.test_clients_page import OPENAI, run, with_package
 from tests.fakes.foreign_runner import ForeignRunner
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-CLIENTS = 10
+CLIENTS = 12
+"""More than there are slots: somebody waits unless clients leave."""
 REQUESTS = 150
 BOUNDS = {"ollama": 3, "vllm": 4, "openai": 2}
-MODEL = "m"
-PROGRAM = os.environ.get("OLLAMA", "")
-NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
-MESSAGES = [{"role": "user", "content": "row the boat"}]
 
 
 class Fleet:
@@ -100,83 +100,47 @@ def _with_more(folder: Path, endpoints: Any, settings: Any) -> Any:
     return Mixed.running(folder, slots=(2,), kind="simulator", flags=flags, settings=settings)
 
 
-def body_of(random: Random) -> tuple[str, dict[str, Any]]:
-    """Of OpenAI's API or of Ollama's, as a stream or whole."""
-    tokens, is_stream = random.randrange(5, 40), random.random() < 0.5
-    if random.random() < 0.6:
-        body = {"model": MODEL, "messages": MESSAGES, "max_tokens": tokens, "stream": is_stream}
-        return CHAT, body
-    name = random.choice([MODEL, f"{MODEL}:latest"])
-    options = {"num_predict": tokens}
-    more: dict[str, Any] = {} if is_stream else {"stream": False}
-    if random.random() < 0.5:
-        return "/api/chat", {"model": name, "messages": MESSAGES, "options": options, **more}
-    return "/api/generate", {"model": name, "prompt": "row", "options": options, **more}
-
-
-async def test_mixed_load_with_leaving_clients_a_death_and_a_drain(fleet: Fleet) -> None:
+@pytest.mark.parametrize("kind", SENDERS)
+async def test_mixed_load_with_leaving_clients_a_death_and_a_drain(fleet: Fleet, kind: str) -> None:
     """Every request is accounted for, no server has more of ours than its bound, and the tokens
     are those that the servers count."""
-    random = Random(3)
-    ended: dict[str, int] = {"served": 0, "left": 0, "broken": 0, "refused": 0}
-    ollama_only: set[str] = set()
-    served_by: set[str] = set()
-    drained: list[int] = []
-    """What a drained server got."""
-    asked = 0
+    stack, while_drained, is_over = fleet.stack, list[int](), False
+    async with sender_of(kind, stack) as sender:
+        load = MixedLoad(sender=sender, random=Random(3), clients=CLIENTS, requests=REQUESTS)
 
-    async def client() -> None:
-        nonlocal asked
-        while asked < REQUESTS:
-            asked += 1
-            path, body = body_of(random)
-            patience_s = random.uniform(0.0, 0.05) if random.random() < 0.2 else None
-            try:
-                async with asyncio.timeout(patience_s):
-                    status, content, endpoint = await fleet.post(path, body)
-            except TimeoutError:
-                ended["left"] += 1
-                continue
-            except Exception:  # noqa: BLE001 - its server was stopped in the middle of a response
-                ended["broken"] += 1
-                continue
-            if status == 200:
-                ended["served"] += 1
-                served_by.add(endpoint)
-                if path.startswith("/api/"):
-                    ollama_only.add(endpoint)
-            else:
-                ended["refused" if b"UpstreamConnectionFailure" in content else "broken"] += 1
+        async def troubles() -> None:
+            nonlocal is_over
+            vllm = fleet.runners["vllm"]
+            await until_async(lambda: vllm.served >= 5)
+            await vllm.stop()
+            await until_async(lambda: load.asked >= REQUESTS // 3)
+            await vllm.start()
+            openai = fleet.runners["openai"]
+            async with drained(stack, "openai"):
+                heard, from_here = len(openai.heard), load.asked
+                assert openai.running == 0
+                await until_async(lambda: load.asked >= from_here + 2 * CLIENTS)
+                while_drained.append(len(openai.heard) - heard)
+            before = openai.served
+            await until_async(lambda: openai.served > before)
+            is_over = True
 
-    async def troubles() -> None:
-        vllm = fleet.runners["vllm"]
-        await until_async(lambda: vllm.served >= 5)
-        await vllm.stop()
-        await until_async(lambda: asked >= REQUESTS // 3)
-        await vllm.start()
-        openai = fleet.runners["openai"]
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{fleet.stack.admin_port}") as channel:
-            admin = AdminStub(channel)
-            async for _ in admin.Drain(pb.DrainRequest(address="openai")):
-                pass
-            heard, from_here = len(openai.heard), asked
-            assert openai.running == 0
-            await until_async(lambda: asked >= min(from_here + 2 * CLIENTS, REQUESTS))
-            drained.append(len(openai.heard) - heard)
-            await admin.Activate(pb.ActivateRequest(address="openai"))
-
-    await asyncio.gather(troubles(), *(client() for _ in range(CLIENTS)))
-    assert sum(ended.values()) == asked
+        async with asyncio.TaskGroup() as group:
+            group.create_task(troubles())
+            group.create_task(load.run(lambda: is_over))
+    ended = load.outcomes
+    assert sum(ended.values()) == load.asked
     assert ended["served"] > REQUESTS / 2
     assert ended["left"] > 0
     assert ended["broken"] <= BOUNDS["vllm"], "no more than ran at the server that died"
     assert ended["refused"] <= BOUNDS["vllm"], "no more than were on their way to it"
-    assert drained == [0]
-    assert served_by == {"llama", *BOUNDS}
-    assert ollama_only == {"ollama"}, "its own paths are served by nothing else"
-    for kind, runner in fleet.runners.items():
-        assert 0 < runner.most <= BOUNDS[kind], kind
-    stack = fleet.stack
+    assert while_drained == [0]
+    assert {endpoint for _, endpoint in load.served_by} == {"llama", *BOUNDS}
+    own = {endpoint for path, endpoint in load.served_by if path.startswith("/api/")}
+    assert own == {"ollama"}, "its own paths are served by nothing else"
+    for name, runner in fleet.runners.items():
+        assert 0 < runner.most <= BOUNDS[name], name
+        assert load.served(name) <= runner.served
     await stack.until(
         lambda status: all(
             endpoint["slots"]["leased"] == 0 for endpoint in status["endpoints"].values()
@@ -203,19 +167,6 @@ async def until_async(is_so: Any) -> None:
     await until(probe)
 
 
-def usage_of(content: bytes) -> tuple[int, int]:
-    """The tokens of the prompt and of the response, as a client reads them: in the last line or
-    event that has them."""
-    for line in reversed(content.splitlines()):
-        text = line.removeprefix(b"data: ")
-        found = json.loads(text) if text.startswith(b"{") else {}
-        if "prompt_eval_count" in found:
-            return found["prompt_eval_count"], found["eval_count"]
-        if found.get("usage"):
-            return found["usage"]["prompt_tokens"], found["usage"]["completion_tokens"]
-    raise AssertionError(content)
-
-
 def counted(fleet: Fleet) -> tuple[int, ...]:
     with sqlite3.connect(fleet.usage) as file:
         row = file.execute(
@@ -231,9 +182,8 @@ async def test_tokens_of_each_api_are_those_that_the_servers_said(fleet: Fleet) 
     await until_async(lambda: counted(fleet)[0])  # by which the stack saw that it serves
     requests, prompt, generated, _ = counted(fleet)
     for _ in range(40):
-        path, body = body_of(random)
-        more = {"stream_options": {"include_usage": True}} if body.get("stream") else {}
-        status, content, _ = await fleet.post(path, {**body, **(more if path == CHAT else {})})
+        request = request_of(random)
+        status, content, _ = await fleet.post(request.path, request.body)
         assert status == 200
         found = usage_of(content)
         requests, prompt, generated = requests + 1, prompt + found[0], generated + found[1]
@@ -336,14 +286,14 @@ assert "m" in {model.id for model in client.models.list()}
 
 
 @pytest.mark.parametrize(
-    ("package", "code"), [("ollama==0.6.3", OLLAMAS_CLIENT), (OPENAI, OPENAIS_CLIENT)]
+    ("package", "code"), [(OLLAMAS_PACKAGE, OLLAMAS_CLIENT), (OPENAI, OPENAIS_CLIENT)]
 )
 async def test_the_clients_of_both_apis(fleet: Fleet, package: str, code: str) -> None:
     """As their projects publish them."""
     await run(*await with_package(package, "python", "-c", code, fleet.stack.url("")))
 
 
-needs_ollama = pytest.mark.skipif(not PROGRAM, reason="the variable OLLAMA names no program")
+needs_ollama = pytest.mark.skipif(not OLLAMA, reason="the variable OLLAMA names no program")
 
 
 @asynccontextmanager
@@ -351,8 +301,8 @@ async def beside_a_real_ollama(
     folder: Path, *names: str, **environment: str
 ) -> AsyncIterator[Fleet]:
     """A stack with a real Ollama that has models of these names."""
-    async with ollama_with_models(folder, *names, environment=environment) as address:
-        endpoint = {"address": address, "name": "ollama", "slots": 2}
+    async with Ollama(folder, environment=environment).serving(*names) as ollama:
+        endpoint = {"address": ollama.address, "name": "ollama", "slots": 2}
         usage = folder / "usage.db"
         settings = {
             "scraper": {"slow_interval_s": 0.5},
@@ -424,50 +374,47 @@ async def test_several_models_of_a_real_ollama_that_has_room_for_one(tmp_path: P
         assert (await fleet.stack.status())["slots"]["leased"] == 0
 
 
-@asynccontextmanager
-async def ollama_with_models(
-    folder: Path, *names: str, parallel: int = 2, environment: Mapping[str, str] = NO_VARIABLES
-) -> AsyncIterator[str]:
-    """A real Ollama that has small models of these names; its address."""
-    port, home = free_port(), folder / "home"
-    home.mkdir(exist_ok=True)
-    process = await asyncio.create_subprocess_exec(
-        *(PROGRAM, "serve"),
-        env={
-            "HOME": str(home),
-            "OLLAMA_HOST": f"127.0.0.1:{port}",
-            "OLLAMA_NUM_PARALLEL": str(parallel),
-            **environment,
-        },
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        for number, name in enumerate(names):
-            await _with_model(f"http://127.0.0.1:{port}", folder / "tiny.gguf", name, number)
-        yield f"127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        await process.wait()
+@needs_ollama
+async def test_two_real_ollamas_keep_their_models(tmp_path: Path) -> None:
+    """Each has room for one of both models. Two requests at once load a model once, at the Ollama
+    that has none, and requests for both models in turn move none."""
+    names = ("own", "other")
+    async with AsyncExitStack() as exits:
+        urls = []
+        for number in range(2):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            one = Ollama(folder, environment={"OLLAMA_MAX_LOADED_MODELS": "1"})
+            await exits.enter_async_context(one.serving(*names))
+            urls.append(one.address)
+        settings = {
+            "scraper": {"slow_interval_s": 0.2},
+            "models": {name: {name: 1} for name in names},
+        }
+        endpoints = [
+            {"address": url, "name": f"ollama-{number}", "slots": 2}
+            for number, url in enumerate(urls)
+        ]
+        stack = await exits.enter_async_context(_with_more(tmp_path, endpoints, settings))
+        fleet = Fleet(stack, {}, tmp_path)
+        await fleet.until_all_serve()
 
+        async def loaded() -> list[list[str]]:
+            answers = [(await stack.client.get(f"http://{url}/api/ps")).json() for url in urls]
+            return [[model["name"] for model in answer["models"]] for answer in answers]
 
-def small_model(file: Path, seed: int) -> bytes:
-    write_model(file, ModelShape(seed=seed))
-    return file.read_bytes()
+        async def ask(name: str) -> str:
+            options = {"num_predict": 3}
+            body = {"model": name, "messages": MESSAGES, "options": options}
+            status, content, endpoint = await fleet.post("/api/chat", body)
+            assert status == 200, content
+            return endpoint
 
-
-async def _with_model(url: str, file: Path, name: str, seed: int) -> None:
-    """Once it serves, it has a small model of this name."""
-    content = await asyncio.to_thread(small_model, file, seed)
-    digest = f"sha256:{sha256(content).hexdigest()}"
-    async with httpx.AsyncClient(timeout=60, base_url=url) as client:
-
-        async def serves() -> bool:
-            with suppress(httpx.TransportError):
-                return (await client.get("/")).text == "Ollama is running"
-            return False
-
-        await until(serves)
-        (await client.post(f"/api/blobs/{digest}", content=content)).raise_for_status()
-        body = {"model": name, "files": {file.name: digest}, "stream": False}
-        (await client.post("/api/create", json=body)).raise_for_status()
+        homes = [set(await asyncio.gather(ask(name), ask(name))) for name in names]
+        assert len(homes[0]) == len(homes[1]) == 1 and homes[0] != homes[1]
+        before = await loaded()
+        assert sorted(before) == [["other:latest"], ["own:latest"]]
+        for _ in range(10):
+            served = await asyncio.gather(*(ask(name) for name in names))
+            assert [{one} for one in served] == homes
+        assert await loaded() == before

@@ -80,7 +80,18 @@ def be_vllm(
     fake.replies.setdefault("/is_sleeping", NOTHING)
     for path in POSTED:
         fake.replies[path] = Reply(status=405) if path in paths else NOTHING
+    fake.replies["/version"] = Reply.of({"version": "0.32.0"})
     be_openai(fake, [name], owned_by="vllm", max_model_len=2048)
+
+
+def be_vllm_without_stats(fake: FakeLlamaServer) -> None:
+    """As with --disable-log-stats, recorded from version 0.32.0."""
+    be_vllm(fake, [])
+    fake.replies["/metrics"] = Reply(
+        body=b"# HELP python_gc_objects_collected_total Objects collected during gc\n"
+        b"# TYPE python_gc_objects_collected_total counter\n"
+        b'python_gc_objects_collected_total{generation="0"} 14720.0\n'
+    )
 
 
 def be_sglang(fake: FakeLlamaServer, *loads: tuple[int, int, int], most: int | None = 8) -> None:

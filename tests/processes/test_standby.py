@@ -24,6 +24,7 @@ from extproc.processes.standby import LEAVE_S, QUIET_S, Arrival, Page, Standby
 from extproc.settings import Settings
 from extproc.settings.cluster_section import ClusterSettings
 from extproc.settings.listen_section import ListenSettings
+from extproc.settings.scale_section import KedaSettings
 from tests.fakes.envoy_stream import eventually
 from tests.fakes.fronts import settle
 
@@ -75,10 +76,13 @@ def page(path: str) -> Page:
 
 
 @asynccontextmanager
-async def standing_by(leader_port: int) -> AsyncIterator[tuple[Standby, int, int]]:
+async def standing_by(
+    leader_port: int, keda: int | None = None
+) -> AsyncIterator[tuple[Standby, int, int]]:
     admin, http = free_ports(2)
     settings = Settings(
         fronts=1,
+        keda=KedaSettings(listen=None if keda is None else f"127.0.0.1:{keda}"),
         listen=ListenSettings(admin=f"127.0.0.1:{admin}", http=f"127.0.0.1:{http}"),
         cluster=ClusterSettings(
             name="c", valkey=("redis://127.0.0.1:1",), advertise="127.0.0.1:9004"
@@ -88,7 +92,7 @@ async def standing_by(leader_port: int) -> AsyncIterator[tuple[Standby, int, int
     standby.follow({"leader": "a/1", "epoch": 3, "address": f"127.0.0.1:{leader_port}"})
     try:
         async with asyncio.timeout(60):
-            for port in (admin, http):
+            for port in (admin, http, *([] if keda is None else [keda])):
                 await until(partial(listens, port))
         yield standby, admin, http
     finally:
@@ -122,6 +126,18 @@ async def test_bytes_go_to_the_leader_and_back_at_the_pace_of_the_slower() -> No
         assert PASSED_ON[caller] == "127.0.0.1", "the caller is known before its first byte"
         writer.close()
         await eventually(lambda: not PASSED_ON)
+
+
+async def test_keda_reaches_the_leader_at_each_member() -> None:
+    """A Service sends its connection to any of them, and it stays there."""
+    [keda] = free_ports(1)
+    async with Leader().running() as leader, standing_by(leader.port, keda):
+        reader, writer = await asyncio.open_connection("127.0.0.1", keda)
+        writer.write(b"ping")
+        async with asyncio.timeout(60):
+            assert await reader.readexactly(4) == b"ping"
+        assert leader.greetings[-1].purpose == pb.Greeting.PURPOSE_KEDA
+        writer.close()
 
 
 async def test_callers_that_say_nothing_are_few_and_end(

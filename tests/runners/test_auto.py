@@ -15,6 +15,7 @@ from tests.fakes.foreign_server import (
     be_openai,
     be_sglang,
     be_vllm,
+    be_vllm_without_stats,
     is_no_llama_server,
     tag,
 )
@@ -38,6 +39,7 @@ async def kind(probe: Probe) -> str:
         (lambda _: None, "llama-server"),
         (lambda fake: be_ollama(fake, [tag("m:1")], []), "ollama"),
         (lambda fake: be_vllm(fake, [(0, 0)]), "vllm"),
+        (be_vllm_without_stats, "vllm"),
         (lambda fake: be_sglang(fake, (0, 0, 0)), "sglang"),
         (lambda fake: be_lm_studio(fake, m=["m"]), "lm-studio"),
         (lambda fake: be_openai(fake, ["m"]), "openai"),
@@ -65,6 +67,25 @@ async def test_an_earlier_lm_studio_answers_every_path_and_is_openai(
     for path in ("/props", "/slots", "/health", "/metrics", "/api/version", "/v1/loads"):
         fake.replies[path] = Reply.of({"error": f"Unexpected endpoint or method. (GET {path})"})
     assert (await scrape(fake)).runner == "openai"
+
+
+@pytest.mark.parametrize(
+    ("path", "reply"),
+    [
+        ("/version", Reply(status=404)),
+        ("/metrics", Reply(status=404)),
+        ("/metrics", Reply(body=b"# HELP vllm:healthy_pods Pods behind a gateway\n")),
+        ("/v1/models", Reply.of({"data": [{"id": "m", "owned_by": "library"}]})),
+    ],
+)
+async def test_what_lacks_a_sign_of_a_vllm_without_stats_is_openai(
+    fake: FakeLlamaServer, path: str, reply: Reply
+) -> None:
+    """Such as a gateway before one: it serves as it did, while a vLLM's probe may not read it."""
+    be_vllm_without_stats(fake)
+    fake.replies[path] = reply
+    observation = await scrape(fake)
+    assert (observation.runner, observation.status) == ("openai", ScrapeStatus.READY)
 
 
 async def test_what_is_none_of_all_fails(fake: FakeLlamaServer) -> None:

@@ -12,7 +12,7 @@ The time of a first token comes from the best source that is available:
     prefill   a scrape that sees no token after twice the expected time: later than that
 
 Error responses and requests without a response are no samples. Neither are first tokens that waited
-for a model to be loaded.
+for a model to be loaded: what these took longer than expected is what the load took.
 
 A sample counts the tokens that were expected to be processed, not those that were: an expectation
 that is regularly wrong (it cannot know that a server also caches its own last response) is thus
@@ -46,6 +46,7 @@ from extproc.core.request import Kind
 from extproc.core.selection.cost import CostModel
 from extproc.core.slots.lease import Lease
 from extproc.core.slots.ledger import Ledger
+from extproc.core.slots.model_loading import ModelLoadTracker
 
 DEFAULT_CONTEXT_TOKENS = 4096
 LATE = 2.0
@@ -73,6 +74,7 @@ class Feedback(Learner):
         sessions: Sessions,
         prompt_sizes: PromptSizes,
         costs: CostModel,
+        model_loads: ModelLoadTracker,
     ) -> None:
         self._fleet = fleet
         self._names = names
@@ -84,6 +86,7 @@ class Feedback(Learner):
         self._sessions = sessions
         self._prompt_sizes = prompt_sizes
         self._costs = costs
+        self._model_loads = model_loads
 
     def moved(self, lease_id: int, _picked: Address, served: Address, _now: float) -> None:
         """What is expected of a request is expected of the server that has it."""
@@ -115,6 +118,10 @@ class Feedback(Learner):
     def on_response_headers(self, lease: Lease, run: InFlightRequest, now: float) -> None:
         """The headers of a response without an error came."""
         request, address = run.request, lease.address
+        if run.is_cold:
+            cost = self._costs.cost(request, address, 0, now)
+            own_s = cost.first_token_s + (0.0 if run.is_stream else cost.answer_s)
+            self._model_loads.answered(lease, now - lease.opened_at - own_s)
         if request.kind is not Kind.GENERATION:
             return
         latency = self._latency.endpoint(address)

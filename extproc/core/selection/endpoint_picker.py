@@ -3,10 +3,12 @@
 To score a thousand endpoints would cost more than it saves. Candidates are the least loaded
 endpoints, those that processed the same beginning of a prompt, and the session's last one. A busy
 endpoint whose cache would save more than the wait for it is the request's affinity target; for one
-that would make a server load its model, so is, for a moment, a busy one that has it loaded.
+that would make a server load its model, so is a busy one that has it loaded: if the wait for a slot
+there is shorter than a load, for as long as a load takes, else for a moment.
 """
 
 from collections.abc import Callable
+from math import inf
 from typing import NamedTuple
 
 from extproc.core.address import Address
@@ -22,6 +24,7 @@ from extproc.core.selection.rules import Rules
 from extproc.core.selection.usage_share import UsageShare
 from extproc.core.slots.endpoint_slots import EndpointSlots, can_fit
 from extproc.core.slots.ledger import Ledger
+from extproc.core.slots.model_loading import ModelLoadTracker
 from extproc.core.slots.model_pools import SlotPool, slot_pool
 from extproc.core.slots.token_demand import TokenDemand, TokenDemands
 
@@ -40,8 +43,12 @@ SESSION_SHARE = 0.25
 MIN_AFFINITY_WAIT_S = 0.05
 """A smaller saving is not worth a wait."""
 LOAD_PATIENCE_S = 0.25
-"""How long a request waits for a server that has its model before another one loads it, too, which
-takes seconds: the slot of an answer that ends just now, or whose client left, is free by then."""
+"""How long a request waits for a server that has its model before another one loads it, too, if a
+load is not known to take longer: the slot of an answer that ends just now, or whose client left, is
+free by then."""
+
+ENOUGH_SAMPLES = 5
+"""The requests that must have ended at a server before a wait there is expected to be long."""
 
 
 class AffinityTarget(NamedTuple):
@@ -98,6 +105,7 @@ class EndpointPicker:
         usage_share: UsageShare,
         pinned_at: Callable[[Address], int],
         demands: TokenDemands,
+        model_loads: ModelLoadTracker,
     ) -> None:
         """`pinned_at` returns how many requests wait for one endpoint alone."""
         self._fleet = fleet
@@ -110,6 +118,7 @@ class EndpointPicker:
         self._usage_share = usage_share
         self._pinned_at = pinned_at
         self._demands = demands
+        self._model_loads = model_loads
         self.rules: Rules | None = None
         """The operators' own; None without any."""
         self._fair_share: dict[Ranking, tuple[float, float]] = {}
@@ -263,10 +272,7 @@ class EndpointPicker:
         has waited for `waited_s`."""
         _, model, is_loaded = self._pool(offered, resolved)
         if model is not None and not is_loaded:
-            patience_s = LOAD_PATIENCE_S - waited_s
-            return (
-                self._loaded_target(resolved, request, patience_s, now) if patience_s > 0 else None
-            )
+            return self._loaded_target(resolved, request, model, waited_s, now)
         if not request.prompt_blocks and request.session_id is None:
             return None
         ranking = self._rankings.at(resolved.constraints)
@@ -297,21 +303,41 @@ class EndpointPicker:
         return best
 
     def _loaded_target(
-        self, resolved: ResolvedRequest, request: Request, patience_s: float, now: float
+        self,
+        resolved: ResolvedRequest,
+        request: Request,
+        model: str,
+        waited_s: float,
+        now: float,
     ) -> AffinityTarget | None:
-        """The best busy endpoint that has the model loaded; None if none has. O(endpoints).
+        """The busy endpoint that has the model loaded and the shortest wait, if that is worth it;
+        None if none has. O(endpoints).
 
-        One with room for it is no target: it was not offered for a reason that time does not cure.
+        The wait is worth it while it is shorter than a load, or nothing is known of it, and is
+        given up when it took as long: so a wait that was expected wrongly costs no more than a
+        load. One with room for it is no target: it was not offered for a reason that time does not
+        cure.
         """
+        load_s = self._model_loads.usual_s(model)
+        if not load_s and waited_s >= LOAD_PATIENCE_S:
+            return None
         ranking = self._rankings.at(resolved.constraints)
+        best: Address | None = None
+        best_s = inf
         for address in ranking.best(len(ranking)):
             pool, _, is_loaded = self._pool(address, resolved)
             if not is_loaded or not pool.slots:
                 continue
             if self._has_room(pool, resolved, request, now):
                 continue
-            return AffinityTarget(address, patience_s)
-        return None
+            is_known = self._latency.samples_of(address) >= ENOUGH_SAMPLES
+            wait_s = self._wait_s(address, pool.slots, now) if is_known else 0.0
+            if wait_s < best_s:
+                best, best_s = address, wait_s
+        if best is None:
+            return None
+        max_wait_s = load_s if best_s < load_s else LOAD_PATIENCE_S - waited_s
+        return AffinityTarget(best, max_wait_s) if max_wait_s > 0.0 else None
 
     def _has_room(
         self, pool: EndpointSlots, resolved: ResolvedRequest, request: Request, now: float

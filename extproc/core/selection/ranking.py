@@ -17,7 +17,8 @@ from extproc.core.slots.endpoint_slots import EndpointSlots, can_fit
 Rank = tuple[bool, bool, bool, float]
 """Has a free slot, is first choice (fresh and awake), has the model loaded, share of free slots;
 larger is better. A full endpoint has the share that one more request would leave, below 0: with
-more slots one is free sooner, and each request beyond them counts against it."""
+more slots one is free sooner, and each request beyond them counts against it. Where the model must
+be loaded first, the share counts less the more may have to make way."""
 SlotShape = tuple[int, int]
 """Free slots and slots."""
 
@@ -41,10 +42,12 @@ class Ranking:
         *,
         is_loaded: bool = True,
         is_open: bool = True,
+        in_the_way: int = 0,
     ) -> None:
         """Rank an endpoint by its current numbers, or remove it if it is not pickable.
 
-        An endpoint that is not open counts as full: its free slots are not available.
+        An endpoint that is not open counts as full: its free slots are not available. `in_the_way`
+        are the other models that are loaded there, and their requests, where its model is not.
         """
         address, slots = endpoint.address, endpoint_slots.slots
         if slots == 0 or not endpoint.is_pickable:
@@ -53,6 +56,8 @@ class Ranking:
         open_slots = endpoint_slots.open_slots if is_open else 0
         shape = (open_slots, slots)
         share = (open_slots or endpoint_slots.surplus_slots - 1) / slots
+        if in_the_way and share > 0.0:
+            share /= 1 + in_the_way
         rank = (open_slots > 0, endpoint.is_first_choice, is_loaded, share)
         position = self._positions.get(address)
         if position is not None:

@@ -96,12 +96,16 @@ class RankingCache:
         if endpoint is None or not is_eligible(cached.constraints, endpoint):
             cached.ranking.remove(address)
             return
-        pool, model, is_loaded = slot_pool(
-            endpoint, self._ledger.endpoint_slots(address), cached.constraints.model
-        )
+        endpoint_slots = self._ledger.endpoint_slots(address)
+        pool, model, is_loaded = slot_pool(endpoint, endpoint_slots, cached.constraints.model)
+        in_the_way = 0
+        if model is not None and not is_loaded:
+            in_the_way = endpoint_slots.leased_slots
+            in_the_way += sum(reading.is_loaded for reading in endpoint.models)
         cached.ranking.update(
             endpoint,
             pool,
             is_loaded=is_loaded,
             is_open=is_loaded or model is None or self._model_loads.may_start(model),
+            in_the_way=in_the_way,
         )

@@ -7,17 +7,26 @@ router unload its models. A load is pending
     until a later scrape shows that the model is loaded, or that it is not being loaded any more
         after the request that started it ended and can no longer arrive; or its server is lost;
         or `LOAD_TIMEOUT_S` passed
+
+Some servers say that a model is loaded while they load it. There a load goes on until the request
+that started it is answered or ends, or for as long as loads of the model usually take.
 """
 
+from collections import OrderedDict
 from collections.abc import Mapping
 
 from extproc.core.address import Address
 from extproc.core.observation import ModelReading
+from extproc.core.prediction.statistics import DecayingMean
 from extproc.core.slots.draining_evidence import ARRIVAL_S, arrived_by
 from extproc.core.slots.lease import Lease
 
 LOAD_TIMEOUT_S = 300.0
 """A load that takes longer does not prevent another one."""
+MAX_MODELS = 256
+"""The models of which it is known how long their loads take; the one learned first is dropped."""
+DECAY = 0.8
+"""About the last five loads of a model count."""
 
 
 class ModelLoad:
@@ -33,12 +42,17 @@ class ModelLoad:
         self.idle_since = None if lease is not None else now
         """Since when no request of ours waits for the load, or can still arrive to begin it."""
 
-    def is_over(self, reading: ModelReading | None, began_at: float) -> bool:
-        """Whether a scrape that began at `began_at` with this result ends the load."""
+    def is_over(self, reading: ModelReading | None, began_at: float, usual_s: float) -> bool:
+        """Whether a scrape that began at `began_at` with this result ends the load, of a model that
+        usually takes `usual_s`, 0 if that is not known."""
         if began_at < self.since:
             return False  # it may have seen the state before
-        if reading is None or reading.is_loaded:
+        if reading is None or (reading.is_loaded and not reading.may_be_loading):
             return True
+        if reading.is_loaded:
+            if self.lease is None or self.lease.answered_at is not None:
+                return True
+            return 0.0 < usual_s < began_at - self.since
         return not reading.is_loading and self.idle_since is not None and self.idle_since < began_at
 
 
@@ -47,6 +61,7 @@ class ModelLoadTracker:
 
     def __init__(self) -> None:
         self._pending: dict[str, ModelLoad] = {}
+        self._took: OrderedDict[str, DecayingMean] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -81,12 +96,37 @@ class ModelLoadTracker:
     def over(
         self, address: Address, readings: Mapping[str, ModelReading], began_at: float
     ) -> list[str]:
-        """The models whose loads are ended by a scrape of that server."""
-        return [
-            model
-            for model, load in self._pending.items()
-            if load.address == address and load.is_over(readings.get(model), began_at)
-        ]
+        """The models whose loads are ended by a scrape of that server. If it shows when they are
+        loaded, that is how long their loads take."""
+        ended = []
+        for model, load in self._pending.items():
+            reading = readings.get(model)
+            if load.address != address or not load.is_over(reading, began_at, self.usual_s(model)):
+                continue
+            ended.append(model)
+            if reading is not None and reading.is_loaded and not reading.may_be_loading:
+                self._learn(model, began_at - load.since)
+        return ended
+
+    def answered(self, lease: Lease, took_s: float) -> None:
+        """The request of this lease was answered `took_s` later than one for a loaded model: what
+        the load took that it started, if that is not known to be over."""
+        for model, load in self._pending.items():
+            if load.lease is lease and load.address == lease.address:
+                self._learn(model, took_s)
+
+    def usual_s(self, model: str) -> float:
+        """How long a load of the model takes, in seconds; 0 if none was seen."""
+        took = self._took.get(model)
+        return 0.0 if took is None else took.value(0.0)
+
+    def _learn(self, model: str, took_s: float) -> None:
+        took = self._took.get(model)
+        if took is None:
+            took = self._took[model] = DecayingMean(DECAY)
+            if len(self._took) > MAX_MODELS:
+                self._took.popitem(last=False)
+        took.add(max(0.0, took_s))
 
     def expired(self, now: float) -> list[str]:
         """Give up the loads that took too long, and return their models."""

@@ -6,7 +6,7 @@
 It shows neither its slots nor what runs: only our own leases count. Each loaded model has slots of
 its own, as many as OLLAMA_NUM_PARALLEL says, which is 1 unless it is set: that number belongs into
 the setting `slots`. For some families, and for embeddings, Ollama uses one whatever is set. A model
-that is not loaded is loaded by the first request for it.
+that is not loaded is loaded by the first request for it, and is in `/api/ps` from then on.
 """
 
 from collections.abc import Mapping
@@ -73,6 +73,7 @@ def models_of(
             name=name,
             aliases=(name.removesuffix(LATEST),) if name.endswith(LATEST) else (),
             is_loaded=is_loaded,
+            may_be_loading=is_loaded,
             slots=slots_of(tag, slots) if is_loaded else None,
             reported=ModelState.LOADED if is_loaded else ModelState.UNLOADED,
             shared_tokens=0,

@@ -29,6 +29,7 @@ from extproc.runners.probe import ScrapePriority
 from extproc.runners.vllm.paths import POOLING, VLLM
 
 METRICS_PATH: Final = "/metrics"
+VERSION_OF_VLLM: Final = "/version"
 MODELS_EVERY_SCRAPES: Final = 20
 NO_SUCH_PATH: Final = 404
 SLEEPING_PATH: Final = "/is_sleeping"
@@ -51,6 +52,7 @@ _USAGE: Final = re.compile(
 """Of each engine; earlier versions named it by the GPU."""
 _STARTED: Final = re.compile(rb"^process_start_time_seconds ([0-9.e+]{1,32})\r?$", re.MULTILINE)
 """Not there if it has several processes that serve its API."""
+_OWNED: Final = re.compile(rb'"owned_by": ?"vllm"')
 _NAMED: Final = re.compile(
     rb'^vllm:num_requests_running\{[^}\n]*model_name="([^"\n]{1,512})"', re.MULTILINE
 )
@@ -147,6 +149,11 @@ def busy_of(body: bytes) -> int | None:
 def has_no_stats(body: bytes) -> bool:
     """Whether these are metrics of a process that counts no requests."""
     return body.startswith(_METRICS) and b"vllm:" not in body
+
+
+def is_vllms_list(body: bytes) -> bool:
+    """Whether this is a list of models that says that it is vLLM's."""
+    return _OWNED.search(body) is not None
 
 
 def is_full(body: bytes) -> bool:

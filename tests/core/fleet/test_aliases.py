@@ -67,7 +67,8 @@ def test_a_router_that_has_the_model_loaded_is_preferred() -> None:
 
 def test_one_load_of_a_model_at_a_time() -> None:
     """The others wait until it is loaded; the next one gets a free slot there, and only when there
-    are none left may another router load the model."""
+    are none left, and none was free for as long as a load takes, may another router load the
+    model."""
     fleet = SteeredFleet()
     routers = [fleet.add(2, models=router("b")) for _ in range(3)]
     loading = fleet.pick(model="a").address
@@ -75,6 +76,8 @@ def test_one_load_of_a_model_at_a_time() -> None:
     assert loading in routers
     fleet.now += 5
     fleet.scrape(loading, slots=4, busy_slots=1, models=router("a", "b", busy=0))
+    assert [fleet.is_waiting(ticket) for ticket in waiting] == [False, True, True]
+    fleet.pass_time(5)
     assert [fleet.is_waiting(ticket) for ticket in waiting] == [False, False, True]
     assert fleet.served(waiting[0]).address == loading
     assert fleet.served(waiting[1]).address != loading

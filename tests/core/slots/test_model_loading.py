@@ -8,13 +8,15 @@ from extproc.core.address import Address
 from extproc.core.observation import ModelReading
 from extproc.core.slots.draining_evidence import ARRIVAL_S
 from extproc.core.slots.lease import Lease, LeaseEnd
-from extproc.core.slots.model_loading import LOAD_TIMEOUT_S, ModelLoadTracker
+from extproc.core.slots.model_loading import LOAD_TIMEOUT_S, MAX_MODELS, ModelLoadTracker
 from tests.fakes.steered_fleet import SteeredFleet
 
 A, B = Address("10.0.0.1", 1), Address("10.0.0.1", 2)
 LOADED = ModelReading(name="m")
 LOADING = ModelReading(name="m", is_loaded=False, is_loading=True)
 UNLOADED = ModelReading(name="m", is_loaded=False)
+EARLY = ModelReading(name="m", may_be_loading=True)
+"""As an Ollama shows a model from the beginning of its load on."""
 
 
 def lease_of(fleet: SteeredFleet) -> Lease:
@@ -129,3 +131,58 @@ def test_a_load_that_nobody_started_needs_no_end() -> None:
     loads.start("n", B, 100.0)
     loads.released(lease_of(SteeredFleet()), 101.0)
     assert (loads.pending_at(A), loads.pending_at(B), len(loads)) == (["m"], ["n"], 2)
+
+
+def test_what_may_still_be_loading_is_loaded_when_its_request_is_answered() -> None:
+    """Or has ended: then nothing says more."""
+    fleet = SteeredFleet()
+    fleet.add(2)
+    loads, leases = ModelLoadTracker(), [fleet.pick() for _ in range(2)]
+    for model, lease in zip("mn", leases, strict=True):
+        loads.start(model, A, 100.0, lease)
+    assert loads.over(A, {"m": EARLY, "n": EARLY}, 200.0) == []
+    fleet.dispatcher.responded(leases[0], fleet.now)
+    loads.released(leases[1], 201.0)
+    assert loads.over(A, {"m": EARLY, "n": EARLY}, 202.0) == ["m", "n"]
+    assert loads.usual_s("m") == 0.0, "no scrape shows how long it took"
+
+
+def test_a_load_that_lasts_longer_than_usual_may_be_a_long_answer() -> None:
+    """Its headers come with its end if it is no stream. Until one was seen, nothing is usual."""
+    loads, lease = ModelLoadTracker(), lease_of(SteeredFleet())
+    loads.start("m", lease.address, 100.0, lease)
+    loads.answered(lease, 10.0)
+    loads.start("m", lease.address, 200.0, lease)
+    assert loads.over(lease.address, {"m": EARLY}, 209.0) == []
+    assert loads.over(lease.address, {"m": EARLY}, 211.0) == ["m"]
+
+
+def test_how_long_a_load_takes_is_learned() -> None:
+    """From the scrape that shows the model, or else from its answer; not from foreign answers, nor
+    from one by another server, which loaded nothing."""
+    fleet = SteeredFleet()
+    fleet.add(2)
+    loads, lease, other = ModelLoadTracker(), fleet.pick(), fleet.pick()
+    assert loads.usual_s("m") == 0.0
+    loads.start("m", A, 100.0, lease)
+    loads.answered(lease, 3.0)
+    loads.answered(other, 3.0)
+    assert loads.usual_s("m") == 0.0
+    assert loads.over(A, {"m": LOADED}, 104.0) == ["m"]
+    assert loads.usual_s("m") == 4.0
+    loads.start("m", lease.address, 200.0, lease)
+    loads.answered(lease, 2.0)
+    assert 2.0 < loads.usual_s("m") < 4.0
+    loads.start("n", A, 200.0, other)
+    assert loads.over(A, {}, 300.0) == ["n"], "its server is gone"
+    assert loads.usual_s("n") == 0.0
+
+
+def test_the_loads_of_a_bounded_number_of_models_are_known() -> None:
+    loads = ModelLoadTracker()
+    for number in range(MAX_MODELS + 1):
+        loads.start(str(number), A, 100.0)
+        loads.over(A, {str(number): LOADED}, 101.0)
+        loads.end(str(number), A)
+    assert loads.usual_s("0") == 0.0
+    assert loads.usual_s("1") == loads.usual_s(str(MAX_MODELS)) == 1.0

@@ -41,25 +41,62 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if or .Values.batches.enabled (include "coxswain.hasAgents" .) }}yes{{ end }}
 {{- end }}
 
-{{/* Which pods are followed: one entry of discovery.kubernetes. */}}
-{{- define "coxswain.source" -}}
-{{- if .Values.inferencePool.create }}
-pool: {{ include "coxswain.name" . }}
-{{- else if .Values.servers.pool }}
-pool: {{ .Values.servers.pool }}
-{{- else if .Values.servers.service }}
-service: {{ .Values.servers.service }}
-{{- if .Values.servers.ports }}
-ports: {{ toJson .Values.servers.ports }}
+{{/* The name of the InferencePool that the chart makes for a pool. */}}
+{{- define "coxswain.poolName" -}}
+{{- include "coxswain.name" .root }}{{ with .pool }}-{{ . }}{{ end }}
 {{- end }}
+
+{{/* What each pool of the values has of `servers`, by name; "" is the name of the only one. */}}
+{{- define "coxswain.groups" -}}
+{{- $groups := dict }}
+{{- range $pool, $one := .Values.pools }}
+{{- $ports := ternary (list) (list 8080) (not (empty $one.service)) }}
+{{- $_ := set $groups $pool (merge (dict) (omit $one "settings") (dict "ports" $ports)) }}
+{{- end }}
+{{- if not $groups }}
+{{- $labels := include "coxswain.serverLabels" . | fromYaml }}
+{{- $ports := include "coxswain.serverPorts" . | fromJsonArray }}
+{{- $named := ternary (dict) (pick .Values.servers "pool" "service") .Values.inferencePool.create }}
+{{- $_ := set $groups "" (merge (dict "labels" $labels "ports" $ports) $named) }}
+{{- end }}
+{{- toYaml $groups }}
+{{- end }}
+
+{{/* Which pods are followed: the entries of discovery.kubernetes. */}}
+{{- define "coxswain.sources" -}}
+{{- $root := . }}
+{{- range $pool, $one := include "coxswain.groups" . | fromYaml }}
+{{- if $one.pool }}
+- pool: {{ $one.pool }}
+{{- else if $one.service }}
+- service: {{ $one.service }}
+  {{- if $one.ports }}
+  ports: {{ toJson $one.ports }}
+  {{- end }}
+{{- else if $root.Values.inferencePool.create }}
+- pool: {{ include "coxswain.poolName" (dict "root" $root "pool" $pool) }}
 {{- else }}
 {{- $labels := list }}
-{{- range $key, $value := fromYaml (include "coxswain.serverLabels" .) }}
+{{- range $key, $value := $one.labels }}
 {{- $labels = append $labels (printf "%s=%s" $key $value) }}
 {{- end }}
-selector: {{ $labels | sortAlpha | join "," | quote }}
-ports: {{ include "coxswain.serverPorts" . }}
+- selector: {{ $labels | sortAlpha | join "," | quote }}
+  ports: {{ toJson $one.ports }}
 {{- end }}
+{{- if $pool }}
+  in_pool: {{ $pool }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The further ports of pools, sorted. */}}
+{{- define "coxswain.poolPorts" -}}
+{{- $ports := list }}
+{{- range .Values.pools }}
+{{- with .port }}{{ $ports = append $ports (int .) }}{{ end }}
+{{- end }}
+{{- if ne (len $ports) (len (uniq $ports)) }}{{ fail "two pools have the same port" }}{{ end }}
+{{- toJson $ports }}
 {{- end }}
 
 {{/* What the chart sets; .Values.settings goes before it. */}}
@@ -67,11 +104,16 @@ ports: {{ include "coxswain.serverPorts" . }}
 {{- if or (not (include "coxswain.hasAgents" .)) .Values.servers.objectives }}
 discovery:
   {{- if not (include "coxswain.hasAgents" .) }}
-  kubernetes:
-    - {{- include "coxswain.source" . | trim | nindent 6 }}
+  kubernetes: {{- include "coxswain.sources" . | nindent 4 }}
   {{- end }}
   {{- if .Values.servers.objectives }}
   kubernetes_objectives: true
+  {{- end }}
+{{- end }}
+{{- with .Values.pools }}
+pools:
+  {{- range $pool, $one := . }}
+  {{ $pool }}: {{- toYaml (merge (dict) (default dict $one.settings) (pick $one "port")) | nindent 4 }}
   {{- end }}
 {{- end }}
 listen:

@@ -17,11 +17,13 @@ class Greeting(_message.Message):
         PURPOSE_ADMIN: _ClassVar[Greeting.Purpose]
         PURPOSE_HTTP: _ClassVar[Greeting.Purpose]
         PURPOSE_LEARN: _ClassVar[Greeting.Purpose]
+        PURPOSE_KEDA: _ClassVar[Greeting.Purpose]
     PURPOSE_UNSPECIFIED: Greeting.Purpose
     PURPOSE_FOLLOW: Greeting.Purpose
     PURPOSE_ADMIN: Greeting.Purpose
     PURPOSE_HTTP: Greeting.Purpose
     PURPOSE_LEARN: Greeting.Purpose
+    PURPOSE_KEDA: Greeting.Purpose
     PURPOSE_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]

@@ -13,7 +13,12 @@ from extproc.runners.client import Timeouts
 from extproc.security.address_policy import AddressPolicy
 from extproc.settings import Settings
 from extproc.settings.objective_section import objectives_for_core
-from extproc.settings.pool_section import PoolSettings, default_pool, objectives_of_pool
+from extproc.settings.pool_section import (
+    PoolSettings,
+    default_pool,
+    machine_pools,
+    objectives_of_pool,
+)
 from extproc.settings.routing_section import RoutingSettings
 from extproc.settings.values import split_host_port
 from scraper.options import ScraperOptions
@@ -39,6 +44,7 @@ def dispatcher_options(settings: Settings) -> DispatcherOptions:
             objectives=objectives_for_core(settings.objectives),
             pools={name: _of_pool(name, pool, settings) for name, pool in settings.pools.items()},
             default_pool=default_pool(settings.pools),
+            machine_pools=machine_pools(settings.machines),
         ),
         outliers=settings.outlier_detection.for_core(),
         order=settings.queue.order,
@@ -48,7 +54,11 @@ def dispatcher_options(settings: Settings) -> DispatcherOptions:
             {name: one.limits for name, one in settings.pools.items() if one.limits is not None}
         ),
         spill=settings.spill.for_core(),
-        machines={name: one.wake.for_core() for name, one in settings.machines.items()},
+        machines={
+            name: one.wake.for_core()
+            for name, one in settings.machines.items()
+            if one.wake is not None
+        },
     )
 
 

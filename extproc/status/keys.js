@@ -79,8 +79,8 @@ function factsOf(client) {
   const limits = [
     requests === null ? "" : `${whole.format(requests)} requests at once`,
     queued === null ? "" : `${whole.format(queued)} queued`,
-    ofSession === null ? "" : `${whole.format(ofSession)} requests of a session`,
-    ofFlow === null ? "" : `${whole.format(ofFlow)} requests of a flow`,
+    ofSession === null ? "" : `${whole.format(ofSession)} at once in each session`,
+    ofFlow === null ? "" : `${whole.format(ofFlow)} at once in each flow`,
     tokens === null ? "" : `${whole.format(tokens)} tokens a minute`,
   ].filter(Boolean);
   const keys = client.keys.map((key) => `${key.id}, ${key.expires === null ? "does not expire" : `expires ${time(key.expires)}`}`);

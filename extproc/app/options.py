@@ -4,6 +4,7 @@ core, and the scraper, which also runs in agents."""
 from collections.abc import Iterable
 from typing import Final
 
+from extproc.core.constraints import NO_POOL
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.observation import ModelReading
@@ -76,9 +77,16 @@ def _must_know_models(routing: RoutingSettings) -> bool:
     return routing.unread_model == "reject" and routing.read_body == "auto"
 
 
-def scaled_models(settings: Settings) -> dict[str, ModelReading]:
-    """The models that can be scaled from zero."""
-    return {name: ModelReading(name=name, is_loaded=False) for name in settings.scale.models}
+def scaled_models(settings: Settings) -> dict[str, dict[str, ModelReading]]:
+    """The models that can be scaled from zero, by their pool; empty for the default one, or where
+    no pools are configured."""
+    found: dict[str, dict[str, ModelReading]] = {}
+    for name in settings.scale.models:
+        pool, _, model = name.partition("/")
+        if pool not in settings.pools:
+            pool, model = NO_POOL, name
+        found.setdefault(pool, {})[model] = ModelReading(name=model, is_loaded=False)
+    return found
 
 
 def address_policy(settings: Settings, own_ports: Iterable[int]) -> AddressPolicy:

@@ -4,6 +4,7 @@ core, and the scraper, which also runs in agents."""
 from collections.abc import Iterable
 from typing import Final
 
+from extproc.core.constraints import NO_POOL
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.observation import ModelReading
@@ -13,7 +14,12 @@ from extproc.runners.client import Timeouts
 from extproc.security.address_policy import AddressPolicy
 from extproc.settings import Settings
 from extproc.settings.objective_section import objectives_for_core
-from extproc.settings.pool_section import PoolSettings, default_pool, objectives_of_pool
+from extproc.settings.pool_section import (
+    PoolSettings,
+    default_pool,
+    machine_pools,
+    objectives_of_pool,
+)
 from extproc.settings.routing_section import RoutingSettings
 from extproc.settings.values import split_host_port
 from scraper.options import ScraperOptions
@@ -39,6 +45,7 @@ def dispatcher_options(settings: Settings) -> DispatcherOptions:
             objectives=objectives_for_core(settings.objectives),
             pools={name: _of_pool(name, pool, settings) for name, pool in settings.pools.items()},
             default_pool=default_pool(settings.pools),
+            machine_pools=machine_pools(settings.machines),
         ),
         outliers=settings.outlier_detection.for_core(),
         order=settings.queue.order,
@@ -48,7 +55,11 @@ def dispatcher_options(settings: Settings) -> DispatcherOptions:
             {name: one.limits for name, one in settings.pools.items() if one.limits is not None}
         ),
         spill=settings.spill.for_core(),
-        machines={name: one.wake.for_core() for name, one in settings.machines.items()},
+        machines={
+            name: one.wake.for_core()
+            for name, one in settings.machines.items()
+            if one.wake is not None
+        },
     )
 
 
@@ -66,9 +77,16 @@ def _must_know_models(routing: RoutingSettings) -> bool:
     return routing.unread_model == "reject" and routing.read_body == "auto"
 
 
-def scaled_models(settings: Settings) -> dict[str, ModelReading]:
-    """The models that can be scaled from zero."""
-    return {name: ModelReading(name=name, is_loaded=False) for name in settings.scale.models}
+def scaled_models(settings: Settings) -> dict[str, dict[str, ModelReading]]:
+    """The models that can be scaled from zero, by their pool; empty for the default one, or where
+    no pools are configured."""
+    found: dict[str, dict[str, ModelReading]] = {}
+    for name in settings.scale.models:
+        pool, _, model = name.partition("/")
+        if pool not in settings.pools:
+            pool, model = NO_POOL, name
+        found.setdefault(pool, {})[model] = ModelReading(name=model, is_loaded=False)
+    return found
 
 
 def address_policy(settings: Settings, own_ports: Iterable[int]) -> AddressPolicy:

@@ -13,6 +13,7 @@ from math import inf
 from typing import Any, Final
 
 from extproc.core.address import Address
+from extproc.core.constraints import qualified
 from extproc.core.fleet.endpoint import Endpoint, WakeOptions
 from extproc.core.fleet.health import Health
 from extproc.core.observation import ModelReading, ModelState
@@ -24,6 +25,7 @@ from extproc.core.placement.placer import Placer
 from extproc.core.placement.swaps import PlacementOptions
 from extproc.core.placement.wanted_models import Change
 from extproc.core.scheduler.dispatcher import Dispatcher
+from extproc.core.views.scale_advisor import ModelScale
 from extproc.core.views.wake_advisor import SleepingKeeper
 
 INTERVAL_S: Final = 0.25
@@ -79,7 +81,9 @@ class Placement:
         if self._loadable.get(machine.name) != readings:
             self._loadable[machine.name] = readings
             addresses = frozenset(model.address for model in machine.models.values())
-            self._dispatcher.set_loadable(machine.name, readings, self._clock(), addresses)
+            self._dispatcher.set_loadable(
+                machine.name, readings, self._clock(), addresses, machine.pool
+            )
         self._soon(0.0)
 
     def sleepers(self, options: Mapping[str, WakeOptions]) -> list[SleepingKeeper]:
@@ -120,7 +124,7 @@ class Placement:
     def load(self, machine: KeptMachine, model: str, *, is_pinned: bool) -> None:
         """An operator loads a model. Raises `PlacementError`."""
         now = self._clock()
-        demands, use = self._demands(now), self._use
+        demands, use = self._demands(self._pool_of(machine), now), self._use
         if is_pinned:
             self.placer.pin(machine, model, is_pinned=True)
         self._log(self.placer.load(machine, model, demands, use, now))
@@ -138,7 +142,7 @@ class Placement:
 
     def status(self, now: float) -> list[dict[str, Any]]:
         """What `/status` shows of the machines."""
-        demands = self._demands(now)
+        demands = {pool: self._demands(pool, now) for pool in self._pools()}
         return [
             {
                 "name": machine.name,
@@ -150,7 +154,9 @@ class Placement:
                 "max_models": machine.max_models,
                 "used_models": machine.used_models,
                 "models": {
-                    name: self._model_status(machine, model, demands.get(name, NO_DEMAND), now)
+                    name: self._model_status(
+                        machine, model, demands[self._pool_of(machine)].get(name, NO_DEMAND), now
+                    )
                     for name, model in machine.models.items()
                 },
             }
@@ -232,29 +238,49 @@ class Placement:
 
     def decide(self, now: float) -> None:
         """Decide once, and send what changed to the keepers."""
-        demands = self._demands(now)
-        elsewhere = self._served_elsewhere()
-        servers = self._servers(elsewhere, now)
-        self._log(self.placer.step(self.machines, demands, self._use, now, servers))
+        loads: dict[str, ModelLoad] = {}
+        failed: dict[str, str] = {}
+        scale = self._dispatcher.view.scale(now)
+        for pool, machines in self._pools().items():
+            demands = self._demands(pool, now)
+            elsewhere = self._served_elsewhere(pool)
+            servers = self._servers(pool, scale, elsewhere)
+            self._log(self.placer.step(machines, demands, self._use, now, servers))
+            of_pool = self._loads(pool, demands, elsewhere, now)
+            loads |= {qualified(pool, name): load for name, load in of_pool.items()}
+            failed |= {qualified(pool, name): why for name, why in self._failed(pool).items()}
         for name, machine in self.machines.items():
             if machine.is_connected and machine.has_reported:
                 self._want(
                     *(name, self.placer.wanted(name), self.placer.take_retried(name)),
                     sorted(self.placer.pinned(name)),
                 )
-        self._dispatcher.set_loads(self._loads(demands, elsewhere, now), self._failed(), now)
+        self._dispatcher.set_loads(loads, failed, now)
 
-    def _demands(self, now: float) -> dict[str, ModelDemand]:
-        """The queued requests by model, under the names of the keepers' files."""
+    def _pool_of(self, machine: KeptMachine) -> str:
+        return self._dispatcher.view.pool_of_machine(machine)
+
+    def _pools(self) -> dict[str, dict[str, KeptMachine]]:
+        """The machines of each pool that has any, by name."""
+        found: dict[str, dict[str, KeptMachine]] = {}
+        for name, machine in self.machines.items():
+            found.setdefault(self._pool_of(machine), {})[name] = machine
+        return found
+
+    def _machines_of(self, pool: str) -> dict[str, KeptMachine]:
+        return self._pools().get(pool, {})
+
+    def _demands(self, pool: str, now: float) -> dict[str, ModelDemand]:
+        """The queued requests for a pool by model, under the names of the keepers' files."""
         names = {
             alias: model.name
-            for machine in self.machines.values()
+            for machine in self._machines_of(pool).values()
             for model in machine.models.values()
             for alias in (*model.aliases, model.name)
         }
         found: dict[str, ModelDemand] = {}
-        for name, demand in self._dispatcher.view.demands(now).items():
-            model = self._default_model() if name is None else names.get(name)
+        for name, demand in self._dispatcher.view.demands(now, pool).items():
+            model = self._default_model(pool) if name is None else names.get(name)
             if model is None:
                 continue
             known = found.get(model, ModelDemand())
@@ -266,13 +292,13 @@ class Placement:
             )
         return found
 
-    def _default_model(self) -> str | None:
+    def _default_model(self, pool: str) -> str | None:
         """The model for requests that name none: any that is loaded serves them, so one is loaded
         only if none is."""
-        if self._is_any_pickable():
+        if self._is_any_pickable(pool):
             return None
         candidates: list[tuple[float, str]] = []
-        for machine in self.machines.values():
+        for machine in self._machines_of(pool).values():
             if self.placer.wanted(machine.name):
                 return None
             candidates += [
@@ -295,57 +321,64 @@ class Placement:
                 self._used_at[key] = max(used_at, self._used_at.get(key, -inf))
         return ModelUse(running=running, idle_s=now - self._used_at.get(key, -inf))
 
-    def _servers(self, elsewhere: Mapping[str, int], now: float) -> dict[str, ServerCounts]:
-        """The servers that each model needs, by the one function of the core."""
-        scale = self._dispatcher.view.scale(now)
+    def _servers(
+        self, pool: str, scale: Mapping[str, ModelScale], elsewhere: Mapping[str, int]
+    ) -> dict[str, ServerCounts]:
+        """The servers that each model of a pool needs, by the one function of the core."""
         found: dict[str, ServerCounts] = {}
-        for name in {name for machine in self.machines.values() for name in machine.models}:
-            advice = scale.get(self._dispatcher.view.name_to_scale(name))
+        machines = self._machines_of(pool).values()
+        for name in {name for machine in machines for name in machine.models}:
+            advice = scale.get(self._dispatcher.view.name_to_scale(name, pool))
             if advice is not None:
                 found[name] = ServerCounts(
                     wanted=advice.wanted, least=advice.least, elsewhere=elsewhere.get(name, 0)
                 )
         return found
 
-    def _served_elsewhere(self) -> Counter[str]:
+    def _served_elsewhere(self, pool: str) -> Counter[str]:
         """The models that endpoints without a keeper serve, and how many do."""
         return Counter(
             name
-            for endpoint in self._endpoints_elsewhere()
+            for endpoint in self._endpoints_elsewhere(pool)
             if endpoint.is_pickable
             for name in endpoint.models_by_name
         )
 
-    def _endpoints_elsewhere(self) -> list[Endpoint]:
+    def _endpoints_elsewhere(self, pool: str) -> list[Endpoint]:
         """The endpoints without a keeper."""
         kept: set[Address] = {
             one.address for machine in self.machines.values() for one in machine.models.values()
         }
-        return [endpoint for endpoint in self._members() if endpoint.address not in kept]
+        return [endpoint for endpoint in self._members(pool) if endpoint.address not in kept]
 
-    def _members(self) -> list[Endpoint]:
-        """The endpoints that may serve what keepers load: those of the default pool."""
-        view = self._dispatcher.view
-        return [one for one in self._dispatcher.fleet if view.loads_models_at(one)]
+    def _members(self, pool: str) -> list[Endpoint]:
+        """The endpoints that may serve what is loaded for a pool."""
+        return [one for one in self._dispatcher.fleet if one.spec.pool == pool]
 
-    def _is_any_pickable(self) -> bool:
-        return any(endpoint.is_pickable for endpoint in self._members())
+    def _is_any_pickable(self, pool: str) -> bool:
+        return any(endpoint.is_pickable for endpoint in self._members(pool))
 
     def _loads(
-        self, demands: Mapping[str, ModelDemand], elsewhere: Mapping[str, int], now: float
+        self,
+        pool: str,
+        demands: Mapping[str, ModelDemand],
+        elsewhere: Mapping[str, int],
+        now: float,
     ) -> dict[str, ModelLoad]:
-        """What requests wait for, by all names of the models: loads that go on, and those that
-        have not begun. `""` is for requests that name none, while no server is there for them."""
+        """What requests for a pool wait for, by all names of the models: loads that go on, and
+        those that have not begun. `""` is for requests that name none, while no server is there
+        for them."""
         found: dict[str, ModelLoad] = {}
         places: dict[str, list[KeptMachine]] = {}
-        wanted = {name for machine in self.machines for name in self.placer.wanted(machine)}
-        for machine in self.machines.values():
+        of_pool = self._machines_of(pool)
+        wanted = {name for machine in of_pool for name in self.placer.wanted(machine)}
+        for machine in of_pool.values():
             for name in machine.models:
                 if name in wanted or _could_load(machine, name):
                     places.setdefault(name, []).append(machine)
         for name, machines in places.items():
             if name in wanted:
-                load = first_load(name, self.machines, self.placer.wanted, self._is_new, now)
+                load = first_load(name, of_pool, self.placer.wanted, self._is_new, now)
             elif name in elsewhere:
                 load = None
             else:
@@ -355,7 +388,7 @@ class Placement:
                 aliases = machines[0].models[name].aliases
                 found.update(dict.fromkeys((name, *aliases), load))
         going_on = [(one.ready_at, name) for name, one in found.items() if one.ready_at is not None]
-        if going_on and not self._is_any_pickable():
+        if going_on and not self._is_any_pickable(pool):
             found[""] = found[min(going_on)[1]]
         return found
 
@@ -364,15 +397,16 @@ class Placement:
         endpoint = self._dispatcher.fleet.get(address)
         return endpoint is None or endpoint.health is Health.LOADING or not endpoint.is_routable
 
-    def _failed(self) -> dict[str, str]:
-        """Why models cannot be loaded, by all of their names: they failed on every machine that has
-        them, and nobody loads them until an operator does. `""` is for requests that name none."""
-        others = self._endpoints_elsewhere()
+    def _failed(self, pool: str) -> dict[str, str]:
+        """Why models cannot be loaded for a pool, by all of their names: they failed on every
+        machine that has them, and nobody loads them until an operator does. `""` is for requests
+        that name none."""
+        others = self._endpoints_elsewhere(pool)
         if not all(endpoint.has_reported for endpoint in others):
             return {}  # one of them may serve it
         served = {name for endpoint in others for name in endpoint.models_by_name}
         places: dict[str, list[KeptMachine]] = {}
-        for machine in self.machines.values():
+        for machine in self._machines_of(pool).values():
             for name in machine.models:
                 places.setdefault(name, []).append(machine)
         found: dict[str, str] = {}

@@ -124,10 +124,9 @@ class Routers:
         endpoint = self._dispatcher.fleet.get(address)
         if self._is_closed or endpoint is None:
             return None
-        if not self._dispatcher.view.loads_models_at(endpoint):
-            return None
         name = self._name_of(address)
-        router = self._routers[address] = _Router(address, RouterMachine(name, address))
+        core = RouterMachine(name, address, endpoint.spec.pool)
+        router = self._routers[address] = _Router(address, core)
         log.info("%s loads no models by itself: they are loaded as requests need them", name)
         if self._timer is None:
             self._soon()
@@ -163,7 +162,7 @@ class Routers:
 
     def _follow(self, router: _Router) -> None:
         endpoint = self._dispatcher.fleet.get(router.address)
-        if endpoint is None or not self._dispatcher.view.loads_models_at(endpoint):
+        if endpoint is None or endpoint.spec.pool != router.core.machine.pool:
             self._forget(router)
             return
         router.core.machine.is_connected = (

@@ -21,6 +21,7 @@ from extproc.app.ports import DataPlane, DataPlaneServer, ListenError, data_plan
 from extproc.app.rules import read_rules
 from extproc.app.security import exposure
 from extproc.app.version import own_version
+from extproc.core.constraints import qualified
 from extproc.core.processes import Processes
 from extproc.settings import Settings, SettingsError
 from extproc.transport import ServiceTable
@@ -122,9 +123,9 @@ class Service:
         self.client_keys.open(inherited_keys, inherited_ends)
         operators.actions.token = secrets.pages_token
         self._data_plane.core_events.listen()
-        self.dispatcher.set_loadable(
-            options.SCALED_MODELS, options.scaled_models(settings), time.monotonic()
-        )
+        for pool, readings in options.scaled_models(settings).items():
+            of_pool = qualified(pool, options.SCALED_MODELS)
+            self.dispatcher.set_loadable(of_pool, readings, time.monotonic(), pool=pool)
         listen = settings.listen
         self._server, self.grpc_port = self._serve_data_plane(settings, self.data_plane_table())
         try:

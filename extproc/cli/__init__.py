@@ -12,6 +12,7 @@ def main() -> None:
     """Run the `coxswain` command and exit with its code: 2 when the settings are unusable, 130
     when Ctrl-C ended it. The process is the command's: Ctrl-C stays what `end_at_once` made it."""
     end_at_once()
+    _replace_closed_streams()
     try:
         if sys.argv[1:] == ["--version"]:
             _show_version()
@@ -36,6 +37,16 @@ def main() -> None:
         sys.exit(2)
     finally:
         end_at_once()  # an event loop that had a handler of its own leaves Python's behind
+
+
+def _replace_closed_streams() -> None:
+    """Let nothing be read, and what is printed go nowhere, where the caller has closed a stream
+    (`>&-`): else the next file or socket would have its descriptor, and get what is printed."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = open(os.devnull, mode)  # noqa: SIM115 - for as long as the process lives
+            os.set_inheritable(nowhere.fileno(), nowhere.fileno() <= 2)
+            setattr(sys, name, nowhere)
 
 
 def _show_version() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from random import Random
 
 from extproc.core.bounds import Bounds
-from extproc.core.constraints import NO_POOL, UNRESOLVED, Constraints
+from extproc.core.constraints import NO_POOL, UNRESOLVED, Constraints, qualified
 from extproc.core.conversations import Conversations
 from extproc.core.events import Outbox
 from extproc.core.fleet.catalog import ContextSizes
@@ -64,13 +64,16 @@ class State:
         """The time of the last change of any endpoint."""
         self.outbox = Outbox()
         self.loads: Mapping[str, ModelLoad] = {}
-        """What requests wait for, by all names of the models that keepers could load."""
+        """What requests wait for, by all names of the models that keepers could load, each with its
+        pool before it where pools are configured."""
         self.wakes: Mapping[str, ModelLoad] = {}
-        """The machines that requests wait for, by all names of the models that they will serve."""
+        """The machines that requests wait for, by all names of the models that they will serve, in
+        the same way."""
         self.can_wake_keepers = False
         """Whether a machine with a keeper is off, and woken for requests."""
         self.failed_models: Mapping[str, str] = {}
-        """Why models cannot be loaded anywhere, by all of their names; `""` if none can be."""
+        """Why models cannot be loaded anywhere, by all of their names in the same way; without one
+        if none can be."""
         self.bounds = Bounds(options.bounds)
         self.rules: Rules | None = None
         """The operators' own; None without any."""
@@ -172,17 +175,10 @@ class State:
             self.model_loads,
         )
 
-    def loads_models_of(self, pool: str) -> bool:
-        """Whether models are loaded and machines woken for requests for this pool: the default one,
-        or all requests without pools."""
-        return pool == self.options.resolver.default_pool
-
     def load_of(self, model: str | None, pool: str = NO_POOL) -> ModelLoad | None:
         """The load, or the machine that wakes, for which requests for a model wait. O(1)."""
-        if pool and not self.loads_models_of(pool):
-            return None
-        load = self.loads.get(model or "")
-        wake = self.wakes.get(model or "")
+        name = qualified(pool, model or "")
+        load, wake = self.loads.get(name), self.wakes.get(name)
         return load if wake is None or (load is not None and load.ready_at is not None) else wake
 
     def set_rules(self, rules: Rules | None) -> None:
@@ -255,6 +251,4 @@ class State:
         """Why no server for these can be started any more; empty if one may be. O(1)."""
         if not self.failed_models or constraints == UNRESOLVED:
             return ""
-        if constraints.pool and not self.loads_models_of(constraints.pool):
-            return ""
-        return self.failed_models.get(constraints.model or "", "")
+        return self.failed_models.get(qualified(constraints.pool, constraints.model or ""), "")

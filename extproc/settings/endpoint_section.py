@@ -71,8 +71,12 @@ class WakeSettings(Section):
 class MachineSettings(Section):
     """A machine with a keeper, by the keeper's --name."""
 
-    wake: WakeSettings
-    """How it is woken when requests wait for a model that its keeper can load, and put to sleep."""
+    wake: WakeSettings | None = None
+    """How it is woken when requests wait for a model that its keeper can load, and put to sleep.
+    Without it, it does not sleep."""
+    in_pool: str | None = None
+    """The name of the pool (`pools`) for whose requests it loads models, and in which their servers
+    are; by default that of the default one."""
 
 
 class EndpointSettings(Section):

@@ -74,8 +74,8 @@ class Settings(Section):
     environment: host:port,host:port. May be empty; endpoints can be added later."""
     discovery: Annotated[DiscoverySettings, EMPTY_SECTION] = DiscoverySettings()
     machines: Annotated[Reloadable[dict[str, MachineSettings]], MAP] = Field(default={})
-    """The machines with a keeper that may sleep, by the keeper's --name, each with the keys below.
-    In the environment: JSON."""
+    """The machines with a keeper that may sleep or are in a pool of their own, by the keeper's
+    --name, each with the keys below. In the environment: JSON."""
     fronts: FrontCount = 0
     """The number of front processes, which hold Envoy's connections for one core process that
     decides, beside a spare core: `auto` is one less than the processors. 0 runs everything in one
@@ -159,6 +159,13 @@ class Settings(Section):
         for one in servers:
             if problem := misplaced(one, self.pools, default):
                 raise PydanticCustomError("together", "{problem}", {"problem": problem})
+        for name, machine in self.machines.items():
+            if machine.in_pool is not None and machine.in_pool not in self.pools:
+                raise PydanticCustomError(
+                    "together",
+                    "machines.{name}: there is no pool of the name {pool}",
+                    {"name": name, "pool": machine.in_pool},
+                )
         if self.pools and self.discovery.kubernetes_objectives:
             raise PydanticCustomError(
                 "together",

@@ -11,7 +11,7 @@ from extproc.core.constraints import qualified
 from extproc.core.objective import Objectives
 from extproc.settings.bounds_section import BoundSettings
 from extproc.settings.discovery_section import DnsSettings
-from extproc.settings.endpoint_section import EndpointSettings
+from extproc.settings.endpoint_section import EndpointSettings, MachineSettings
 from extproc.settings.kubernetes_section import KubernetesSettings
 from extproc.settings.objective_section import ObjectiveSettings, Targets, objectives_for_core
 from extproc.settings.section import Section
@@ -75,8 +75,8 @@ class PoolSettings(Section):
     host."""
 
     default: bool = False
-    """Whether requests that no pool claims are for this one, and endpoints without `in_pool` belong
-    to it. Models are loaded, and machines woken, in this pool only."""
+    """Whether requests that no pool claims are for this one, and endpoints and machines without
+    `in_pool` belong to it."""
     port: Annotated[Whole, Field(ge=1, le=65_535)] | None = None
     """A further port beside that of listen.grpc: all requests about which Envoy asks there are for
     this pool. Cannot be used with `fronts`."""
@@ -128,6 +128,11 @@ def default_pool(pools: Pools) -> str:
     return next((name for name, pool in pools.items() if pool.default), "")
 
 
+def machine_pools(machines: Mapping[str, MachineSettings]) -> dict[str, str]:
+    """The pools of machines with a keeper, by their names, of those that name one."""
+    return {name: one.in_pool for name, one in machines.items() if one.in_pool is not None}
+
+
 def objective_names(objectives: Iterable[str], pools: Pools) -> set[str]:
     """All names of objectives by which other settings know them."""
     return {
@@ -175,7 +180,4 @@ def misplaced(one: Servers, pools: Pools, default: str) -> str:
         return f"{address}: there is no pool of the name {one.in_pool}"
     if pools and one.in_pool is None and not default:
         return f"{address} needs in_pool, the name of its pool: no pool is the default"
-    is_woken = isinstance(one, EndpointSettings) and one.wake is not None
-    if is_woken and (one.in_pool or default) != default:
-        return f"{address}: machines are woken in the default pool only; remove wake"
     return ""

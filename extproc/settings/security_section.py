@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from extproc.core.budgets import Budget
-from extproc.core.client_limits import ClientLimit
+from extproc.core.client_limits import EVERYBODY, ClientLimit
 from extproc.security.address_policy import PRIVATE
 from extproc.settings.access import check_one_source
 from extproc.settings.endpoint_section import Money
@@ -142,6 +142,11 @@ class ClientLimitSettings(Section):
     """The highest number of its requests at once, running and queued."""
     queued: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
     """The highest number of its queued requests; 0 queues none."""
+    requests_per_session: Count | None = None
+    """The highest number of requests at once, running and queued, of each of its sessions: those
+    with one `x-session-id`. A request without this header is in none."""
+    requests_per_flow: Count | None = None
+    """The same for each of its flows: requests with one `x-gateway-inference-fairness-id`."""
     tokens_per_minute: Annotated[int, Field(ge=1, le=10**12)] | None = None
     """The number of tokens, of prompts and responses, that it may use in a minute. They are counted
     after each response, so requests that run may exceed it. Requires usage.path."""
@@ -164,7 +169,15 @@ class ClientLimitSettings(Section):
             objectives=self.objectives,
             daily=self.budgets.daily.for_core(),
             monthly=self.budgets.monthly.for_core(),
+            per_session=self.requests_per_session,
+            per_flow=self.requests_per_flow,
         )
+
+    @property
+    def needs_keys(self) -> bool:
+        """Whether it has a limit of more than sessions and flows, which is by the name of a key."""
+        without = {"requests_per_session": None, "requests_per_flow": None}
+        return self.model_copy(update=without) != ClientLimitSettings()
 
 
 class ClientsSettings(Section):
@@ -182,12 +195,15 @@ class ClientsSettings(Section):
     the client that its fairness id names: its models, objectives, limits, budgets and usage are
     that client's. Required where envoy.batches is set and keys are checked."""
     limits: Annotated[Reloadable[dict[str, ClientLimitSettings]], MAP] = Field(default={})
-    """The limits of clients by name, each with the keys below. Requires keys_file. In the
+    """The limits of clients by name, each with the keys below. Requires keys_file, except for
+    requests_per_session and requests_per_flow of `*`, which hold for everybody without it. In the
     environment: JSON."""
 
     @model_validator(mode="after")
     def _check_limits(self) -> Self:
-        if self.limits and self.keys_file is None:
+        if self.keys_file is None and any(
+            name != EVERYBODY or limit.needs_keys for name, limit in self.limits.items()
+        ):
             raise PydanticCustomError("together", "limits needs keys_file, which names the clients")
         if self.batches is not None and self.keys_file is None:
             raise PydanticCustomError("together", "batches needs keys_file, which names the client")

@@ -75,10 +75,12 @@ function showHours(parts, hours) {
 }
 
 function factsOf(client) {
-  const { requests, queued, tokens_per_minute: tokens } = client.limits;
+  const { requests, queued, requests_per_session: ofSession, requests_per_flow: ofFlow, tokens_per_minute: tokens } = client.limits;
   const limits = [
     requests === null ? "" : `${whole.format(requests)} requests at once`,
     queued === null ? "" : `${whole.format(queued)} queued`,
+    ofSession === null ? "" : `${whole.format(ofSession)} at once in each session`,
+    ofFlow === null ? "" : `${whole.format(ofFlow)} at once in each flow`,
     tokens === null ? "" : `${whole.format(tokens)} tokens a minute`,
   ].filter(Boolean);
   const keys = client.keys.map((key) => `${key.id}, ${key.expires === null ? "does not expire" : `expires ${time(key.expires)}`}`);

@@ -93,7 +93,8 @@ def dry_run(
         details["rule"] = admitted
         return Explanation(candidates=(), reason=Reason.REJECTED_BY_RULE, resolved=details)
     request = admitted
-    exceeded = options.limits.exceeded(head.client, now)
+    groups = options.limits.groups_of(head.client, head.tenant, head.session_id, head.fairness_id)
+    exceeded = options.limits.exceeded(head.client, now, groups)
     if exceeded is not None:
         details["limit"] = codec.limit_text(exceeded)
         return Explanation(candidates=(), reason=codec.reason_of(exceeded), resolved=details)

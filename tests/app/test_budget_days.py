@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -177,3 +177,98 @@ async def test_tokens_by_hour(tmp_path: Path) -> None:
         found = (await subject.usage.hours(hour - HOUR_S))["web"]
         assert sum(found.values()) == 61 and found[hour - HOUR_S] == 5
         assert await subject.usage.hours(hour + 10 * HOUR_S) == {}
+
+
+class Clock:
+    """In place of the module `time`: both clocks move together."""
+
+    def __init__(self, text: str) -> None:
+        self._began = unix_time(text)
+        self.passed_s = 0.0
+
+    def time(self) -> float:
+        return self._began + self.passed_s
+
+    def monotonic(self) -> float:
+        return 50_000.0 + self.passed_s
+
+
+@pytest.fixture(params=["UTC", "America/Los_Angeles", "Pacific/Auckland"])
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Where the machine's clocks are set for; some are at another day than UTC."""
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield request.param
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("eve", "first"), [("2026-02-28", "2026-02-01"), ("2026-12-31", "2026-12-01")]
+)
+async def test_requests_run_over_the_end_of_a_month(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zone: str, eve: str, first: str
+) -> None:
+    """By UTC, whatever zone the machine is in. What is rejected may come again at that second,
+    before anything was read again. A request that runs over it is counted by when it ended, and
+    what it reserves holds in both months; nothing is counted twice or lost, nor by a restart."""
+    clock, path = Clock(f"{eve} 23:59:50"), tmp_path / "usage.db"
+    for module in ("usage", "budget_days"):
+        monkeypatch.setattr(f"extproc.app.{module}.time", clock)
+    write(path, {unix_time(first): 900, unix_time(f"{eve} 00:00:00"): 60})
+    async with books(path, 0.0) as subject:
+        limits = subject.limits
+        limits.renew(
+            {"web": ClientLimit(daily=Budget(tokens=100), monthly=Budget(tokens=1000))}, 0.0
+        )
+        subject.days = BudgetDays(subject.usage, limits, clock.time)
+
+        def tokens() -> tuple[int, int]:
+            day, month = (limits.spent_of("web", one, clock.monotonic()) for one in Period)
+            return day.tokens, month.tokens
+
+        def begin(exchange_id: str, reserved: int = 0) -> tuple[Limited, Period | None, int] | None:
+            found = limits.begin("web", exchange_id, clock.monotonic(), reserved)
+            return None if found is None else (found.what, found.period, round(found.retry_after_s))
+
+        def end(exchange_id: str) -> None:
+            limits.end("web", exchange_id, None, clock.monotonic())
+            subject.serve(exchange_id)
+
+        await subject.days.check()
+        assert tokens() == (60, 960)
+        assert begin("over", 39) is None
+        assert begin("short") is None
+        assert begin("more", 1) is None
+        assert begin("none", 1) == (Limited.RESERVED, Period.MONTH, 1)
+        end("short")
+        assert tokens() == (106, 1006)
+        assert begin("late") == (Limited.BUDGET, Period.MONTH, 11)
+
+        clock.passed_s = 10.5  # no check has been made since
+        assert tokens() == (0, 0)
+        assert begin("new", 59) is None
+        assert begin("none", 1) is None
+        end("over")
+        assert tokens() == (46, 46)
+        for _ in range(2):
+            await subject.days.check()
+            assert tokens() == (46, 46)
+        end("more")
+        end("new")
+        await subject.days.check()
+        assert tokens() == (138, 138)
+        assert begin("late") == (Limited.BUDGET, Period.DAY, 86_400 - 1 + 1)
+
+        clock.passed_s = 86_410.5
+        assert tokens() == (0, 138)
+        assert begin("next") is None
+        await subject.days.check()
+        assert tokens() == (0, 138)
+        end("next")
+        assert tokens() == (46, 184)
+    async with books(path, 0.0) as subject:
+        limits = subject.limits
+        await BudgetDays(subject.usage, limits, clock.time).check()
+        day, month = (limits.spent_of("web", one, clock.monotonic()) for one in Period)
+        assert (day.tokens, month.tokens) == (46, 184)

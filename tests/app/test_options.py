@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 
-from extproc.app.options import address_policy, dispatcher_options, scraper_options
+from extproc.app.options import (
+    address_policy,
+    dispatcher_options,
+    scaled_models,
+    scraper_options,
+)
 from extproc.core.address import Address
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.objective import Criticality
@@ -157,3 +162,16 @@ def _parts(value: Any) -> list[tuple[object, Any]]:
     slots = {name for each in type(value).__mro__ for name in getattr(each, "__slots__", ())}
     names = sorted(slots | set(getattr(value, "__dict__", ())))
     return [(name, getattr(value, name)) for name in names if hasattr(value, name)]
+
+
+def test_models_that_can_be_scaled_from_zero() -> None:
+    """Each in its pool; a name that begins with no pool is one of the default pool's."""
+    models: dict[str, Any] = {"batch/tiny": {}, "org/tiny": {}, "tiny": {}}
+    pools = {"chat": {"default": True}, "batch": {"hosts": ["b.test"]}}
+    found = scaled_models(settings(scale={"models": models}, pools=pools))
+    assert {pool: set(readings) for pool, readings in found.items()} == {
+        "batch": {"tiny"},
+        "": {"org/tiny", "tiny"},
+    }
+    assert found["batch"]["tiny"].name == "tiny"
+    assert set(scaled_models(settings(scale={"models": models}))) == {""}

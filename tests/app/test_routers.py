@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from random import Random
 
 from extproc.app.placement import Placement
@@ -275,3 +276,22 @@ async def test_an_unknown_endpoint_is_no_machine() -> None:
         await kit.until(lambda: len(kit.seen) > 2)
         assert not kit.placement.machines
         assert Address("127.0.0.1", 1) not in kit.dispatcher.fleet
+
+
+async def test_a_router_that_moves_to_another_pool_loads_models_for_that_one() -> None:
+    async with router({"a": "unloaded"}, name="gpu-1") as kit:
+        before = kit.dispatcher.options
+        pools = dict.fromkeys(("chat", "batch"), before.resolver)
+        resolver = ResolverOptions(pools=pools, default_pool="chat")
+        kit.dispatcher.renew(replace(before, resolver=resolver), now())
+        kit.spec = replace(kit.spec, pool="batch")
+        kit.start()
+        await kit.until(lambda: kit.state("a") is KeptState.UNLOADED)
+        assert kit.placement.machines["gpu-1"].pool == "batch"
+        kit.dispatcher.submit(Request(id="1", model="a", timeout_s=60.0, pool="chat"), now())
+        scrapes = len(kit.seen)
+        await kit.until(lambda: len(kit.seen) > scrapes + 5)
+        assert kit.calls() == [], "of another pool"
+        kit.dispatcher.set_members("test", [replace(kit.spec, pool="chat")], now())
+        await kit.until(lambda: kit.calls() == [("/models/load", "a")])
+        assert kit.placement.machines["gpu-1"].pool == "chat"

@@ -15,6 +15,7 @@ from extproc.app.sleeping_machines import SleepingMachines, magic_packet, send_m
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Intent, WakeOptions
 from extproc.core.fleet.health import Health
+from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.observation import ModelReading, ScrapeStatus
 from extproc.core.placement.machine import KeptMachine, KeptState, Power
 from extproc.core.placement.model_load import ModelLoad
@@ -542,6 +543,13 @@ class KeptKit(SteeredFleet):
         options = dict(zip(names, (WAKE, OTHER), strict=False))
         self.dispatcher.renew(replace(self.dispatcher.options, machines=options), self.now)
 
+    def use_pools(self, machines: dict[str, str]) -> None:
+        """Two pools, and which machines are not in the default one."""
+        before = self.dispatcher.options
+        pools = dict.fromkeys(("chat", "batch"), before.resolver)
+        resolver = ResolverOptions(pools=pools, default_pool="chat", machine_pools=machines)
+        self.dispatcher.renew(replace(before, resolver=resolver), self.now)
+
     async def attach(self, name: str = "gpu-1", *models: str) -> KeptMachine:
         """Its keeper attaches, with nothing loaded."""
         one = machine(name, 10, **dict.fromkeys(models or ("a", "b"), 10))
@@ -560,11 +568,12 @@ class KeptKit(SteeredFleet):
             if model.address in self.dispatcher.fleet:
                 self.scrape(model.address, status=ScrapeStatus.UNREACHABLE)
 
-    def load(self, one: KeptMachine, model: str) -> Endpoint:
+    def load(self, one: KeptMachine, model: str, pool: str = "") -> Endpoint:
         """What the placement wants there is loaded."""
         set_state(one, model, KeptState.LOADED, self.now, load_s=2.0)
         address = one.models[model].address
-        spec = EndpointSpec(address=address, name=f"{one.name}.{model}", is_reported=True)
+        name = f"{one.name}.{model}"
+        spec = EndpointSpec(address=address, name=name, is_reported=True, pool=pool)
         self.dispatcher.set_members("agents", [spec], self.now)
         self.scrape(address, slots=1, busy_slots=0, models=(model,))
         endpoint = self.dispatcher.fleet.get(address)
@@ -602,6 +611,41 @@ async def test_a_request_wakes_the_machine_of_a_keeper_which_then_loads_its_mode
         kit.finish(kit.served(ticket))
     assert kit.packets == [WAKE.mac] * 2
     assert kit.sleeping.wakes_s() == {("gpu-1",): 31.0}
+
+
+async def test_requests_for_a_pool_wake_the_machine_of_a_keeper_of_that_pool() -> None:
+    """Which loads their model, and not the machine of another pool that could. A reload moves a
+    machine to another pool."""
+    kit = KeptKit("gpu-1", "gpu-2")
+    kit.use_pools({"gpu-2": "batch"})
+    one, two = await kit.attach("gpu-1"), await kit.attach("gpu-2")
+    kit.decide()
+    for each in (one, two):
+        kit.fall_off(each)
+    kit.decide()
+    ticket = kit.queue(model="a", pool="batch")
+    kit.decide()
+    assert kit.packets == [OTHER.mac]
+    assert (one.power, two.power) == (Power.OFF, Power.WAKING)
+    view = kit.dispatcher.view
+    assert view.wait_note("a", kit.now, "batch").startswith("waits for gpu-2 to wake")
+    assert not view.wait_note("a", kit.now, "chat")
+    kit.now += 30.0
+    one, two = await kit.attach("gpu-1"), await kit.attach("gpu-2")
+    kit.decide()
+    assert kit.wanted == {"gpu-1": (), "gpu-2": ("a",)}
+    kit.load(two, "a", pool="batch")
+    kit.finish(kit.served(ticket))
+
+    kit.queue(model="b", pool="chat")
+    kit.decide()
+    assert kit.wanted == {"gpu-1": ("b",), "gpu-2": ("a",)}
+    kit.use_pools({})
+    kit.queue(model="a", pool="chat")
+    assert kit.dispatcher.resolver.of_pool("batch").names.loadable == {}
+    kit.placement.load(one, "b", is_pinned=False)
+    with pytest.raises(PlacementError):
+        kit.placement.load(replace(one, is_connected=False), "a", is_pinned=False)
 
 
 async def test_a_machine_whose_keeper_never_attached_is_woken_to_find_out() -> None:

@@ -258,3 +258,60 @@ def test_budgets_that_are_set_later_count_from_the_books() -> None:
     limits.spent("web", 5, 0.0)
     exceeded = limits.begin("web", "a", 0.0)
     assert exceeded is not None and exceeded.what is Limited.BUDGET
+
+
+def test_each_session_and_each_flow_has_a_limit_of_its_own() -> None:
+    """Also those of other tenants with the same id, and requests without an id have none."""
+    limits = ClientLimits({"web": ClientLimit(per_session=1, per_flow=2)})
+    one = limits.groups_of("web", "client-web", "s1", "team")
+    assert limits.begin("web", "a", 0.0, groups=one) is None
+    exceeded = limits.begin("web", "b", 0.0, groups=one)
+    assert exceeded is not None and exceeded.what is Limited.SESSION
+    assert exceeded.retry_after_s == RETRY_S
+    two = limits.groups_of("web", "client-web", "s2", "team")
+    assert limits.begin("web", "b", 0.0, groups=two) is None
+    three = limits.groups_of("web", "client-web", "s3", "team")
+    exceeded = limits.exceeded("web", 0.0, three)
+    assert exceeded is not None and exceeded.what is Limited.FLOW
+    without = limits.groups_of("web", "client-web", None, "")
+    assert not without and limits.begin("web", "c", 0.0, groups=without) is None
+    limits.end("web", "a")
+    assert limits.exceeded("web", 0.0, three) is None
+    assert limits.begin("web", "d", 0.0, groups=one) is None
+    assert set(limits.held()) == {("web", "b"), ("web", "c"), ("web", "d")}
+
+
+def test_sessions_without_a_client_are_kept_apart_by_tenant() -> None:
+    """Where keys are not checked, everybody has the limit of all others, and no other limit."""
+    limits = ClientLimits({EVERYBODY: ClientLimit(per_session=1)})
+    for tenant in ("key-1", "key-2", ""):
+        groups = limits.groups_of("", tenant, "s", "team")
+        assert limits.begin("", f"of {tenant}", 0.0, groups=groups) is None
+        exceeded = limits.begin("", f"next of {tenant}", 0.0, groups=groups)
+        assert exceeded is not None and exceeded.standing.limit.per_session == 1
+    assert limits.standing("", 0.0) is None
+    assert ("", "of key-1") in set(limits.held())
+    for tenant in ("key-1", "key-2", ""):
+        limits.end("", f"of {tenant}")
+    assert not set(limits.held())
+
+
+def test_other_limits_of_sessions_apply_to_what_they_have() -> None:
+    """A limit that goes or is raised lets more begin; one that comes counts from then on."""
+    limits = ClientLimits({"web": ClientLimit(per_session=1), "api": ClientLimit()})
+    assert not limits.groups_of("api", "client-api", "s", "")
+    assert not limits.groups_of("nobody", "client-nobody", "s", "")
+    groups = limits.groups_of("web", "client-web", "s", "")
+    assert limits.begin("web", "a", 0.0, groups=groups) is None
+    limits.renew({"web": ClientLimit(per_session=2)}, 1.0)
+    assert limits.begin("web", "b", 1.0, groups=groups) is None
+    limits.renew({"web": ClientLimit(per_session=1)}, 2.0)
+    limits.end("web", "a")
+    assert limits.exceeded("web", 2.0, groups) is not None
+    limits.renew({"web": ClientLimit(requests=5)}, 3.0)
+    assert not limits.groups_of("web", "client-web", "s", "")
+    assert limits.exceeded("web", 3.0, groups) is None
+    limits.renew({}, 4.0)
+    assert limits.exceeded("web", 4.0, groups) is None
+    limits.end("web", "b")
+    assert not set(limits.held())

@@ -90,8 +90,10 @@ async def routed(
     *,
     routers: int = 1,
     max_models: int = 1,
+    in_pools: Sequence[str] = (),
 ) -> AsyncIterator[RoutedStack]:
-    """A picker, Envoy, and routers that have loaded none of their models."""
+    """A picker, Envoy, and routers that have loaded none of their models, each in its pool if
+    `in_pools` names them."""
     models = write_models(folder, names)
     async with (
         ForkedChildren(folder) as children,
@@ -102,6 +104,12 @@ async def routed(
             server = Server(port, 2, router_command(port, models, max_models), client)
             stack.servers.append(server)
             await stack.start_server(server)
+        if in_pools:
+            endpoints = [
+                {"address": server.address, "in_pool": pool}
+                for server, pool in zip(stack.servers, in_pools, strict=True)
+            ]
+            settings = {**settings, "endpoints": endpoints}
         await stack.start_picker(settings)
         await stack.start_envoy()
         found = RoutedStack(stack)

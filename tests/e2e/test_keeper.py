@@ -15,7 +15,7 @@ from extproc.demo.llama_server import find_llama_server
 from extproc.demo.port import free_ports
 from tests.demo.test_process import gone
 from tests.e2e.kept import KeptStack, Machine, kept
-from tests.e2e.stack import until
+from tests.e2e.stack import CHAT, chat, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.llama]
 
@@ -131,3 +131,28 @@ async def check_a_second_keeper(fleet: KeptStack) -> None:
     fleet.check("small", await fleet.ask("small"))
     os.kill(keeper.pid, signal.SIGTERM)
     assert await keeper.wait() == 0, keeper.log_tail(50)
+
+
+async def test_a_machine_loads_models_for_its_pool(llama: None, tmp_path: Path) -> None:
+    """The keepers of two pools have the same models: a request loads its model in its own pool, and
+    no other one is served there."""
+    settings = {
+        "pools": {
+            "chat": {"default": True},
+            "batch": {"header": {"name": "x-team", "value": "batch"}},
+        },
+        "machines": {"gpu-2": {"in_pool": "batch"}},
+    }
+    async with kept(tmp_path, {"small": {}, "medium": {}}, 10, settings, machines=2) as fleet:
+        stack = fleet.stack
+        await stack.until(lambda status: len(status.get("machines", ())) == 2)
+        body = {**chat(4), "model": "small"}
+        answer = await stack.client.post(stack.url(CHAT), json=body, headers={"x-team": "batch"})
+        fleet.check("small", answer)
+        assert answer.headers["x-coxswain-endpoint"] == "gpu-2.small"
+        answer = await fleet.ask("medium")
+        fleet.check("medium", answer)
+        assert answer.headers["x-coxswain-endpoint"] == "gpu-1.medium"
+        found = {one["name"]: one["models"] for one in (await stack.status())["machines"]}
+        assert found["gpu-2"]["small"]["state"] == found["gpu-1"]["medium"]["state"] == "loaded"
+        assert found["gpu-1"]["small"]["state"] == found["gpu-2"]["medium"]["state"] == "unloaded"

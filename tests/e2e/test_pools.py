@@ -203,6 +203,23 @@ async def test_names_of_models_are_those_of_the_pool(tmp_path: Path) -> None:
         assert one.status_code == 200
 
 
+async def test_a_model_is_scaled_from_zero_in_its_pool(tmp_path: Path) -> None:
+    """Requests for it wait for its first server, and in another pool there is no such model."""
+    settings: dict[str, Any] = {"scale": {"models": {"batch/later": {}}}}
+    async with Pools.running(tmp_path, slots=(1, 1), settings=settings) as stack:
+        body = {**chat(1), "model": "later"}
+        call = asyncio.create_task(stack.client.post(stack.url(CHAT), json=body, headers=TEAM))
+        await stack.until_waiting(1)
+        answer = await stack.client.post(stack.url(CHAT), json=body)
+        assert answer.headers["x-coxswain-reason"] == "model-not-found"
+        await stack.add_server(1, flags=("--alias", "later"))
+        stack.places["batch"].append(2)
+        await stack.reload()
+        answer = await call
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["x-coxswain-endpoint"] == "batch-2"
+
+
 async def test_a_reload_adds_and_removes_pools(stack: Pools) -> None:
     """A pool comes with its server and its port; one that goes lets its requests end, and rejects
     those that wait. Without a default, what is for no pool is rejected."""

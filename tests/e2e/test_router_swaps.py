@@ -40,6 +40,32 @@ async def test_models_take_turns_on_a_router_and_no_answer_is_killed(
         await a_router_that_is_killed_heals(fleet)
 
 
+async def test_a_router_loads_models_for_its_pool(llama: None, tmp_path: Path) -> None:
+    """Where each of two pools has one with the same models, a request loads its model in its own
+    pool, and is served there."""
+    pools = {
+        "chat": {"default": True},
+        "batch": {"header": {"name": "x-team", "value": "batch"}},
+    }
+    settings = {"pools": pools, "queue": {"timeout_s": 120}}
+    async with routed(tmp_path, MODELS, settings, routers=2, in_pools=tuple(pools)) as fleet:
+        stack = fleet.stack
+        body = {**chat(4), "model": "small"}
+        answer = await stack.client.post(stack.url(CHAT), json=body, headers={"x-team": "batch"})
+        fleet.check("small", answer)
+        assert answer.headers["x-coxswain-endpoint"] == stack.servers[1].address
+        assert await states(fleet, "small") == ["unloaded", "loaded"]
+        fleet.check("large", await fleet.ask("large"))
+        assert await states(fleet, "small") == ["unloaded", "loaded"]
+        assert await states(fleet, "large") == ["loaded", "unloaded"]
+
+
+async def states(fleet: RoutedStack, model: str) -> list[str]:
+    """The state of a model on each router."""
+    machines = {one["name"]: one for one in (await fleet.stack.status())["machines"]}
+    return [machines[one.address]["models"][model]["state"] for one in fleet.stack.servers]
+
+
 async def keep_busy(fleet: RoutedStack, is_over: asyncio.Event) -> int:
     """One answer after another, as long as the other model waits; how many."""
     count = 0

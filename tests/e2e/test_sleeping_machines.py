@@ -6,8 +6,8 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,11 @@ from extproc.demo.port import free_ports
 from extproc.demo.process import Child
 from tests.e2e.kept import kept
 from tests.e2e.stack import CHAT, Server, Stack, chat, until
+from tests.fakes.networks import MISSING, InNamespace, Networks, inside, is_possible
 
 pytestmark = pytest.mark.e2e
 
+NO_HEADERS: Mapping[str, str] = {}
 MAC = "02:00:5e:10:20:3a"
 MAGIC = b"\xff" * 6 + bytes.fromhex(MAC.replace(":", "")) * 16
 
@@ -110,6 +112,117 @@ async def test_requests_wake_a_machine_and_idleness_puts_it_to_sleep(tmp_path: P
             finally:
                 living.cancel()
                 await asyncio.wait({living})
+
+
+async def test_requests_for_a_pool_wake_its_machine(tmp_path: Path) -> None:
+    """Although a server of another pool is awake and idle, whose requests wake none."""
+    ports = free_ports(2)
+    pid_file = tmp_path / "pid"
+    with network_card() as card:
+        pools = {
+            "chat": {"default": True},
+            "batch": {"header": {"name": "x-team", "value": "batch"}},
+        }
+        endpoints = [
+            {"address": f"127.0.0.1:{ports[0]}", "name": "gpu-1", "in_pool": "chat"},
+            {
+                "address": f"127.0.0.1:{ports[1]}",
+                "name": "gpu-2",
+                "in_pool": "batch",
+                "wake": wake_of(card, pid_file),
+            },
+        ]
+        settings = {
+            "pools": pools,
+            "endpoints": endpoints,
+            "scraper": {"slow_interval_s": 0.5},
+        }
+        async with Stack.running(tmp_path, slots=(), settings=settings) as stack:
+            await stack.add_server(2, kind="simulator", port=ports[0])
+            server = await stack.add_server(2, kind="simulator", port=ports[1], start=False)
+            machine = Machine(stack, pid_file, booting(stack, server))
+            living = asyncio.create_task(machine.run(card))
+            try:
+                await stack.until(lambda status: healths(status) == ["ready", "off"])
+                assert (await stack.ask()).headers["x-coxswain-endpoint"] == "gpu-1"
+                batch = {"x-team": "batch"}
+                await wakes_for(machine, "first", "waits for gpu-2 to wake", headers=batch)
+                await stack.until(lambda status: healths(status) == ["ready", "off"])
+                assert (await events(stack)).count("machine-waking") == 1
+            finally:
+                living.cancel()
+                await asyncio.wait({living})
+
+
+def healths(status: dict[str, Any]) -> list[str]:
+    """The states of the endpoints, in the order of their names."""
+    found = sorted(status["endpoints"].values(), key=lambda one: one["name"])
+    return [one["health"] for one in found]
+
+
+@pytest.mark.skipif(not is_possible(), reason=MISSING)
+async def test_a_machine_with_a_network_of_its_own_wakes_and_sleeps(tmp_path: Path) -> None:
+    """A namespace stands for it. While it sleeps nothing there answers, and its network card hears
+    what is broadcast in its network, at the port for magic packets."""
+    (port,) = free_ports(1)
+    pid_file = tmp_path / "pid"
+    async with Networks() as networks:
+        await networks.add("gpu")
+        await networks.link("hub", "gpu", 1)
+        await networks.cut("hub", "gpu")
+        host, there = networks.address("gpu", by="hub"), networks.pid("gpu")
+        children = InNamespace(tmp_path, there)
+        with inside(there):
+            card = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with closing(card):
+            card.setblocking(False)
+            card.bind(("", 9))
+            wake = {
+                "mac": MAC,
+                "broadcast": "10.77.1.3",
+                "after_idle_s": 1,
+                "sleep_command": ["sh", "-c", f"kill $(cat {pid_file})"],
+            }
+            settings = {
+                "endpoints": [{"address": f"{host}:{port}", "name": "gpu-2", "wake": wake}],
+                "scraper": {"slow_interval_s": 0.5, "connect_timeout_s": 1.0},
+            }
+            async with (
+                Stack.running(tmp_path, slots=(), settings=settings) as stack,
+                children,
+            ):
+                server = await stack.add_server(
+                    2, kind="simulator", port=port, host=host, start=False
+                )
+
+                async def boot() -> Child:
+                    await networks.heal("hub", "gpu")
+                    child = await children.start("server", server.command)
+                    await child.wait_ready(server.is_ready, timeout_s=60)
+                    return child
+
+                async def fall_silent() -> None:
+                    """Its network card alone is on once its processes have ended."""
+                    while True:
+                        await until(has_ended)
+                        machine.child = None
+                        await networks.cut("hub", "gpu")
+
+                async def has_ended() -> bool:
+                    return machine.child is not None and not machine.child.is_running
+
+                machine = Machine(stack, pid_file, boot)
+                living = [asyncio.create_task(each) for each in (machine.run(card), fall_silent())]
+                try:
+                    await until_off(stack)
+                    await wakes_for(machine, "first", "waits for gpu-2 to wake")
+                    await until_off(stack)
+                    await wakes_for(machine, "second", "waits for gpu-2 to wake, about ")
+                    assert "issue" not in await events(stack)
+                finally:
+                    for each in living:
+                        each.cancel()
+                    await asyncio.wait(living)
 
 
 @pytest.mark.llama
@@ -264,14 +377,19 @@ async def until_off(stack: Stack) -> None:
 
 
 async def wakes_for(
-    machine: Machine, id_: str, note: str, model: str = "", endpoint: str = "gpu-2"
+    machine: Machine,
+    id_: str,
+    note: str,
+    model: str = "",
+    endpoint: str = "gpu-2",
+    headers: Mapping[str, str] = NO_HEADERS,
 ) -> None:
     """A request waits, with that beginning of a note, until the machine may boot, and is served."""
     stack = machine.stack
     machine.may_boot.clear()
     body = {**chat(4), **({"model": model} if model else {})}
     call = asyncio.create_task(
-        stack.client.post(stack.url(CHAT), json=body, headers={"x-request-id": id_})
+        stack.client.post(stack.url(CHAT), json=body, headers={**headers, "x-request-id": id_})
     )
     seen: list[str] = []
 

@@ -309,6 +309,9 @@ def of_web(**limit: object) -> dict[str, object]:
         (of_web(models=[]), "name at least one"),
         (of_web(objectives=["chat", ""]), "name at least one"),
         (of_web(objectives=["chat"]), "no objective of the name chat"),
+        ({"clients": {"limits": {"web": {"requests_per_flow": 1}}}}, "keys_file"),
+        ({"clients": {"limits": {"*": {"requests_per_session": 1, "queued": 1}}}}, "keys_file"),
+        ({"clients": {"limits": {"*": {"requests_per_session": -1}}}}, "requests_per_session"),
         ({"clients": {"batches": "web"}}, "batches needs keys_file"),
         (
             {"clients": {"keys_file": "keys"}, "envoy": {"batches": "127.0.0.1:9006"}},
@@ -320,6 +323,13 @@ def of_web(**limit: object) -> dict[str, object]:
 def test_limits_that_cannot_be_held_are_rejected(values: dict[str, object], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
         Settings.model_validate(values)
+
+
+def test_sessions_and_flows_have_limits_without_keys() -> None:
+    limits = {"*": {"requests_per_session": 2, "requests_per_flow": 3}}
+    found = Settings.model_validate({"clients": {"limits": limits}}).clients
+    limit = found.limits_for_core()["*"]
+    assert (limit.per_session, limit.per_flow, limit.requests) == (2, 3, None)
 
 
 def test_what_a_key_permits() -> None:

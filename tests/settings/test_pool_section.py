@@ -76,14 +76,7 @@ def test_envoy_sends_what_chooses_a_pool() -> None:
         ({"endpoints": [{"address": "a:1", "in_pool": "x"}]}, "no pool of the name x"),
         ({"discovery": {"dns": [{"name": "a", "port": 1, "in_pool": "x"}]}}, "no pool of the name"),
         ({"pools": {"a": {"port": 1}}, "endpoints": ["a:1"]}, "needs in_pool"),
-        (
-            {
-                "endpoints": [
-                    {"address": "a:1", "in_pool": "batch", "wake": {"mac": "00:11:22:33:44:55"}}
-                ]
-            },
-            "woken in the default pool only",
-        ),
+        ({"machines": {"gpu-1": {"in_pool": "x"}}}, "gpu-1: there is no pool of the name x"),
         ({"fronts": 2, "pools": {"a": {"port": 1}}}, "cannot be used with fronts"),
         ({"scale": {"command": ["x"], "models": {"m": {}}}}, "scale.command cannot be used"),
         ({"discovery": {"kubernetes_objectives": True}}, "cannot be used with pools"),

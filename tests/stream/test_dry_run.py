@@ -187,6 +187,17 @@ def test_a_clients_user_shares_its_turns() -> None:
         exchange.end(harness.fleet.now)
 
 
+def test_a_limit_of_a_session_counts_and_is_not_used_up() -> None:
+    harness = with_keys(4, web=ClientLimit(per_session=1))
+    session = {"x-session-id": "crew"}
+    running = queue(harness, "sk-web", **session)
+    for _ in range(2):
+        found = explained(harness, headers=WEB | session)
+        assert found.reason is Reason.RATE_LIMITED and "session" in found.resolved["limit"]
+        assert explained(harness, headers=WEB | {"x-session-id": "other"}).chosen is not None
+    running.end(harness.fleet.now)
+
+
 def test_a_limit_of_the_client_counts_and_is_not_used_up() -> None:
     """Too many requests, or too many queued: rejected as the real one is."""
     harness = with_keys(1, web=ClientLimit(queued=1), batch=ClientLimit(requests=1))

@@ -247,3 +247,55 @@ def test_what_another_process_began_counts_here_and_is_not_rejected() -> None:
     for each in (waiting, running):
         each.end(fleet.now)
     assert list(limits.held()) == []
+
+
+ADA = {"x_session_id": "ada"}
+
+
+def test_a_session_above_its_limit_is_rejected_and_others_go_on() -> None:
+    """Queued requests count, and so does one that its client left while its server works."""
+    fleet = SmallFleet(1)
+    limits = ClientLimits({"web": ClientLimit(per_session=2, requests=9)})
+    running, queued = (exchange_of(fleet, limits, WEB | ADA) for _ in range(2))
+    assert (running.stage, queued.stage) == (Stage.LEASED, Stage.QUEUED)
+    over = exchange_of(fleet, limits, WEB | ADA)
+    status, kind, headers = rejected(over)
+    assert (status, kind) == (429, "rate_limit_error") and int(headers["retry-after"]) >= 1
+    assert headers["x-coxswain-reason"] == Reason.RATE_LIMITED.value
+    assert headers["x-ratelimit-remaining-requests"] == "7", "it counts nowhere itself"
+    over.end(fleet.now)
+    assert exchange_of(fleet, limits, WEB | {"x_session_id": "bob"}).stage is Stage.QUEUED
+    assert exchange_of(fleet, limits, WEB).stage is Stage.QUEUED
+    fleet.now += 1.0
+    running.feed(envoy.response_headers(content_type="text/event-stream"), fleet.now)
+    running.break_off()
+    running.end(fleet.now)
+    assert rejected(exchange_of(fleet, limits, WEB | ADA))[0] == 429
+    fleet.now += 1.0
+    fleet.scrape(fleet.addresses[0], busy=0)
+    assert exchange_of(fleet, limits, WEB | ADA).stage is Stage.QUEUED
+
+
+def test_a_flow_has_a_limit_without_keys() -> None:
+    """Of each tenant for itself; what another process began counts."""
+    fleet = SmallFleet(8)
+    limits = ClientLimits({"*": ClientLimit(per_flow=1)})
+
+    def flow_of(key: str) -> Exchange:
+        exchange = Exchange(fleet.dispatcher, ExchangeOptions(limits=limits), fleet.now)
+        headers = {"authorization": key, "x_gateway_inference_fairness_id": "team"}
+        exchange.feed(envoy.request_headers(**headers), fleet.now)
+        return exchange
+
+    first, other = flow_of("Bearer 1"), flow_of("Bearer 2")
+    assert first.stage is other.stage is Stage.LEASED
+    assert rejected(flow_of("Bearer 1"))[0] == 429
+    first.end(fleet.now)
+    adopted = Exchange(fleet.dispatcher, ExchangeOptions(limits=limits), fleet.now)
+    held = HeldLease(fleet.addresses[0], 1, 1, "", fleet.now, 0.0, ())
+    headers = {"authorization": "Bearer 1", "x_gateway_inference_fairness_id": "team"}
+    adopted.resume(envoy.request_headers(**headers), held, fleet.now)
+    assert rejected(flow_of("Bearer 1"))[0] == 429
+    adopted.end(fleet.now)
+    other.end(fleet.now)
+    assert not list(limits.held())

@@ -33,7 +33,9 @@ class ModelCalls(AdminCalls):
     ) -> pb.ListModelsResponse:
         now = self._dependencies.clock()
         response = pb.ListModelsResponse()
-        demands = self._dispatcher.view.demands(now)
+        view = self._dispatcher.view
+        pools = {view.pool_of_machine(machine) for machine in self._machines().values()}
+        demands = {pool: view.demands(now, pool) for pool in pools}
         for _name, machine in sorted(self._machines().items()):
             response.machines.append(
                 pb.Machine(
@@ -49,7 +51,7 @@ class ModelCalls(AdminCalls):
                 )
             )
             response.models.extend(
-                self._model_message(machine, model, demands, now)
+                self._model_message(machine, model, demands[view.pool_of_machine(machine)], now)
                 for model in machine.models.values()
             )
         return response

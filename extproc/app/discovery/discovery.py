@@ -22,6 +22,7 @@ from extproc.app.discovery.entries import (
 from extproc.app.discovery.pool_objects import PoolObjects
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.keeper.model_server import endpoint_name
 from extproc.kubernetes.api_server import ApiServer
 from extproc.runners.kind import RunnerKind
 from extproc.runners.target import EndpointTarget
@@ -34,7 +35,7 @@ from extproc.settings import (
     Settings,
     SettingsError,
 )
-from extproc.settings.pool_section import default_pool, misplaced
+from extproc.settings.pool_section import default_pool, machine_pools, misplaced
 from scraper.discovery.discovered_endpoint import DiscoveredEndpoint
 from scraper.discovery.dns import SOURCE as DNS
 from scraper.discovery.dns import DnsEndpoints
@@ -149,7 +150,7 @@ class Discovery:
 
     async def _follow(self, plan: _Plan) -> tuple[str, ...]:
         before, self._plan = self._plan, plan
-        if before.default_pool != plan.default_pool:
+        if before.pools_by_default != plan.pools_by_default:
             for source in self._named:
                 self._set_source(source)
         self._listed.set(self._plan.entries)
@@ -209,12 +210,17 @@ class Discovery:
                 self._publish_once()
 
     def _set_source(self, source: str) -> None:
-        """Publish what a source names. What names no pool is in the default one."""
-        default = self._plan.default_pool
+        """Publish what a source names. What names no pool is in that of its machine, or in the
+        default one."""
         specs = (endpoint.spec for endpoint in self._named.get(source, {}).values())
         self._set_members(
             source,
-            [spec if spec.pool or not default else replace(spec, pool=default) for spec in specs],
+            [
+                replace(spec, pool=pool)
+                if not spec.pool and (pool := self._plan.pool_of(spec))
+                else spec
+                for spec in specs
+            ],
         )
 
     def _log_doubles(
@@ -349,7 +355,12 @@ class _Plan:
         self._endpoints = settings.endpoints
         self.discovery: DiscoverySettings = settings.discovery
         self._pools = settings.pools
-        self.default_pool = default_pool(settings.pools)
+        self._default_pool = default_pool(settings.pools)
+        self._machine_pools = {
+            f"{endpoint_name(name, '')}.": pool
+            for name, pool in machine_pools(settings.machines).items()
+        }
+        """By what the names of a machine's endpoints begin with."""
         self.entries = entries_of(settings.endpoints)
         self.names = names_of(self.discovery.dns)
         self.groups = groups_of(self.discovery)
@@ -365,7 +376,20 @@ class _Plan:
 
     def misplaced(self, endpoint: EndpointSettings) -> str:
         """Why an endpoint cannot be where a file puts it; empty if it can."""
-        return misplaced(endpoint, self._pools, self.default_pool)
+        return misplaced(endpoint, self._pools, self._default_pool)
+
+    @property
+    def pools_by_default(self) -> tuple[str, Mapping[str, str]]:
+        """What says the pools of endpoints that name none."""
+        return self._default_pool, self._machine_pools
+
+    def pool_of(self, spec: EndpointSpec) -> str:
+        """The pool of an endpoint that names none; empty without one."""
+        if spec.kept_models and self._machine_pools:
+            begins = [one for one in self._machine_pools if spec.name.startswith(one)]
+            if begins:
+                return self._machine_pools[max(begins, key=len)]
+        return self._default_pool
 
     def changed_keys(self, later: _Plan) -> tuple[str, ...]:
         """The settings that differ in `later`, also if only a key does."""

@@ -94,6 +94,8 @@ class KeysPage:
                 "limits": {
                     "requests": limit.requests,
                     "queued": limit.queued,
+                    "requests_per_session": limit.per_session,
+                    "requests_per_flow": limit.per_flow,
                     "tokens_per_minute": limit.tokens_per_minute,
                 },
                 "models": None if limit.models is None else sorted(limit.models),

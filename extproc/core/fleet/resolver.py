@@ -33,7 +33,8 @@ class ResolverOptions:
     """`splits`: by the name that clients use, the models it stands for with their weights. With
     `must_know_models`, a request whose model may be named where it was not read is rejected, if
     several models are served; strict matching always does that. `pools` are those of each pool,
-    none where no pools are configured; models are loaded on demand in the `default_pool`."""
+    none where no pools are configured. Machines with a keeper load models for the pool that
+    `machine_pools` has for them, others for the `default_pool`."""
 
     model_match: ModelMatch = ModelMatch.LENIENT
     must_know_models: bool = True
@@ -41,6 +42,7 @@ class ResolverOptions:
     objectives: Objectives = field(default_factory=Objectives)
     pools: Mapping[str, "ResolverOptions"] = field(default_factory=dict)
     default_pool: str = NO_POOL
+    machine_pools: Mapping[str, str] = field(default_factory=dict)
 
 
 class ModelChange(NamedTuple):
@@ -68,6 +70,8 @@ class RequestResolver:
         self._pools: dict[str, RequestResolver] = {}
         self._pool_of: dict[Address, str] = {}
         """Of the endpoints in pools."""
+        self._pool_of_machine: dict[str, str] = {}
+        """Of the machines that say it themselves, as routers do."""
         is_lenient = options.model_match is ModelMatch.LENIENT
         self.names = ModelNames(fleet, options.splits, is_lenient=is_lenient)
         self.models = self.names.models
@@ -101,7 +105,7 @@ class RequestResolver:
     def renew(self, options: ResolverOptions) -> None:
         """Resolve with these from now on. Requests that were resolved keep their model, constraints
         and objective, whether they run or are queued."""
-        before, self._options = self._options, options
+        self._options = options
         self.names.renew(options.splits, is_lenient=options.model_match is ModelMatch.LENIENT)
         for gone in self._pools.keys() - options.pools.keys():
             del self._pools[gone]
@@ -116,14 +120,12 @@ class RequestResolver:
                 if endpoint.spec.pool == name and not endpoint.spec.is_far:
                     added.names.expect(endpoint)
                     added.names.report(endpoint)
-        if before.default_pool != options.default_pool:
-            loadable = self.names.loadable_at()
-            for pool, is_here in ((before.default_pool, False), (options.default_pool, True)):
-                if pool not in self._pools:
-                    continue
-                names = self._pools[pool].names
-                for machine, (readings, addresses) in loadable.items():
-                    names.set_loadable(machine, readings if is_here else {}, addresses)
+        for machine, (readings, addresses) in self.names.loadable_at().items():
+            here = self.pool_of_machine(machine)
+            for name, resolver in self._pools.items():
+                if (name == here) != (machine in resolver.names.loadable):
+                    models = readings if name == here else {}
+                    resolver.names.set_loadable(machine, models, addresses)
 
     def expect(self, address: Address) -> ModelChange | None:
         """An endpoint joined the fleet, or left it, or its specification changed; its first scrape
@@ -158,16 +160,30 @@ class RequestResolver:
         return change if of_pool is None else of_pool.report(endpoint)
 
     def set_loadable(
-        self, machine: str, readings: Mapping[str, ModelReading], addresses: frozenset[Address]
+        self,
+        machine: str,
+        readings: Mapping[str, ModelReading],
+        addresses: frozenset[Address],
+        pool: str = NO_POOL,
     ) -> ModelChange:
         """A machine can load these models, given by all of their names, and serve them at these
-        addresses: requests for them are queued until one is loaded. Returns what that changes."""
+        addresses: requests for them are queued until one is loaded, those for this pool, or for the
+        default one. Returns what that changes. For another pool it must first be gone."""
         gained = frozenset(name for name in readings if not self.models.is_known(name))
         lost = self.names.set_loadable(machine, readings, addresses)
-        of_default = self._pools.get(self._options.default_pool)
-        if of_default is None:
+        if readings and pool:
+            self._pool_of_machine[machine] = pool
+        of_pool = self._pools.get(self.pool_of_machine(machine))
+        if not readings:
+            self._pool_of_machine.pop(machine, None)
+        if of_pool is None:
             return ModelChange(gained, lost, self._pool)
-        return of_default.set_loadable(machine, readings, addresses)
+        return of_pool.set_loadable(machine, readings, addresses)
+
+    def pool_of_machine(self, machine: str) -> str:
+        """The pool for whose requests a machine loads models; empty without one."""
+        named = self._options.machine_pools.get(machine, self._options.default_pool)
+        return self._pool_of_machine.get(machine, named)
 
     def forget(self, address: Address) -> ModelChange:
         """The endpoint left the fleet, or its first tier; returns what that changes."""

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Final
 
 from extproc.core.address import Address
+from extproc.core.constraints import NO_POOL
 
 CONTEXT_STEP: Final = 256
 """llama-server rounds contexts up to a multiple of this."""
@@ -83,6 +84,8 @@ class KeptMachine:
     memory_mb: int
     models: Mapping[str, KeptModel]
     version: str = ""
+    pool: str = NO_POOL
+    """The pool for whose requests it loads models; empty for the one that the settings say."""
     is_router: bool = False
     max_models: int = 0
     is_connected: bool = True

@@ -39,6 +39,8 @@ class Placer(WantedModels):
         super().__init__()
         self.options = options or PlacementOptions()
         self._servers: Servers = NO_SERVERS
+        self._servers_at: dict[str, Servers] = {}
+        """Those of the last step by machine."""
 
     def step(
         self,
@@ -48,9 +50,10 @@ class Placer(WantedModels):
         now: float,
         servers: Servers = NO_SERVERS,
     ) -> list[Change]:
-        """Decide again; returns what changed. `demands` and `servers` are by the names of models;
-        a model that `servers` does not have needs one."""
+        """Decide again for the machines of one pool; returns what changed. `demands` and `servers`
+        are by the names of models; a model that `servers` does not have needs one."""
         self._servers = servers
+        self._servers_at |= dict.fromkeys(machines, servers)
         changes: list[Change] = []
         present = {name: one for name, one in machines.items() if one.takes_loads}
         for machine in present.values():
@@ -67,6 +70,10 @@ class Placer(WantedModels):
                 changes += self._place(model, present, demands, uses, now)
         return changes
 
+    def forget(self, machine: str) -> None:
+        super().forget(machine)
+        self._servers_at.pop(machine, None)
+
     # Operators
 
     def load(
@@ -79,6 +86,7 @@ class Placer(WantedModels):
             self.retry(machine.name, model)
         if model in self.wanted(machine.name):
             return []
+        self._servers = self._servers_at.get(machine.name, NO_SERVERS)
         view = self._view(machine, uses, {machine.name: machine})
         swap = forced_swap(view, model, demands)
         if swap is None:

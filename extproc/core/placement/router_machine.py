@@ -22,6 +22,7 @@ from math import inf
 from typing import Final
 
 from extproc.core.address import Address
+from extproc.core.constraints import NO_POOL
 from extproc.core.observation import ModelReading, Observation, RouterReading
 from extproc.core.placement.load_policy import FOREIGN_S, MAX_FAILURES, STABLE_S, retry_pause_s
 from extproc.core.placement.machine import KeptMachine, KeptModel, KeptState, KeptStatus
@@ -90,8 +91,9 @@ class _Model:
 class RouterMachine:
     """One router. Every call is O(its models)."""
 
-    def __init__(self, name: str, address: Address) -> None:
-        self.machine = KeptMachine(name=name, memory_mb=0, models={}, is_router=True)
+    def __init__(self, name: str, address: Address, pool: str = NO_POOL) -> None:
+        """`pool` is that of its endpoint."""
+        self.machine = KeptMachine(name=name, memory_mb=0, models={}, is_router=True, pool=pool)
         self._address = address
         self._models: dict[str, _Model] = {}
         self._wanted: tuple[str, ...] | None = None

@@ -9,6 +9,7 @@ from dataclasses import replace
 from random import Random
 
 from extproc.core.address import Address
+from extproc.core.constraints import NO_POOL
 from extproc.core.events import CallScope, Event
 from extproc.core.fleet.endpoint import ASSUMED_SLOTS, Endpoint, EndpointSpec, Intent
 from extproc.core.fleet.resolver import RequestResolver
@@ -317,12 +318,14 @@ class FleetUpdates:
         readings: Mapping[str, ModelReading],
         now: float,
         addresses: frozenset[Address] = frozenset(),
+        pool: str = NO_POOL,
     ) -> None:
         """The models that a machine's keeper can load, by all of their names, and where it serves
-        them; empty when it is gone. Requests for them are queued until one is loaded."""
+        them; empty when it is gone. Requests for them are queued until one is loaded: those for
+        this pool, the default one if it is empty."""
         with self._call:
             self.state.contexts.report_loadable(machine, readings)
-            change = self.state.resolver.set_loadable(machine, readings, addresses)
+            change = self.state.resolver.set_loadable(machine, readings, addresses, pool)
             self._allocator.change_models(change, now)
             self._allocator.refit_contexts(now)
             self._require_picks()
@@ -341,7 +344,7 @@ class FleetUpdates:
     ) -> None:
         """The loads that requests wait for, by all names of the models, for forecasts and display;
         and why models cannot be loaded anywhere, with `""` if none can be. Requests for those are
-        rejected."""
+        rejected. Where pools are configured, names have that of their pool before them."""
         self.state.loads = dict(loads)
         if failed == self.state.failed_models:
             return
@@ -358,7 +361,8 @@ class FleetUpdates:
     def set_wakes(self, wakes: Mapping[str, ModelLoad], *, can_wake_keepers: bool = False) -> None:
         """The machines that wake for queued requests, by all names of the models that they will
         serve, `""` for requests that name none: for forecasts and display. With `can_wake_keepers`,
-        further ones with a keeper are off."""
+        further ones with a keeper are off. Where pools are configured, names have that of their
+        pool before them."""
         self.state.wakes = dict(wakes)
         self.state.can_wake_keepers = can_wake_keepers
 

@@ -171,10 +171,10 @@ class ScaleAdvisor:
         state = self._state
         catalog = state.resolver.names.catalog
         counts: dict[str, _Count] = {}
-        default = state.options.resolver.default_pool
-        for readings in state.resolver.names.loadable.values():
+        for machine, readings in state.resolver.names.loadable.items():
+            pool_of_machine = state.resolver.pool_of_machine(machine)
             for reading in readings.values():
-                name = qualified(default, catalog.canonical_name(reading.name))
+                name = qualified(pool_of_machine, catalog.canonical_name(reading.name))
                 counts.setdefault(name, _Count())
         for endpoint in state.fleet:
             if endpoint.is_removed or endpoint.spec.is_far:

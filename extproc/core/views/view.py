@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 from extproc.core.address import Address
 from extproc.core.bounds import Bounds, is_held_back
-from extproc.core.constraints import NO_POOL, Constraints, qualified
+from extproc.core.constraints import NO_POOL, UNRESOLVED, Constraints, qualified
 from extproc.core.decision import Preview
 from extproc.core.fleet.endpoint import ContextSource, Endpoint
 from extproc.core.fleet.membership import Fleet
 from extproc.core.options import DispatcherOptions
 from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.placement.demand import NO_DEMAND, ModelDemand
+from extproc.core.placement.machine import KeptMachine
 from extproc.core.placement.model_load import ModelLoad
 from extproc.core.prediction.latency import LatencyEstimate
 from extproc.core.queue.flow_order import QueueOrder
@@ -222,24 +223,35 @@ class View:
         """Seconds until all queued requests are served, by the same forecast."""
         return self._forecast.all_served_s(now)
 
-    def demands(self, now: float) -> dict[str | None, ModelDemand]:
+    def demands(self, now: float, pool: str | None = None) -> dict[str | None, ModelDemand]:
         """The queued requests by the model that they name, None for those that name none; of
-        several pools only those for the default one, where models are loaded on demand. The seconds
-        that they have waited are an estimate: O(constraint queues)."""
+        several pools only those for this one, the default one if it is None. The seconds that they
+        have waited are an estimate: O(constraint queues)."""
+        wanted_pool = self.options.resolver.default_pool if pool is None else pool
         found: dict[str | None, ModelDemand] = {}
         for queue in self.queue.constraint_queues():
             if is_held_back(queue.bounds):
                 continue  # another server would not help
-            pool = queue.constraints.pool
-            if pool and not self.state.loads_models_of(pool):
+            if queue.constraints.pool == wanted_pool:
+                entered_at, waiting = queue.first_arrived().entered_at, len(queue)
+            elif queue.constraints == UNRESOLVED:  # of all pools
+                arrivals = [
+                    ticket.entered_at
+                    for ticket in self.queue
+                    if ticket.queued_in is queue and ticket.request.pool == wanted_pool
+                ]
+                entered_at, waiting = min(arrivals, default=now), len(arrivals)
+            else:
                 continue
-            longest_s = max(0.0, now - queue.first_arrived().entered_at)
+            if not waiting:
+                continue
+            longest_s = max(0.0, now - entered_at)
             model = queue.constraints.model
             known = found.get(model, NO_DEMAND)
             found[model] = ModelDemand(
-                waiting=known.waiting + len(queue),
+                waiting=known.waiting + waiting,
                 longest_wait_s=max(known.longest_wait_s, longest_s),
-                waited_s=known.waited_s + longest_s * (1 + len(queue)) / 2,
+                waited_s=known.waited_s + longest_s * (1 + waiting) / 2,
                 context_tokens=max(known.context_tokens, queue.constraints.context_tokens),
             )
         return found
@@ -265,7 +277,8 @@ class View:
         can be woken."""
         if not kept and all(endpoint.spec.wake is None for endpoint in self.fleet):
             return None
-        return WakeAdvisor(self.state, self.scale(now), self.demands(now), kept)
+        demands = {pool: self.demands(now, pool) for pool in self.pools or (NO_POOL,)}
+        return WakeAdvisor(self.state, self.scale(now), demands, kept)
 
     @property
     def can_wake_keepers(self) -> bool:
@@ -281,10 +294,9 @@ class View:
         """The number of queued requests by criticality and pool. O(queued requests)."""
         return self.queue.depths_by_pool(self.pools)
 
-    def loads_models_at(self, endpoint: Endpoint) -> bool:
-        """Whether it is where models are loaded on demand: in the default pool, if there are
-        several."""
-        return self.state.loads_models_of(endpoint.spec.pool)
+    def pool_of_machine(self, machine: KeptMachine) -> str:
+        """The pool for whose requests a machine loads models; empty without one."""
+        return machine.pool or self.state.resolver.pool_of_machine(machine.name)
 
     def canonical_model(self, name: str) -> str:
         """One name for all names of a model; the name itself if it is unknown."""

@@ -4,7 +4,8 @@ A machine is woken by the rule by which a model is loaded on a machine with a ke
 that no server which is awake can have, or requests for a model wait, and fewer servers of it are
 awake than `ScaleAdvisor` wants, or there are fewer than its `min_servers`. A machine with a keeper
 counts for all models that it can load; once it is awake, the placement loads them. Where pools are
-configured, all of this is about the default one.
+configured, requests for one wake the machines of its own endpoints only; a machine may have some of
+several.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -35,7 +36,9 @@ _CHANGING: Final = {
     KeptState.RESTARTING,
 }
 Scale = Mapping[str, ModelScale]
-Demands = Mapping[str | None, ModelDemand]
+Demands = Mapping[str, Mapping[str | None, ModelDemand]]
+Asked = tuple[str, str | None]
+"""A pool, empty where none are configured, and the one name of a model in it, None for any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,21 +95,20 @@ class WakeAdvisor:
     def __init__(
         self, state: State, scale: Scale, demands: Demands, kept: Iterable[SleepingKeeper] = ()
     ) -> None:
-        """`scale` is by model, `demands` by the names in queued requests; `kept` are the machines
-        with a keeper that may sleep."""
+        """`scale` is by model, `demands` by pool and by the names in queued requests; `kept` are
+        the machines with a keeper that may sleep."""
         self._state = state
         self._scale = scale
         self._demands = demands
-        self._waits_s: dict[str | None, float] = {}
-        """How long requests have waited at most, by the one name of their model."""
-        for model, demand in demands.items():
-            name = None if model is None else self._canonical(model)
-            self._waits_s[name] = max(self._waits_s.get(name, 0.0), demand.longest_wait_s)
+        self._waits_s: dict[Asked, float] = {}
+        """How long requests have waited at most."""
+        for pool, of_pool in demands.items():
+            for model, demand in of_pool.items():
+                asked = pool, None if model is None else self._canonical(model)
+                self._waits_s[asked] = max(self._waits_s.get(asked, 0.0), demand.longest_wait_s)
         self._groups: dict[str, _Group] = {}
         """By the MAC address of their machine."""
-        self._default = state.options.resolver.default_pool
-        self._fleet = [one for one in state.fleet if one.spec.pool == self._default]
-        for endpoint in self._fleet:
+        for endpoint in state.fleet:
             if endpoint.spec.wake is not None:
                 self._group(endpoint.spec.wake).endpoints.append(endpoint)
         for one in kept:
@@ -163,7 +165,8 @@ class WakeAdvisor:
             return True
         if self._state.queue.has_any_for(endpoint):
             return True
-        names = {self._scaled(reading.name) for reading in endpoint.models}
+        pool = endpoint.spec.pool
+        names = {qualified(pool, self._canonical(reading.name)) for reading in endpoint.models}
         advices = [self._scale[one] for one in names if one in self._scale and endpoint.is_pickable]
         return any(one.least and one.traffic.servers <= one.least for one in advices)
 
@@ -175,20 +178,21 @@ class WakeAdvisor:
             if not any(self._could_serve(groups[mac], constraints) for mac in coming):
                 could = (mac for mac in candidates if self._could_serve(groups[mac], constraints))
                 coming += islice(could, 1)
-        servers: dict[str | None, int] = {
-            one.model: one.least for one in self._scale.values() if one.pool == self._default
+        servers: dict[Asked, int] = {
+            (one.pool, one.model): one.least for one in self._scale.values()
         }
-        asked = self._waits_s.keys()
-        for name in asked:
-            advice = self._scale.get(qualified(self._default, name or ANY_MODEL))
-            servers[name] = max(servers.get(name, 0), 1 if advice is None else advice.wanted)
-        for name, count in servers.items():
-            missing = count - self._present(name) if count else 0
-            missing -= sum(self._has_model(groups[mac], name) for mac in coming)
+        waiting = self._waits_s.keys()
+        for asked in waiting:
+            advice = self._scale.get(qualified(asked[0], asked[1] or ANY_MODEL))
+            servers[asked] = max(servers.get(asked, 0), 1 if advice is None else advice.wanted)
+        for asked, count in servers.items():
+            missing = count - self._present(asked) if count else 0
+            missing -= sum(self._has_model(groups[mac], asked) for mac in coming)
             others = (
                 mac
                 for mac in candidates
-                if mac not in coming and self._has_model(groups[mac], name, is_asked=name in asked)
+                if mac not in coming
+                and self._has_model(groups[mac], asked, is_asked=asked in waiting)
             )
             coming += list(islice(others, max(0, missing)))
         return set(coming) - set(waking)
@@ -196,46 +200,48 @@ class WakeAdvisor:
     def _unserved(self) -> list[Constraints]:
         """What queued requests ask for that no server can have which gets requests, or is about to
         as a keeper loads its model."""
-        awake = [one for one in self._fleet if one.is_pickable]
+        awake = [one for one in self._state.fleet if one.is_pickable]
         return [
             queue.constraints
             for queue in self._queues()
-            if not self._is_coming(queue.constraints.model)
+            if not self._is_coming(queue.constraints.pool, queue.constraints.model)
             and not any(is_eligible(queue.constraints, one) for one in awake)
         ]
 
     def _queues(self) -> Iterator[ConstraintQueue]:
         """Those whose requests only wait for a server."""
         queues = self._state.queue.constraint_queues()
-        return (
-            queue
-            for queue in queues
-            if not is_held_back(queue.bounds) and queue.constraints.pool == self._default
-        )
+        return (queue for queue in queues if not is_held_back(queue.bounds))
 
-    def _is_coming(self, model: str | None) -> bool:
+    def _is_coming(self, pool: str, model: str | None) -> bool:
         """Whether a machine that is awake loads it for queued requests, or is about to: soon, or
         others delay it."""
         loads = self._state.loads
-        load = loads.get(model or "")
+        load = loads.get(qualified(pool, model or ""))
         if load is not None and load.ready_at is not None:
             return True
-        if load is None and (model is not None or not loads):
+        if load is None and (model is not None or not self._has_loads(pool)):
             return False
         name = None if model is None else self._canonical(model)
-        return self._waits_s.get(name, 0.0) < PLACED_S
+        return self._waits_s.get((pool, name), 0.0) < PLACED_S
+
+    def _has_loads(self, pool: str) -> bool:
+        """Whether there are models of a pool that are loaded, or could be."""
+        return any(name.startswith(qualified(pool, "")) for name in self._state.loads)
 
     def _could_serve(self, group: _Group, constraints: Constraints) -> bool:
         """Whether an endpoint of a machine can serve such requests, or has not reported yet what it
         serves, or its keeper can load a model for them."""
         return any(
-            not one.has_reported or is_eligible(constraints, one) for one in group.open_endpoints
+            is_eligible(constraints, one) if one.has_reported else one.spec.pool == constraints.pool
+            for one in group.open_endpoints
         ) or any(self._could_load(one.machine, constraints) for one in group.keepers)
 
     def _could_load(self, machine: KeptMachine, constraints: Constraints) -> bool:
         """Whether a keeper has a model for such requests, or has not said yet which it has."""
         allowed = constraints.allowed
-        return constraints.tier == FIRST_TIER and (
+        is_for_it = self._pool_of(machine) == constraints.pool
+        return (is_for_it and constraints.tier == FIRST_TIER) and (
             not machine.models
             or any(
                 (constraints.model in (None, model.name) or constraints.model in model.aliases)
@@ -245,26 +251,27 @@ class WakeAdvisor:
             )
         )
 
-    def _present(self, model: str | None) -> int:
+    def _present(self, asked: Asked) -> int:
         """The servers of a model that get requests, or load it."""
-        return self._is_coming(model) + sum(
-            one.is_pickable and not one.spec.is_far and (model is None or self._has(one, model))
-            for one in self._fleet
+        return self._is_coming(*asked) + sum(
+            one.is_pickable and not one.spec.is_far and self._has(one, asked)
+            for one in self._state.fleet
         )
 
-    def _has_model(self, group: _Group, model: str | None, *, is_asked: bool = False) -> bool:
+    def _has_model(self, group: _Group, asked: Asked, *, is_asked: bool = False) -> bool:
         """The same for any request for a model, with `is_asked` for one that is queued."""
         return any(
-            not one.has_reported
-            or (
-                (model is None or self._has(one, model))
-                and (not is_asked or self._state.queue.has_any_for(one))
-            )
+            one.spec.pool == asked[0]
+            if not one.has_reported
+            else self._has(one, asked) and (not is_asked or self._state.queue.has_any_for(one))
             for one in group.open_endpoints
-        ) or any(self._keeps(one.machine, model, is_asked=is_asked) for one in group.keepers)
+        ) or any(self._keeps(one.machine, asked, is_asked=is_asked) for one in group.keepers)
 
-    def _keeps(self, machine: KeptMachine, model: str | None, *, is_asked: bool) -> bool:
+    def _keeps(self, machine: KeptMachine, asked: Asked, *, is_asked: bool) -> bool:
         """Whether its keeper can load a model, with `is_asked` for a queued request."""
+        pool, model = asked
+        if self._pool_of(machine) != pool:
+            return False
         is_listed = model is None or not machine.models
         if not (is_listed or any(self._canonical(name) == model for name in machine.names)):
             return False
@@ -274,37 +281,50 @@ class WakeAdvisor:
 
     def wakes(self, waking: Mapping[str, float | None], now: float) -> dict[str, ModelLoad]:
         """What requests wait for while machines wake, by all names of the models that no other
-        server has; `""` is for requests that name none. `waking` says when those of a MAC address
-        are expected to serve, None if that is not known."""
+        server has; `""` is for requests that name none. Where pools are configured, names have that
+        of their pool before them. `waking` says when those of a MAC address are expected to serve,
+        None if that is not known."""
         found: dict[str, ModelLoad] = {}
-        served = [one for one in self._fleet if one.is_pickable and not one.spec.is_far]
-        known = {name for one in served for name in one.models_by_name}
+        served = [one for one in self._state.fleet if one.is_pickable and not one.spec.is_far]
+        known = {(one.spec.pool, name) for one in served for name in one.models_by_name}
+        known |= {(one.spec.pool, "") for one in served}
         for mac, expected_at in waking.items():
             group = self._groups[mac]
             ready_at = None if expected_at is None else max(expected_at, now + LEAST_LEFT_S)
-            for name in (self._names(group) - known) | ({""} if not served else set()):
+            for pool, name in self._names(group) - known:
                 load = ModelLoad(
                     model=name, where=self._name_of(group), ready_at=ready_at, is_wake=True
                 )
-                found.setdefault(name, load)
+                found.setdefault(qualified(pool, name), load)
         return found
 
-    def _names(self, group: _Group) -> set[str]:
-        """All names of the models that a machine serves or can load; those that are asked for,
-        where that is not known."""
+    def _names(self, group: _Group) -> set[tuple[str, str]]:
+        """All names of the models that a machine serves or can load, with their pools; those that
+        are asked for, where that is not known. `""` stands for any."""
         lists = [
-            *(one.models_by_name.keys() if one.has_reported else None for one in group.endpoints),
-            *(one.machine.names or None for one in group.keepers),
+            *(
+                (one.spec.pool, one.models_by_name.keys() if one.has_reported else None)
+                for one in group.endpoints
+            ),
+            *((self._pool_of(one.machine), one.machine.names or None) for one in group.keepers),
         ]
-        asked = {name for name in self._demands if name is not None}
-        return {name for names in lists for name in (asked if names is None else names)}
+        return {
+            (pool, name)
+            for pool, names in lists
+            for name in (*(self._asked_in(pool) if names is None else names), "")
+        }
 
-    def _has(self, endpoint: Endpoint, model: str) -> bool:
-        return any(self._canonical(name) == model for name in endpoint.models_by_name)
+    def _asked_in(self, pool: str) -> Iterator[str]:
+        return (name for name in self._demands.get(pool, ()) if name is not None)
 
-    def _scaled(self, name: str) -> str:
-        """The name by which `scale` knows a model of the default pool."""
-        return qualified(self._default, self._canonical(name))
+    def _pool_of(self, machine: KeptMachine) -> str:
+        return machine.pool or self._state.resolver.pool_of_machine(machine.name)
+
+    def _has(self, endpoint: Endpoint, asked: Asked) -> bool:
+        pool, model = asked
+        return endpoint.spec.pool == pool and (
+            model is None or any(self._canonical(name) == model for name in endpoint.models_by_name)
+        )
 
     def _canonical(self, name: str) -> str:
         return self._state.resolver.names.catalog.canonical_name(name)

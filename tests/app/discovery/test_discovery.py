@@ -406,3 +406,37 @@ def test_a_service_account_that_is_missing_is_an_error_at_the_start(
         World(settings(discovery__kubernetes=[group], **at))
     World(settings(discovery__kubernetes=[{**group, "namespace": "serving"}], **at))
     World(settings(discovery__kubernetes=[group], discovery__kubernetes_namespace="a", **at))
+
+
+async def test_servers_of_a_keeper_are_in_the_pool_of_its_machine() -> None:
+    """Of two machines whose names begin alike in that of the right one; what is no keeper's, or of
+    another machine, is in the default pool. A reload moves them."""
+
+    def placed(**machines: str) -> Settings:
+        return settings(
+            pools={"chat": {"default": True}, "batch": {"hosts": ["b.test"]}},
+            machines={name.replace("_", "-"): {"in_pool": pool} for name, pool in machines.items()},
+        )
+
+    async with running(placed(gpu="chat", gpu_1="batch")) as world:
+        names = {"gpu-1.small": 2, "gpu.small": 2, "gpu-1.agent": 0, "gpu-2.small": 2}
+        found = [
+            DiscoveredEndpoint(
+                spec=EndpointSpec(
+                    address=Address("10.0.0.1", number),
+                    name=name,
+                    is_reported=True,
+                    kept_models=models,
+                ),
+                target=None,
+            )
+            for number, (name, models) in enumerate(names.items(), 1)
+        ]
+        world.members.publish("agents", found, is_complete=True)
+
+        def pools() -> list[str]:
+            return [one.spec.pool for one in sorted(world.fleet, key=lambda one: one.spec.address)]
+
+        assert pools() == ["batch", "chat", "chat", "chat"]
+        await world.members.renew(placed(gpu_2="batch"))
+        assert pools() == ["chat", "chat", "chat", "batch"]

@@ -58,7 +58,9 @@ def settings_of(folder: Path) -> dict[str, Any]:
     store.add({(hour, UsageKey("batch", "", "tiny")): counts})
     store.close()
     budgets = {"daily": {"tokens": 100}, "monthly": {"cost": 4}}
-    limits = {"batch": {"budgets": budgets, "models": ["tiny"], "requests": 3}}
+    limits = {
+        "batch": {"budgets": budgets, "models": ["tiny"], "requests": 3, "requests_per_session": 2}
+    }
     return {
         "clients": {"keys_file": str(file), "limits": limits},
         "usage": {"path": str(books)},
@@ -106,7 +108,13 @@ async def test_what_each_client_may_and_has_spent(tmp_path: Path) -> None:
     assert batch["month"] == spent | {"max_tokens": None, "max_cost": 4.0}
     assert sum(batch["hours"]) == 40 and len(batch["hours"]) == HOURS and not any(web["hours"])
     assert (batch["models"], batch["objectives"], web["models"]) == (["tiny"], None, None)
-    assert batch["limits"] == {"requests": 3, "queued": None, "tokens_per_minute": None}
+    assert batch["limits"] == {
+        "requests": 3,
+        "queued": None,
+        "requests_per_session": 2,
+        "requests_per_flow": None,
+        "tokens_per_minute": None,
+    }
     assert (batch["running"], batch["queued"]) == (0, 0)
     assert found["now"] < found["day_ends"] <= found["month_ends"]
 

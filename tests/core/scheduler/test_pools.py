@@ -9,7 +9,7 @@ import pytest
 
 from extproc.core.address import Address
 from extproc.core.bounds import BoundKind, BoundLimits, BoundOptions
-from extproc.core.constraints import Constraints, qualified, unconstrained
+from extproc.core.constraints import UNRESOLVED, Constraints, qualified, unconstrained
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.eligibility import why_not
 from extproc.core.fleet.endpoint import EndpointSpec, WakeOptions
@@ -17,12 +17,14 @@ from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.observation import ModelReading, ScrapeStatus
 from extproc.core.outliers.failure_evidence import Fault
+from extproc.core.placement.machine import KeptMachine
 from extproc.core.placement.model_load import ModelLoad
 from extproc.core.request import Request
 from extproc.core.scaling.wanted import ScaleOptions, ServerBounds
 from extproc.core.slots.lease import LeaseEnd
 from extproc.core.views.explain import explain
 from extproc.core.views.fleet_capacity import fleet_capacity, fleet_health
+from extproc.core.views.wake_advisor import WakeAdvisor
 from tests.fakes.steered_fleet import SteeredFleet
 
 CHAT, BATCH = "chat", "batch"
@@ -283,62 +285,148 @@ def test_wanted_servers_are_counted_by_pool() -> None:
     assert fleet.dispatcher.view.pools == (CHAT, BATCH)
 
 
-def test_models_are_loaded_and_machines_woken_for_the_default_pool() -> None:
-    """Loads, failures and demands of other pools are none of theirs."""
+def test_machines_load_models_for_the_requests_of_one_pool() -> None:
+    """That of the machine, the default one if it names none: loads, failures and demands of other
+    pools are none of theirs."""
     fleet = PooledFleet(match=ModelMatch.STRICT)
-    here, there = fleet.add(1, CHAT, models=["tiny"]), fleet.add(1, BATCH, models=["tiny"])
-    fleet.dispatcher.set_loadable("gpu", {"big": ModelReading(name="big", is_loaded=False)}, 0.0)
+    fleet.add(1, CHAT, models=["tiny"]), fleet.add(1, BATCH, models=["tiny"])
+    big = {"big": ModelReading(name="big", is_loaded=False)}
+    fleet.dispatcher.set_loadable("gpu", big, 0.0)
     ticket = fleet.queue(pool=CHAT, model="big")
     assert fleet.rejection(pool=BATCH, model="big") == "model-not-found"
     view = fleet.dispatcher.view
     fleet.pick(pool=BATCH, model="tiny")
     waits = fleet.queue(pool=BATCH, model="tiny")
     assert list(view.demands(fleet.now)) == ["big"]
+    assert list(view.demands(fleet.now, BATCH)) == ["tiny"]
     load = ModelLoad(model="big", where="gpu", ready_at=fleet.now + 5)
-    fleet.dispatcher.set_loads({"big": load, "tiny": load}, {}, fleet.now)
+    fleet.dispatcher.set_loads({"chat/big": load, "chat/tiny": load}, {}, fleet.now)
     assert view.wait_note("big", fleet.now, CHAT) and not view.wait_note("tiny", fleet.now, BATCH)
     assert view.waits().reason_of(ticket).value == "model-loading"
     assert view.waits().reason_of(waits).value == "no-idle-slot"
-    fleet.dispatcher.set_loads({}, {"tiny": "it failed"}, fleet.now)
+    fleet.dispatcher.set_loads({}, {"chat/tiny": "it failed"}, fleet.now)
     assert fleet.is_waiting(waits)
     assert fleet.rejection(pool=CHAT, model="tiny") == "model-failed"
-    endpoints = [fleet.dispatcher.fleet.get(address) for address in (here, there)]
-    assert [view.loads_models_at(one) for one in endpoints if one] == [True, False]
     fleet.dispatcher.set_loads({}, {}, fleet.now)
-    assert "chat/big" in view.scale(fleet.now)
+    assert "chat/big" in view.scale(fleet.now) and "batch/big" not in view.scale(fleet.now)
+
+    fleet.dispatcher.set_loadable("own", big, 0.0, pool=BATCH)
+    assert fleet.queue(pool=BATCH, model="big") and "batch/big" in view.scale(fleet.now)
+    own, of_default = (
+        KeptMachine(name=name, memory_mb=0, models={}, pool=pool)
+        for name, pool in (("own", BATCH), ("gpu", ""))
+    )
+    assert (view.pool_of_machine(own), view.pool_of_machine(of_default)) == (BATCH, CHAT)
+    resolver = fleet.dispatcher.resolver
+    assert list(resolver.of_pool(BATCH).names.loadable) == ["own"]
+    fleet.dispatcher.set_loadable("own", {}, 0.0)
+    assert resolver.pool_of_machine("own") == CHAT, "it is forgotten"
+    assert not resolver.of_pool(BATCH).names.loadable
 
     fleet.default = BATCH
     fleet.configure(CHAT, BATCH)
     assert fleet.queue(pool=BATCH, model="big")
-    assert not fleet.dispatcher.resolver.of_pool(CHAT).names.loadable
+    assert not resolver.of_pool(CHAT).names.loadable
     fleet.default = ""
     fleet.configure(CHAT, BATCH)
-    assert not fleet.dispatcher.resolver.of_pool(BATCH).names.loadable
+    assert not resolver.of_pool(BATCH).names.loadable
 
 
-def test_machines_are_woken_for_requests_of_the_default_pool() -> None:
+def test_a_pool_that_comes_later_has_the_models_of_its_machines() -> None:
+    """And one that goes and comes again."""
+    fleet = PooledFleet(match=ModelMatch.STRICT)
+    big = {"big": ModelReading(name="big", is_loaded=False)}
+    fleet.dispatcher.set_loadable("own", big, 0.0, pool="night")
+    resolver = fleet.dispatcher.resolver
+    for _ in range(2):
+        fleet.configure(CHAT, BATCH, "night")
+        assert list(resolver.of_pool("night").names.loadable) == ["own"]
+        fleet.configure(CHAT, BATCH)
+        assert not any(resolver.of_pool(name).names.loadable for name in (CHAT, BATCH))
+
+
+def test_machines_are_woken_for_requests_of_their_pool() -> None:
     fleet = PooledFleet()
-    wake = WakeOptions(mac="00:11:22:33:44:55")
-    asleep = Address("10.0.0.7", 8080)
-    spec = EndpointSpec(address=asleep, pool=CHAT, wake=wake)
-    fleet.dispatcher.set_members("asleep", [spec], fleet.now)
-    fleet.scrape(asleep, status=ScrapeStatus.UNREACHABLE)
-    fleet.add(1, BATCH)
+    wakes = {
+        pool: WakeOptions(mac=f"00:11:22:33:44:{number:02}")
+        for number, pool in enumerate((CHAT, BATCH))
+    }
+    specs = [
+        EndpointSpec(address=Address("10.0.0.7", 8080 + number), pool=pool, wake=wakes[pool])
+        for number, pool in enumerate(wakes)
+    ]
+    fleet.dispatcher.set_members("asleep", specs, fleet.now)
+    for spec in specs:
+        fleet.scrape(spec.address, status=ScrapeStatus.UNREACHABLE)
+    awake = fleet.add(1, BATCH)
+    macs = {pool: one.mac for pool, one in wakes.items()}
+
+    def advisor() -> WakeAdvisor:
+        found = fleet.dispatcher.view.wake_advisor(fleet.now)
+        assert found is not None
+        return found
 
     def wanted() -> set[str]:
-        advisor = fleet.dispatcher.view.wake_advisor(fleet.now)
-        assert advisor is not None
-        return advisor.wanted([wake.mac], [])
+        return advisor().wanted(macs.values(), [])
 
     fleet.pick(pool=BATCH), fleet.queue(pool=BATCH)
     assert wanted() == set()
     fleet.queue(pool=CHAT)
-    assert wanted() == {wake.mac}
+    assert wanted() == {macs[CHAT]}, "a server of another pool that is awake does not help"
     capacity = fleet_capacity(fleet.dispatcher.view)
     assert (capacity.slots, capacity.busy) == (0, 1), "a parent's requests are for the default"
     health = fleet_health(fleet.dispatcher.view, BATCH)
-    assert (health.idle, health.processing) == (0, 1)
-    assert fleet_health(fleet.dispatcher.view).processing == 2
+    assert (health.idle, health.processing) == (0, 2), "its machine that sleeps has a slot, too"
+    assert fleet_health(fleet.dispatcher.view).processing == 3
+
+    view = fleet.dispatcher.view
+    fleet.dispatcher.set_wakes(advisor().wakes(dict.fromkeys(macs.values()), fleet.now))
+    assert set(fleet.dispatcher.state.wakes) == {"chat/"}, "the other pool has a server"
+    assert view.wait_note(None, fleet.now, CHAT) and not view.wait_note(None, fleet.now, BATCH)
+    fleet.scrape(awake, status=ScrapeStatus.UNREACHABLE)
+    assert wanted() == set(macs.values())
+    assert advisor().wanted([macs[BATCH]], [macs[CHAT]]) == {macs[BATCH]}
+
+
+def test_a_machine_with_servers_of_two_pools_wakes_for_either() -> None:
+    """Its models are those of each of them."""
+    fleet = PooledFleet(match=ModelMatch.STRICT)
+    wake = WakeOptions(mac="00:11:22:33:44:55")
+    chat, batch = (Address("10.0.0.7", 8080 + number) for number in range(2))
+    specs = [
+        EndpointSpec(address=address, pool=pool, wake=wake)
+        for address, pool in ((chat, CHAT), (batch, BATCH))
+    ]
+    fleet.dispatcher.set_members("one", specs, fleet.now)
+    fleet.scrape(chat, models=["tiny"])
+    fleet.scrape(batch, models=["big"])
+    for address in (chat, batch):
+        fleet.scrape(address, status=ScrapeStatus.UNREACHABLE)
+    ticket = fleet.queue(pool=BATCH, model="big")
+    advisor = fleet.dispatcher.view.wake_advisor(fleet.now)
+    assert advisor is not None and list(advisor.machines()) == [wake.mac]
+    assert advisor.wanted([wake.mac], []) == {wake.mac}
+    fleet.dispatcher.set_wakes(advisor.wakes({wake.mac: fleet.now + 5.0}, fleet.now))
+    view = fleet.dispatcher.view
+    assert set(fleet.dispatcher.state.wakes) == {"chat/", "chat/tiny", "batch/", "batch/big"}
+    assert view.waits().reason_of(ticket).value == "waking"
+    assert not view.wait_note("big", fleet.now, CHAT)
+
+
+def test_what_waits_until_names_are_known_wakes_machines_of_its_pool() -> None:
+    fleet = PooledFleet()
+    wake = WakeOptions(mac="00:11:22:33:44:55")
+    fleet.dispatcher.set_members(
+        "own", [EndpointSpec(address=Address("10.0.0.7", 8080), pool=BATCH, wake=wake)], fleet.now
+    )
+    fleet.add(1, BATCH, models=["tiny"])
+    ticket = fleet.queue(pool=BATCH, model="tiny:lora")
+    fleet.now += 3.0
+    view = fleet.dispatcher.view
+    assert ticket.constraints == UNRESOLVED
+    assert view.demands(fleet.now, CHAT) == {}
+    (demand,) = view.demands(fleet.now, BATCH).values()
+    assert (demand.waiting, demand.longest_wait_s) == (1, 3.0)
 
 
 def test_an_explanation_names_the_pool() -> None:

@@ -19,7 +19,7 @@ from extproc.core.scheduler import dispatcher
 from extproc.demo.process import ChildError
 
 NAMES = (
-    *("agents", "exchanges", "batches", "bodies", "cluster", "envoy", "held"),
+    *("agents", "exchanges", "batches", "bodies", "cluster", "envoy", "held", "hops"),
     *("picks", "scraping", "starts", "waits"),
     *simulation.BENCHMARKS,
 )

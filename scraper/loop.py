@@ -18,6 +18,7 @@ from scraper.issue_log import IssueLog
 from scraper.options import ScraperOptions
 from scraper.own_faults import OwnFaults
 from scraper.schedule import Schedule
+from scraper.turns import Turn, Turns
 
 OWN_FAULT_PAUSE_S = 0.5
 
@@ -28,6 +29,7 @@ class _Watch:
     probe: Probe
     is_requested: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
+    turn: Turn | None = None
 
 
 class Scraper:
@@ -70,6 +72,7 @@ class Scraper:
         self._ending: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self._own_faults = OwnFaults()
+        self._turns = Turns(self._options.max_per_s, clock)
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -121,6 +124,8 @@ class Scraper:
         watch = self._watches.get(address)
         if watch is not None:
             watch.is_requested.set()
+            if watch.turn is not None:
+                self._turns.hurry(watch.turn)
 
     def set_leaving(self, address: Address, models: frozenset[str]) -> None:
         """These models of a router are about to be unloaded: a request for their slots that is
@@ -144,6 +149,7 @@ class Scraper:
         probe = watch.probe
         try:
             while True:
+                await self._take_turn(watch, issue_log)
                 watch.is_requested.clear()
                 try:
                     observation = await self._scrape(probe, address, issue_log)
@@ -162,6 +168,14 @@ class Scraper:
         finally:
             self._own_faults.is_over(address)
             await probe.aclose()
+
+    async def _take_turn(self, watch: _Watch, issue_log: IssueLog) -> None:
+        is_urgent = watch.is_requested.is_set() or (
+            self._priority_of(watch.target.address, issue_log) is ScrapePriority.HIGH
+        )
+        watch.turn = self._turns.ask(is_urgent=is_urgent)
+        await watch.turn
+        watch.turn = None
 
     async def _scrape(self, probe: Probe, address: Address, issue_log: IssueLog) -> Observation:
         priority = self._priority_of(address, issue_log)

@@ -6,11 +6,13 @@ is corrected when two audits in a row have found it, within five seconds.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from extproc.app.paced import pause_s
 from extproc.core.client_limits import ClientLimits
 from extproc.core.exchange_registry import ExchangeRegistry, KnownExchange
 from extproc.core.queue.ticket import Ticket
@@ -64,8 +66,8 @@ class Auditor:
         return self._corrections
 
     def start(self) -> None:
-        """Audit once a second from now on."""
-        self._timer = asyncio.get_running_loop().call_later(INTERVAL_S, self._run)
+        """Audit once a second from now on, and less often where that takes much of a core."""
+        self._run_in(INTERVAL_S)
 
     def stop(self) -> None:
         """Stop auditing; calling it twice is no error."""
@@ -73,12 +75,16 @@ class Auditor:
             self._timer.cancel()
             self._timer = None
 
+    def _run_in(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._run)
+
     def _run(self) -> None:
-        self.start()
+        began_s = time.thread_time()
         try:
             self.audit(self._clock())
         except Exception:
             log.exception("the audit failed; retrying at the next interval")
+        self._run_in(pause_s(INTERVAL_S, time.thread_time() - began_s))
 
     def audit(self, now: float) -> list[Fault]:
         """Audit once, and correct the faults that the previous audit also found.

@@ -37,6 +37,7 @@ def dispatcher_options(settings: Settings) -> DispatcherOptions:
         fallbacks=settings.picker.fallbacks if settings.envoy.discovery else 0,
         failures_to_down=settings.scraper.failures_to_down,
         stale_after_s=settings.scraper.stale_after_s,
+        stale_per_endpoint_s=settings.scraper.stale_per_endpoint_s,
         draining_caps=settings.ledger.draining_caps,
         resolver=ResolverOptions(
             model_match=ModelMatch(settings.routing.model_match),
@@ -120,5 +121,6 @@ def scraper_options(settings: Settings) -> ScraperOptions:
             pool_s=scraper.pool_timeout_s,
         ),
         slow_after_s=scraper.slow_after_s,
+        max_per_s=scraper.max_per_s,
         loads_models=settings.swap.routers,
     )

@@ -3,9 +3,13 @@
 import os
 import sys
 from errno import ENOSPC
+from typing import TYPE_CHECKING
 
 from extproc.cli.interrupt import end_at_once
 from extproc.cli.loading import collector_at_rest
+
+if TYPE_CHECKING:
+    from typer import Typer
 
 
 def main() -> None:
@@ -18,8 +22,7 @@ def main() -> None:
             _show_version()
             sys.exit(0)
         with collector_at_rest():
-            from extproc.cli.root import root
-
+            root = _serve() if sys.argv[1:2] == ["serve"] else _root()
         root(prog_name="coxswain")
     except KeyboardInterrupt:
         sys.exit(130)
@@ -47,6 +50,20 @@ def _replace_closed_streams() -> None:
             nowhere = open(os.devnull, mode)  # noqa: SIM115 - for as long as the process lives
             os.set_inheritable(nowhere.fileno(), nowhere.fileno() <= 2)
             setattr(sys, name, nowhere)
+
+
+def _root() -> "Typer":
+    from extproc.cli.root import root
+
+    return root
+
+
+def _serve() -> "Typer":
+    """Without the other commands: to load and to describe them takes a twentieth of a start."""
+    from extproc.cli.application import application
+    from extproc.cli.commands.serve import serve
+
+    return application([serve], {})
 
 
 def _show_version() -> None:

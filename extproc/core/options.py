@@ -24,6 +24,7 @@ class DispatcherOptions:
     fallbacks: int = 2
     failures_to_down: int = 3
     stale_after_s: float = 6.0
+    stale_per_endpoint_s: float = 0.0
     draining_caps: DrainingCaps = field(default_factory=DrainingCaps)
     resolver: ResolverOptions = field(default_factory=ResolverOptions)
     aging: Aging = field(default_factory=Aging)

@@ -294,7 +294,7 @@ def _ways_of_uploads(way: Route, options: EnvoyOptions) -> Iterator[Route]:
 
     What the router keeps to be able to retry, it would send twice when the filter that asks the
     picker gives up, so a body that still comes is tried once. If it has no server yet, it is asked
-    for again. A request goes another way when it has its server: then its route is chosen anew.
+    for again. A request goes another way when it has its server: then its route is chosen again.
     """
     assert way.route is not None
     once = replace(

@@ -69,7 +69,7 @@ _UNSTREAMED = """
 """
 
 _UPLOADS = """
-   Those named `llama-...` before it lead there, too. Whoever restricts its match restricts theirs:
+   Those named `llama-...` before it lead there, too. If you restrict its match, restrict theirs:
    they are for requests with long bodies, and for those that the picker has decided.
 """
 

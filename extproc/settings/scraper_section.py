@@ -35,6 +35,10 @@ class ScraperSettings(Section):
     """Seconds between two scrapes while a server has foreign slots or is starting."""
     slow_interval_s: SomeSeconds = 2.0
     """Seconds between two scrapes while Coxswain's own requests account for all busy slots."""
+    max_per_s: PositiveCount = 500
+    """The most scrapes a second, of all servers together. With more servers than this allows, each
+    is scraped less often, and `stale_after_s` grows with it: with 10,000 each 20 s. What scrapes
+    take of the picker's core does not grow any more."""
     jitter: Share = 0.1
     """The share by which each interval varies, so that the scrapes spread out."""
     connect_timeout_s: SomeSeconds = 1.0
@@ -56,6 +60,12 @@ class ScraperSettings(Section):
     other one is free."""
     failures_to_down: PositiveCount = 3
     """The number of consecutive failed scrapes after which a server is down."""
+
+    @property
+    def stale_per_endpoint_s(self) -> float:
+        """By how much the age from which observations are stale grows with each endpoint, where
+        they are scraped less often than each `slow_interval_s`."""
+        return self.stale_after_s / self.slow_interval_s / self.max_per_s
 
     @model_validator(mode="after")
     def _check_intervals(self) -> Self:

@@ -11,4 +11,5 @@ class Section(BaseModel):
         extra="forbid",
         allow_inf_nan=False,
         hide_input_in_errors=True,
+        defer_build=True,
     )

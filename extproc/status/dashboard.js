@@ -6,7 +6,7 @@
 const POLL_MS = 1000;
 const MAX_SHARE = 0.25; // of the time: if a response takes long, the next request is later
 const PATIENCE_MS = 3000;
-const MAX_ROWS = 300; // endpoints on the page; if there are more, those with issues come first
+const MAX_ROWS = 300; // endpoints on the page; of more the picker sends those with issues first
 const MAX_CELLS = 12; // slots with a cell each; more of them are drawn as shares
 const MAX_CHARS = 300;
 const MAX_NAME_CHARS = 60;
@@ -155,19 +155,18 @@ function showSlots(slots) {
   describe(byId("slots-bar"), "aria-label", slotsInWords(slots));
 }
 
-function showGlance(status, endpoints) {
-  const counts = new Map();
-  for (const { health } of endpoints) counts.set(health, (counts.get(health) || 0) + 1);
+function showGlance(status, total) {
+  const counts = new Map(Object.entries(status.endpoints_by_health));
   const ready = counts.get("ready") || 0;
   write(byId("ready"), whole.format(ready));
-  write(byId("ready-of"), `of ${whole.format(endpoints.length)} ready`);
+  write(byId("ready-of"), `of ${whole.format(total)} ready`);
   const others = HEALTHS.slice(1).filter((health) => counts.has(health));
   const words = others.map((health) => `${counts.get(health)} ${health}`);
   for (const wanted of ["draining", "disabled"]) {
-    const many = endpoints.filter(({ intent }) => intent === wanted).length;
+    const many = status.endpoints_by_intent[wanted];
     if (many) words.push(`${many} ${wanted}`);
   }
-  write(byId("healths"), words.join(", ") || (endpoints.length ? "no issues" : "none"));
+  write(byId("healths"), words.join(", ") || (total ? "no issues" : "none"));
   write(byId("running"), whole.format(status.running));
   const envoys = status.envoys.length;
   const open = `${counted(status.exchanges, "exchange", "exchanges")} open`;
@@ -627,12 +626,7 @@ function learnedInWords(learned) {
   };
 }
 
-function showEndpoints(all) {
-  let chosen = all;
-  if (all.length > MAX_ROWS) {
-    const inOrder = (one) => (one.issues.length || one.health === "down" ? 0 : 1);
-    chosen = [...all].sort((a, b) => inOrder(a) - inOrder(b)).slice(0, MAX_ROWS);
-  }
+function showEndpoints(chosen, total) {
   chosen.sort((a, b) => byName.compare(a.name || a.address, b.name || b.address) || byName.compare(a.address, b.address));
   const table = byId("endpoints");
   const gone = new Set(rowsByAddress.keys());
@@ -649,10 +643,10 @@ function showEndpoints(all) {
     rowsByAddress.get(address).body.remove();
     rowsByAddress.delete(address);
   }
-  table.hidden = !all.length;
-  byId("empty").hidden = all.length > 0;
-  const rest = all.length - chosen.length;
-  write(byId("shown"), rest ? `${MAX_ROWS} of ${all.length}, including those with issues; coxswain endpoints lists all` : "");
+  table.hidden = !total;
+  byId("empty").hidden = total > 0;
+  const rest = total - chosen.length;
+  write(byId("shown"), rest ? `${chosen.length} of ${total}, including those with issues; coxswain endpoints lists all` : "");
 }
 
 function showNotices(status) {
@@ -679,9 +673,10 @@ function show(status, activity, name) {
   if (name) showEndpointPage(name, endpoints, activity.learned);
   else {
     showSlots(status.slots);
-    showGlance(status, endpoints);
+    const total = Object.values(status.endpoints_by_health).reduce((sum, many) => sum + many, 0);
+    showGlance(status, total);
     showHistory(activity.history);
-    showEndpoints(endpoints);
+    showEndpoints(endpoints, total);
     showQueue(status.queue, status.scale);
     showPools(status.pools || {});
     showEnded(status.outcomes, status.uptime_s);
@@ -764,7 +759,7 @@ async function ask(path) {
 async function failureOf(name) {
   let status, activity;
   try {
-    status = await ask("status");
+    status = await ask(`status?limit=${name ? 0 : MAX_ROWS}&endpoint=${encodeURIComponent(name)}`);
     activity = await ask(name ? `activity?endpoint=${encodeURIComponent(name)}` : "activity");
   } catch (error) {
     if (error instanceof SyntaxError) return "The response of the picker cannot be read.";

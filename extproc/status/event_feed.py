@@ -90,6 +90,8 @@ class EventFeed:
             address = endpoint.address
             seen = self._seen[address] = self._state_of(endpoint)
             last = before.pop(address, None)
+            if seen == last:  # as nearly all of a large fleet
+                continue
             for kind, text in _changes(last, seen):
                 self._add(now, kind, text, address, seen.name)
             if last is not None and address not in kept:

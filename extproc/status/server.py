@@ -45,7 +45,7 @@ class StatusSources:
     """
 
     health: Callable[[], FleetHealth]
-    status: Callable[[], dict[str, Any]]
+    status: Callable[[int | None, str], dict[str, Any]]
     activity: Callable[[str], dict[str, Any]]
     obstacles: Callable[[], tuple[str, ...]]
     problems: Callable[[], Sequence[str]]
@@ -113,7 +113,14 @@ class StatusServer:
         return web.Response(status=status, text="".join(f"{line}\n" for line in lines))
 
     async def _status(self, request: web.Request) -> web.Response:
-        return self._json(request, self._sources.status)
+        try:
+            limit = int(request.query["limit"]) if "limit" in request.query else None
+        except ValueError:
+            limit = -1
+        if limit is not None and limit < 0:
+            return web.Response(status=400, text="limit: must be a whole number, at least 0\n")
+        named = request.query.get("endpoint", "")
+        return self._json(request, lambda: self._sources.status(limit, named))
 
     async def _activity(self, request: web.Request) -> web.Response:
         endpoint = request.query.get("endpoint", "")

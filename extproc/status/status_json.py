@@ -2,20 +2,26 @@
 endpoint.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, fields
+from itertools import chain, islice
+from typing import Any, Final
 
 from extproc.core.address import Address
 from extproc.core.bounds import Bound
 from extproc.core.constraints import FIRST_TIER
 from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.fleet.health import Health
 from extproc.core.fleet.membership import ConnectedEnvoy
 from extproc.core.queue.flow_order import QueueOrder
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.views.pool_counts import pool_counts
 from extproc.core.views.scale_advisor import ModelScale
 from extproc.core.views.snapshot import take_queue_snapshot
+from extproc.core.views.view import SlotCounts
+
+SLOT_KINDS: Final = tuple(field.name for field in fields(SlotCounts))
 
 
 def status_json(
@@ -26,22 +32,32 @@ def status_json(
     outcomes: Mapping[str, int],
     bypassed: int = 0,
     now: float,
+    limit: int | None = None,
+    named: str = "",
 ) -> dict[str, Any]:
     """What `/status` shows. O(endpoints).
+
+    With `limit` at most that many endpoints are described, those with issues or down first, and
+    beside them the one of the name or address `named`. Counts are always those of all.
 
     `exchanges` are all that Envoy has open, `outcomes` how many ended in which way, `bypassed` how
     many Envoy sent to a server without the picker.
     """
     queue = take_queue_snapshot(dispatcher.view, now)
-    endpoints = {
-        str(endpoint.address): _endpoint(dispatcher, endpoint, now) for endpoint in dispatcher.fleet
-    }
+    endpoints = list(dispatcher.fleet)
+    counts = [
+        dispatcher.view.slot_counts(endpoint)
+        for endpoint in endpoints
+        if endpoint.spec.tier == FIRST_TIER
+    ]
+    described = endpoints if limit is None else _described(dispatcher, endpoints, limit, named)
     return {
-        "slots": {
-            kind: sum(one["slots"][kind] for one in endpoints.values() if one["tier"] == FIRST_TIER)
-            for kind in ("total", "leased", "draining", "foreign", "idle", "unusable")
+        "slots": {kind: sum(getattr(one, kind) for one in counts) for kind in SLOT_KINDS},
+        "endpoints_by_health": Counter(endpoint.health.value for endpoint in endpoints),
+        "endpoints_by_intent": Counter(endpoint.intent.value for endpoint in endpoints),
+        "endpoints": {
+            str(endpoint.address): _endpoint(dispatcher, endpoint, now) for endpoint in described
         },
-        "endpoints": endpoints,
         "queue": {
             "queued": queue.queued,
             "max_requests": queue.max_requests,
@@ -72,6 +88,24 @@ def status_json(
         "fleet_version": dispatcher.fleet.membership().version,
         "envoys": [_envoy(envoy) for envoy in envoys],
     }
+
+
+def _described(
+    dispatcher: Dispatcher, endpoints: list[Endpoint], limit: int, named: str
+) -> list[Endpoint]:
+    if len(endpoints) <= limit:
+        return endpoints
+    urgent = [one for one in endpoints if one.issues or one.health is Health.DOWN]
+    rest = (one for one in endpoints if not one.issues and one.health is not Health.DOWN)
+    chosen = {one.address: one for one in islice(chain(urgent, rest), limit)}
+    if named:
+        name_of = dispatcher.fleet.name_of
+        chosen |= {
+            one.address: one
+            for one in endpoints
+            if named in (str(one.address), name_of(one.address))
+        }
+    return list(chosen.values())
 
 
 def _pools(dispatcher: Dispatcher) -> dict[str, Any]:
@@ -160,6 +194,7 @@ def _envoy(envoy: ConnectedEnvoy) -> dict[str, Any]:
 
 
 def _endpoint(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> dict[str, Any]:
+    counts = dispatcher.view.slot_counts(endpoint)
     return {
         "name": endpoint.spec.name,
         "unique_name": dispatcher.fleet.name_of(endpoint.address),
@@ -174,7 +209,7 @@ def _endpoint(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> dict[st
         "is_ejected": endpoint.ejection_issue is not None,
         "runner": endpoint.runner,
         "is_foreign_known": dispatcher.view.slots_at(endpoint.address).reports_busy_slots,
-        "slots": asdict(dispatcher.view.slot_counts(endpoint)),
+        "slots": {kind: getattr(counts, kind) for kind in SLOT_KINDS},
         **_tokens(dispatcher, endpoint),
         "tier": endpoint.spec.tier,
         **({"pool": endpoint.spec.pool} if endpoint.spec.pool else {}),

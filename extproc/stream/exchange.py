@@ -379,7 +379,7 @@ class Exchange:
     @property
     def awaits_upload(self) -> bool:
         """Whether its stream was lost while its body may still be on the way to its server, which
-        only Envoy's reports tell."""
+        only Envoy's reports say."""
         response = self._response
         return (
             self._slot.lease is not None

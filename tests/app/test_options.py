@@ -32,7 +32,7 @@ def test_the_dispatcher() -> None:
         settings(
             queue={"max_requests": 7},
             picker={"fallbacks": 1},
-            scraper={"failures_to_down": 5, "stale_after_s": 9},
+            scraper={"failures_to_down": 5, "stale_after_s": 9, "max_per_s": 100},
             ledger={"draining_cap_s": 11, "blind_draining_cap_s": 12},
             routing={"model_match": "strict"},
             models={"big": {"big-v1": 0.9, "big-v2": 0.1}},
@@ -40,6 +40,7 @@ def test_the_dispatcher() -> None:
     )
     assert (options.queue_max_requests, options.fallbacks) == (7, 1)
     assert (options.failures_to_down, options.stale_after_s) == (5, 9)
+    assert options.stale_per_endpoint_s == pytest.approx(9 / 2 / 100)
     assert (options.draining_caps.reported_s, options.draining_caps.blind_s) == (11, 12)
     assert options.resolver.model_match is ModelMatch.STRICT
     assert options.resolver.splits == {"big": {"big-v1": 0.9, "big-v2": 0.1}}

@@ -134,6 +134,8 @@ def status(**changes: Any) -> dict[str, Any]:
         "problems": [MARKUP],
         "takes_actions": False,
         "slots": SLOTS,
+        "endpoints_by_health": {"degraded": 1},
+        "endpoints_by_intent": {"draining": 1},
         "endpoints": {"10.0.0.1:8080": endpoint},
         "queue": queue,
         "pools": {
@@ -220,7 +222,7 @@ async def served(answer: object) -> AsyncIterator[str]:
     async def metrics() -> bytes:
         return b""
 
-    def report() -> dict[str, Any]:
+    def report(*_: object) -> dict[str, Any]:
         if isinstance(answer, Exception):
             raise answer
         assert isinstance(answer, dict)
@@ -289,6 +291,17 @@ async def test_what_is_reported_is_shown_as_text(browser: Browser) -> None:
         assert await browser.run("return document.querySelectorAll('img').length") == 0
         page = await browser.text("body")
         assert page.count("<img src=x") >= 21
+
+
+async def test_a_large_fleet_is_counted_and_shown_in_part(browser: Browser) -> None:
+    """The picker describes some endpoints, and counts all."""
+    counts = {"ready": 9_999, "degraded": 1}
+    async with served(status(endpoints_by_health=counts)) as url:
+        await browser.open(url)
+        await is_live(browser)
+        assert await browser.text("#ready") == "9,999"
+        assert await browser.text("#ready-of") == "of 10,000 ready"
+        assert (await browser.text("#shown")).startswith("1 of 10000, including those with issues")
 
 
 async def test_the_kind_and_the_tier_of_an_endpoint_are_shown(browser: Browser) -> None:

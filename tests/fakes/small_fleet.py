@@ -59,6 +59,7 @@ class SmallFleet:
         queue_max_requests: int = 100,
         fallbacks: int = 2,
         stale_after_s: float = 1000.0,
+        stale_per_endpoint_s: float = 0.0,
         seed: int = 1,
         splits: Mapping[str, Mapping[str, float]] | None = None,
         match: ModelMatch = ModelMatch.LENIENT,
@@ -74,6 +75,7 @@ class SmallFleet:
                     queue_max_requests=queue_max_requests,
                     fallbacks=fallbacks,
                     stale_after_s=stale_after_s,
+                    stale_per_endpoint_s=stale_per_endpoint_s,
                     draining_caps=CAPS,
                     resolver=ResolverOptions(
                         splits=splits or {},

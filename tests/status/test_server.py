@@ -30,10 +30,12 @@ class Told:
     status: dict[str, Any] = field(default_factory=dict)
 
     asked: int = 0
+    limited: list[tuple[int | None, str]] = field(default_factory=list)
 
     def sources(self) -> StatusSources:
-        def status() -> dict[str, Any]:
+        def status(limit: int | None, named: str) -> dict[str, Any]:
             self.asked += 1
+            self.limited.append((limit, named))
             return self.status
 
         async def metrics() -> bytes:
@@ -112,6 +114,18 @@ async def test_status_is_json_and_never_cached(told: Told, client: httpx.AsyncCl
     answer = await client.get("/status")
     assert answer.json() == {"queue": {"queued": 3}}
     assert answer.headers["cache-control"] == "no-store"
+
+
+async def test_status_of_a_large_fleet_may_be_limited(
+    told: Told, client: httpx.AsyncClient
+) -> None:
+    """How many endpoints, and which one beside them; without a number it is all of them."""
+    await client.get("/status")
+    await client.get("/status?limit=300&endpoint=gpu-1")
+    for wrong in ("-1", "many", ""):
+        answer = await client.get(f"/status?limit={wrong}")
+        assert answer.status_code == 400 and "limit" in answer.text
+    assert told.limited == [(None, ""), (300, "gpu-1")]
 
 
 async def test_an_old_status_only_for_those_who_take_one(

@@ -17,6 +17,7 @@ from extproc.core.request import Request
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.status import why_not_ready
 from extproc.status.status_json import status_json
+from tests.fakes.small_fleet import SmallFleet
 from tests.fakes.steered_fleet import SteeredFleet
 
 ADDRESS = Address("10.0.0.1", 8080)
@@ -206,3 +207,32 @@ def test_labels_and_bounds_are_shown_where_there_are_some() -> None:
         }
     ]
     assert tree["queue"]["by_model"]["tiny"]["by_reason"] == {"bound-reached": 1}
+
+
+def test_a_large_fleet_may_be_limited() -> None:
+    """Those with issues or down come first, a named one comes with them, and counts are of all."""
+    fleet = SmallFleet(2, 2, 2, 2)
+    first, second, third, fourth = fleet.addresses
+    fleet.dispatcher.connect_failed(third, fleet.now)
+
+    def shown(limit: int | None, named: str = "") -> list[str]:
+        tree = status_json(
+            fleet.dispatcher,
+            exchanges=0,
+            envoys=(),
+            outcomes={},
+            now=fleet.now,
+            limit=limit,
+            named=named,
+        )
+        assert tree["slots"]["total"] == 8
+        assert tree["endpoints_by_health"] == {"ready": 3, "down": 1}
+        assert tree["endpoints_by_intent"] == {"active": 4}
+        return list(tree["endpoints"])
+
+    everything = [str(first), str(second), str(third), str(fourth)]
+    assert shown(None) == shown(4) == everything
+    assert shown(2) == [str(third), str(first)]
+    assert shown(1, str(fourth)) == [str(third), str(fourth)]
+    assert shown(1, str(third)) == [str(third)]
+    assert shown(0, "no-such-name") == []

@@ -5,10 +5,12 @@ It is kept here and not in the page, so that a page that is opened now shows it,
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
+from extproc.app.paced import pause_s
 from extproc.core.address import Address
 from extproc.core.client_limits import ClientLimits
 from extproc.core.exchange_record import ExchangeRecord
@@ -64,8 +66,8 @@ class Activity:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Record from now on."""
-        self._timer = asyncio.get_running_loop().call_later(INTERVAL_S, self._run)
+        """Record once a second from now on, and less often where that takes much of a core."""
+        self._run_in(INTERVAL_S)
 
     def stop(self) -> None:
         """Stop recording; calling it twice is no error."""
@@ -79,12 +81,16 @@ class Activity:
             self._ended.appendleft(record)
             self._history.request_ended(record)
 
+    def _run_in(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._run)
+
     def _run(self) -> None:
-        self.start()
+        began_s = time.thread_time()
         try:
             self.advance()
         except Exception:
             log.exception("recording for the dashboard failed; retrying at the next interval")
+        self._run_in(pause_s(INTERVAL_S, time.thread_time() - began_s))
 
     def advance(self) -> None:
         """Record what is now."""

@@ -79,7 +79,7 @@ class Pages:
     async def stop(self) -> None:
         await self._server.stop()
 
-    def _status(self) -> dict[str, Any]:
+    def _status(self, limit: int | None, named: str) -> dict[str, Any]:
         picker, now = self._picker, self._picker.clock()
         machines = self._machines(now)
         return {
@@ -96,6 +96,8 @@ class Pages:
                 outcomes=picker.outcomes(),
                 bypassed=self._bypassed(),
                 now=now,
+                limit=limit,
+                named=named,
             ),
             **({"machines": machines} if machines else {}),
         }

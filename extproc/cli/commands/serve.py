@@ -3,7 +3,9 @@
 import json
 import os
 import sys
+from collections.abc import Coroutine, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,6 +18,9 @@ from extproc.cli.options import (
     StatsdOption,
     settings_from,
 )
+
+if TYPE_CHECKING:
+    from extproc.settings import Settings
 
 
 def serve(
@@ -45,7 +50,6 @@ def serve(
         from extproc.app.serve import serve as serve_alone
         from extproc.demo.own_module import own_module
         from extproc.processes.cluster_access import cluster_problems
-        from extproc.processes.supervisor import supervise
         from extproc.settings import CONFIG_VARIABLE, SettingsError
         from extproc.transport.descriptors import raise_limit
 
@@ -70,10 +74,17 @@ def serve(
     file = str(config or os.environ.get(CONFIG_VARIABLE, ""))
     alone = not settings.fronts
     try:
-        running = serve_alone(settings, load, file) if alone else supervise(settings, process)
+        running = serve_alone(settings, load, file) if alone else _supervise(settings, process)
         code = uvloop.run(running)
     except ListenError as error:
         print(f"coxswain: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
     if code:
         raise typer.Exit(code)
+
+
+def _supervise(settings: "Settings", process: Sequence[str]) -> Coroutine[None, None, int]:
+    with collector_at_rest():
+        from extproc.processes.supervisor import supervise
+
+    return supervise(settings, process)

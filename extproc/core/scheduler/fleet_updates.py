@@ -466,7 +466,9 @@ class FleetUpdates:
         return min((when for when in times if when is not None), default=None)
 
     def _expect_next_scrape(self, endpoint: Endpoint, now: float) -> None:
-        self._fresh_until[endpoint.address] = now + self.options.stale_after_s
+        options = self.options
+        fresh_s = max(options.stale_after_s, options.stale_per_endpoint_s * len(self.fleet))
+        self._fresh_until[endpoint.address] = now + fresh_s
         self._fresh_until.move_to_end(endpoint.address)
         if len(self._fresh_until) == 1:
             self._wake()

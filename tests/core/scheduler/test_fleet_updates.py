@@ -153,6 +153,16 @@ def test_an_old_observation_makes_a_backup() -> None:
     assert fleet.endpoint(stale).is_fresh
 
 
+def test_endpoints_of_a_large_fleet_age_more_slowly() -> None:
+    """They are scraped less often, as scrapes are bounded."""
+    fleet = SmallFleet(1, 1, 1, stale_after_s=6.0, stale_per_endpoint_s=4.0)
+    fleet.scrape(fleet.addresses[0])
+    fleet.pass_time(11.0)
+    assert fleet.endpoint(fleet.addresses[0]).is_fresh
+    fleet.pass_time(1.0)
+    assert not fleet.endpoint(fleet.addresses[0]).is_fresh
+
+
 @pytest.mark.parametrize("again", [0, 1])
 def test_each_endpoint_ages_by_itself(again: int) -> None:
     """The timer fires for each at its time, in any order of scrapes."""

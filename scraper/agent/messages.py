@@ -56,6 +56,7 @@ def _model(model: ModelReading) -> pb.Observation.Model:
         aliases=model.aliases,
         is_loaded=model.is_loaded,
         is_loading=model.is_loading,
+        may_be_loading=model.may_be_loading,
         slots=model.slots,
         busy_slots=model.busy_slots,
         state="" if model.reported is None else model.reported.value,

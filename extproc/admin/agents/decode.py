@@ -136,6 +136,7 @@ def _model(model: pb.Observation.Model) -> ModelReading:
         aliases=tuple(map(_text, model.aliases)),
         is_loaded=model.is_loaded,
         is_loading=model.is_loading,
+        may_be_loading=model.may_be_loading,
         slots=_optional(model, "slots"),
         busy_slots=_optional(model, "busy_slots"),
         reported=_STATES.get(model.state),

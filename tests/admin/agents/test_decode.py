@@ -43,6 +43,7 @@ FULL = Observation(
             aliases=("a", "b"),
             is_loaded=False,
             is_loading=True,
+            may_be_loading=True,
             slots=3,
             busy_slots=1,
             reported=ModelState.DOWNLOADING,

@@ -67,7 +67,7 @@ class Observation(_message.Message):
     STATUS_UNREACHABLE: Observation.Status
     STATUS_FAILED: Observation.Status
     class Model(_message.Message):
-        __slots__ = ("name", "aliases", "is_loaded", "slots", "busy_slots", "is_loading", "state", "shared_tokens")
+        __slots__ = ("name", "aliases", "is_loaded", "slots", "busy_slots", "is_loading", "state", "shared_tokens", "may_be_loading")
         NAME_FIELD_NUMBER: _ClassVar[int]
         ALIASES_FIELD_NUMBER: _ClassVar[int]
         IS_LOADED_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +76,7 @@ class Observation(_message.Message):
         IS_LOADING_FIELD_NUMBER: _ClassVar[int]
         STATE_FIELD_NUMBER: _ClassVar[int]
         SHARED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+        MAY_BE_LOADING_FIELD_NUMBER: _ClassVar[int]
         name: str
         aliases: _containers.RepeatedScalarFieldContainer[str]
         is_loaded: bool
@@ -84,7 +85,8 @@ class Observation(_message.Message):
         is_loading: bool
         state: str
         shared_tokens: int
-        def __init__(self, name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., is_loaded: _Optional[bool] = ..., slots: _Optional[int] = ..., busy_slots: _Optional[int] = ..., is_loading: _Optional[bool] = ..., state: _Optional[str] = ..., shared_tokens: _Optional[int] = ...) -> None: ...
+        may_be_loading: bool
+        def __init__(self, name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., is_loaded: _Optional[bool] = ..., slots: _Optional[int] = ..., busy_slots: _Optional[int] = ..., is_loading: _Optional[bool] = ..., state: _Optional[str] = ..., shared_tokens: _Optional[int] = ..., may_be_loading: _Optional[bool] = ...) -> None: ...
     class Issue(_message.Message):
         __slots__ = ("code", "message", "remedy")
         CODE_FIELD_NUMBER: _ClassVar[int]

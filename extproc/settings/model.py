@@ -159,12 +159,6 @@ class Settings(Section):
         for one in servers:
             if problem := misplaced(one, self.pools, default):
                 raise PydanticCustomError("together", "{problem}", {"problem": problem})
-        if self.pools and self.discovery.kubernetes_objectives:
-            raise PydanticCustomError(
-                "together",
-                "discovery.kubernetes_objectives cannot be used with pools: write the objectives "
-                "of each pool in pools",
-            )
         if self.pools and self.scale.command:
             raise PydanticCustomError("together", "scale.command cannot be used with pools")
         for name, pool in self.pools.items():

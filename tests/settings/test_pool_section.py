@@ -86,7 +86,6 @@ def test_envoy_sends_what_chooses_a_pool() -> None:
         ),
         ({"fronts": 2, "pools": {"a": {"port": 1}}}, "cannot be used with fronts"),
         ({"scale": {"command": ["x"], "models": {"m": {}}}}, "scale.command cannot be used"),
-        ({"discovery": {"kubernetes_objectives": True}}, "cannot be used with pools"),
         (
             {"pools": {"a": {"default": True, "limits": {"queue_timeout_s": 100}}}},
             "must not exceed queue.timeout_s",

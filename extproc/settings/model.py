@@ -161,14 +161,6 @@ class Settings(Section):
                 raise PydanticCustomError("together", "{problem}", {"problem": problem})
         if self.pools and self.scale.command:
             raise PydanticCustomError("together", "scale.command cannot be used with pools")
-        for name, pool in self.pools.items():
-            if pool.port is not None and self.fronts:
-                raise PydanticCustomError(
-                    "together",
-                    "the port of the pool {name} cannot be used with fronts: choose the pool by "
-                    "hosts, a header or metadata",
-                    {"name": name},
-                )
         return self
 
     @model_validator(mode="after")

@@ -79,7 +79,7 @@ class PoolSettings(Section):
     to it. Models are loaded, and machines woken, in this pool only."""
     port: Annotated[Whole, Field(ge=1, le=65_535)] | None = None
     """A further port beside that of listen.grpc: all requests about which Envoy asks there are for
-    this pool. Cannot be used with `fronts`."""
+    this pool. With `fronts`, a new or changed port needs a restart."""
     hosts: Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], LIST] = ()
     """The values of `:authority` (the header Host) of its requests; without a port, any."""
     header: PoolHeaderSettings | None = None

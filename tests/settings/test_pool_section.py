@@ -84,7 +84,6 @@ def test_envoy_sends_what_chooses_a_pool() -> None:
             },
             "woken in the default pool only",
         ),
-        ({"fronts": 2, "pools": {"a": {"port": 1}}}, "cannot be used with fronts"),
         ({"scale": {"command": ["x"], "models": {"m": {}}}}, "scale.command cannot be used"),
         (
             {"pools": {"a": {"default": True, "limits": {"queue_timeout_s": 100}}}},

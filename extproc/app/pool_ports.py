@@ -27,9 +27,12 @@ Key = tuple[str, int]
 
 class PoolPorts:
     """Belongs to one event loop. Follows the settings: `bind`, then `start` once the pools are
-    known to all parts. The host is that of `listen.grpc`."""
+    known to all parts. The host is that of `listen.grpc`. With fronts, their supervisor listens,
+    from its start on: there is nothing to bind, and no port can be added."""
 
     def __init__(self) -> None:
+        self._of_supervisor: frozenset[Key] | None = None
+        """Its ports, where there are fronts."""
         self._servers: dict[Key, Http2Server] = {}
         self._bound: dict[Key, Http2Server] = {}
         """Those that do not accept yet."""
@@ -38,7 +41,7 @@ class PoolPorts:
     @property
     def numbers(self) -> tuple[int, ...]:
         """The ports that are open."""
-        return tuple(port for _, port in self._servers)
+        return tuple(port for _, port in self._of_supervisor or self._servers)
 
     async def bind(
         self, settings: Settings, table: ServiceTable, serve: Mapping[str, ServeCall]
@@ -50,6 +53,9 @@ class PoolPorts:
             for name, pool in settings.pools.items()
             if pool.port is not None
         }
+        if settings.fronts:
+            self._check_fixed(wanted)
+            return
         others = {port: name for name, port in self._servers}
         bound: dict[Key, Http2Server] = {}
         try:
@@ -71,6 +77,14 @@ class PoolPorts:
         await self._drop_bound()
         self._bound = bound
         self._leaving = [one for key, one in self._servers.items() if key not in wanted]
+
+    def _check_fixed(self, wanted: Mapping[Key, str]) -> None:
+        if self._of_supervisor is None:
+            self._of_supervisor = frozenset(wanted)
+        for key, setting in wanted.items():
+            if key not in self._of_supervisor:
+                text = f"{setting}: with fronts, a port is opened at a start only; restart"
+                raise SettingsError([Problem(where="", key="pools", message=text)])
 
     async def start(self, grace_s: float) -> None:
         """Accept at the ports that are new, and no more at those that nobody wants: calls there end

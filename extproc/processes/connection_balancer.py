@@ -6,7 +6,7 @@ in the kernel.
 """
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
 from extproc.processes.member import Member
@@ -17,9 +17,14 @@ class ConnectionBalancer:
     """Accepts nothing until `accept`. Belongs to one event loop."""
 
     def __init__(
-        self, listeners: Sequence[socket.socket], ready_fronts: Callable[[], Sequence[Member]]
+        self,
+        listeners: Sequence[socket.socket],
+        ready_fronts: Callable[[], Sequence[Member]],
+        pools: Mapping[int, str] | None = None,
     ) -> None:
+        """`pools` has the pool of each port of `listeners` that is one of a pool."""
         self._ready_fronts = ready_fronts
+        self._pools = pools or {}
         self._acceptor = Acceptor(listeners, self._give)
         self._numbers = count()
         self._given: dict[int, tuple[Member, socket.socket]] = {}
@@ -50,8 +55,12 @@ class ConnectionBalancer:
         ready = self._ready_fronts()
         for front in sorted(ready, key=lambda each: (each.is_silent, each.connections)):
             number = next(self._numbers)
-            if front.order("serve", connection.dup(), number=number):
+            if front.order("serve", connection.dup(), number=number, pool=self._pool_of(connection)):
                 front.connections += 1
                 self._given[number] = front, connection
                 return
         connection.close()
+
+    def _pool_of(self, connection: socket.socket) -> str:
+        """The pool of the port that a connection came to; empty if that is of none."""
+        return self._pools.get(connection.getsockname()[1], "")

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from extproc.app import collector
 from extproc.app.ports import http2_server
+from extproc.core.constraints import NO_POOL
 from extproc.core.request import HOLD_MARGIN_S
 from extproc.pb.coxswain.cluster.v1 import link_pb2 as pb
 from extproc.processes.child import Child, Identity
@@ -27,6 +28,7 @@ from extproc.stream.envoy.access_log import STREAM_ACCESS_LOGS
 from extproc.stream.exchange_id import new_id
 from extproc.transport import ServiceTable
 from extproc.transport.health import Health
+from extproc.transport.http2_server import Http2Server
 from extproc.transport.long_wait import waits_long
 from extproc.usage.response_stream import with_responses
 from extproc.xds.clusters import STREAM_CLUSTERS
@@ -72,14 +74,9 @@ class Front:
         self._calls.on_opened = self._opened
         self._health = Health()
         self._calls.on_given_up = partial(self._health.set_ready, False)
-        table: ServiceTable = {}
-        self._health.add_to(table)
-        self._calls.add_to(table, HELD)
-        if settings.usage.path is not None:
-            # Whose exchange it was knows the core, and it may be at another front.
-            responses = self._calls.responses
-            table[codec.PROCESS] = with_responses(table[codec.PROCESS], responses, lambda _: True)
-        self._server = http2_server(settings, table)
+        self._servers: dict[str, Http2Server] = {}
+        """By the pool whose port they serve; that of `listen.grpc` is of none."""
+        self._server_of(NO_POOL)
         self._link_number = 0
         self._ordered = 0
         """The number of the last link that was ordered."""
@@ -94,28 +91,43 @@ class Front:
         cluster = self._settings.cluster
         return cluster.front_name(name) if cluster.name else name
 
+    def _server_of(self, pool: str) -> Http2Server:
+        """What serves the connections at the port of a pool. Raises `SettingsError`."""
+        if pool not in self._servers:
+            table: ServiceTable = {}
+            self._health.add_to(table)
+            self._calls.add_to(table, HELD, pool)
+            if self._settings.usage.path is not None:
+                # Whose exchange it was knows the core, and it may be at another front.
+                process, responses = table[codec.PROCESS], self._calls.responses
+                table[codec.PROCESS] = with_responses(process, responses, lambda _: True)
+            self._servers[pool] = http2_server(self._settings, table)
+        return self._servers[pool]
+
     def _figures(self) -> dict[str, float]:
         return {
-            "connections": self._server.connections,
+            "connections": sum(each.connections for each in self._servers.values()),
             "calls": len(self._calls),
             "follows_until": self._calls.decides_until,
         }
 
     async def run(self) -> None:
-        await self._server.start()
+        await self._server_of(NO_POOL).start()
         self._calls.start()
         self._loop.add_signal_handler(signal.SIGTERM, self._child.report, "leaving")
         collector.settle()
         self._child.report("started")
         await self._leaving.wait()
         self._health.set_ready(False)
-        self._server.leave()
+        servers = list(self._servers.values())
+        for each in servers:
+            each.leave()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.drain_timeout_s):
                 while self._calls.requests:  # noqa: ASYNC110 - polled once, at the end
                     await asyncio.sleep(POLL_S)
         self._calls.stop()  # first: what runs on drains at the core, as no end of it was seen
-        await self._server.stop(STOP_GRACE_S)
+        await asyncio.gather(*(each.stop(STOP_GRACE_S) for each in servers))
         await asyncio.sleep(0)  # uvloop does not end while a link is open
 
     def _hear(self, message: Message, sockets: list[socket.socket]) -> None:
@@ -127,7 +139,8 @@ class Front:
                 number, term = int(message["number"]), message["term"]
                 self._spawn(self._switch(number, term, partial(self._connect, term)))
             case "serve":
-                self._spawn(self._serve(sockets[0], int(message["number"])))
+                number, pool = int(message["number"]), str(message["pool"])
+                self._spawn(self._serve(sockets[0], number, pool))
             case "unready":
                 self._health.set_ready(False)
             case "leave":
@@ -198,10 +211,11 @@ class Front:
             front=self._calls.name,
         )
 
-    async def _serve(self, connection: socket.socket, number: int) -> None:
+    async def _serve(self, connection: socket.socket, number: int, pool: str) -> None:
         try:
-            await self._server.serve(connection)
-        except OSError as error:
+            await self._server_of(pool).serve(connection)
+        except (OSError, SettingsError) as error:
+            connection.close()
             log.info("a connection ended before it was served: %s", error)
         self._child.report("serves", number=number)
 

@@ -21,6 +21,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from extproc.app.pool_ports import pool_address
 from extproc.app.ports import listening_sockets
 from extproc.app.service_manager import ServiceManager
 from extproc.core.processes import TakeoverReason
@@ -62,6 +63,10 @@ async def supervise(settings: Settings, command: Sequence[str]) -> int:
     cluster = settings.cluster
     peers: list[socket.socket] = []
     try:
+        for name, pool in settings.pools.items():
+            if pool.port is not None:
+                place = pool_address(settings, pool.port)
+                listeners += listening_sockets(place, f"pools.{name}.port")[0]
         if cluster.name:
             setting = "cluster.listen" if cluster.listen else "cluster.advertise"
             address = cluster.listen or cluster.advertise
@@ -130,7 +135,8 @@ class Supervisor:
             changed=self._reconcile,
         )
         self._links = CoreLinks(self._table, self._cluster, port)
-        self._balancer = ConnectionBalancer(listeners, self._table.ready_fronts)
+        pools = {pool.port: name for name, pool in settings.pools.items() if pool.port is not None}
+        self._balancer = ConnectionBalancer(listeners, self._table.ready_fronts, pools)
         self._liveness = Liveness(self._table, self._links.report_silence, time.monotonic())
 
     async def run(self) -> int:

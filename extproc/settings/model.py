@@ -166,22 +166,8 @@ class Settings(Section):
                     "machines.{name}: there is no pool of the name {pool}",
                     {"name": name, "pool": machine.in_pool},
                 )
-        if self.pools and self.discovery.kubernetes_objectives:
-            raise PydanticCustomError(
-                "together",
-                "discovery.kubernetes_objectives cannot be used with pools: write the objectives "
-                "of each pool in pools",
-            )
         if self.pools and self.scale.command:
             raise PydanticCustomError("together", "scale.command cannot be used with pools")
-        for name, pool in self.pools.items():
-            if pool.port is not None and self.fronts:
-                raise PydanticCustomError(
-                    "together",
-                    "the port of the pool {name} cannot be used with fronts: choose the pool by "
-                    "hosts, a header or metadata",
-                    {"name": name},
-                )
         return self
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
 from extproc.core.constraints import qualified
@@ -79,7 +79,7 @@ class PoolSettings(Section):
     `in_pool` belong to it."""
     port: Annotated[Whole, Field(ge=1, le=65_535)] | None = None
     """A further port beside that of listen.grpc: all requests about which Envoy asks there are for
-    this pool. Cannot be used with `fronts`."""
+    this pool. With `fronts`, a new or changed port needs a restart."""
     hosts: Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], LIST] = ()
     """The values of `:authority` (the header Host) of its requests; without a port, any."""
     header: PoolHeaderSettings | None = None
@@ -93,6 +93,20 @@ class PoolSettings(Section):
     the pool before them, as `chat/interactive`."""
     limits: BoundSettings | None = None
     """How many of its requests may run and wait at once."""
+    _written: Mapping[str, ObjectiveSettings] = PrivateAttr(default={})
+
+    @property
+    def written(self) -> Mapping[str, ObjectiveSettings]:
+        """Objectives of this pool that are not from the settings, which go before them."""
+        return self._written
+
+    def above(
+        self, objectives: Mapping[str, ObjectiveSettings], models: Mapping[str, Targets]
+    ) -> "PoolSettings":
+        """The same with `written` objectives, and in place of its names for models `models`."""
+        pool = self.model_copy(update={"models": dict(models)})
+        pool._written = dict(objectives)  # noqa: SLF001 - a copy of its own kind
+        return pool
 
     @model_validator(mode="after")
     def _check_claims(self) -> Self:
@@ -145,16 +159,16 @@ def objectives_of_pool(
     name: str, pool: PoolSettings, others: Mapping[str, ObjectiveSettings]
 ) -> Objectives:
     """The objectives of a pool for the core, by the names that its requests have."""
-    if not pool.objectives:
-        return objectives_for_core(others, pool=name)
-    known = objectives_for_core(pool.objectives, pool=name, is_own=True)
+    shared = objectives_for_core({} if pool.objectives else others, pool=name)
+    own = objectives_for_core({**pool.written, **pool.objectives}, pool=name, is_own=True)
     return Objectives(
         by_name={
-            **known.by_name,
-            **{qualified(name, each): known.by_name[each] for each in known.by_name},
+            **own.by_name,
+            **shared.by_name,
+            **{qualified(name, each): own.by_name[each] for each in own.by_name},
         },
-        by_model=known.by_model,
-        default=known.default,
+        by_model={**own.by_model, **shared.by_model},
+        default=own.default,
     )
 
 

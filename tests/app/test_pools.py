@@ -85,6 +85,34 @@ async def test_a_reload_opens_and_closes_ports_and_moves_endpoints() -> None:
         await service.stop()
 
 
+async def test_with_fronts_no_port_is_opened_after_the_start() -> None:
+    """Their supervisor listens. A pool may go, and come again at its port."""
+    first, second = free_ports(2)
+    pools: dict[str, Any] = {"chat": {"default": True}, "batch": {"port": first}}
+    now = at_start = settings(pools=pools, fronts=2)
+    service = Service(now, load=lambda: now)
+    await service.start()
+    try:
+        assert not await is_open(first)
+        own = Address("127.0.0.1", first)
+        assert service.fleet_sources.address_rejection(own, "127.0.0.1")
+        for wrong in (
+            {**pools, "batch": {"port": second}},
+            {"chat": {"port": first}, "batch": {"default": True}},
+        ):
+            now = settings(pools=wrong, fronts=2)
+            with pytest.raises(ReloadError, match=r"\.port: with fronts, a port is opened at a"):
+                await service.settings.reload(is_dry_run=False)
+        now = settings(pools={"chat": {"default": True}}, fronts=2)
+        await service.settings.reload(is_dry_run=False)
+        assert list(service.dispatcher.view.pools) == ["chat"]
+        now = at_start
+        await service.settings.reload(is_dry_run=False)
+        assert list(service.dispatcher.view.pools) == ["chat", "batch"]
+    finally:
+        await service.stop()
+
+
 async def test_a_port_that_is_taken_is_named_at_the_start() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]

@@ -194,11 +194,12 @@ async def clustered(
     hosts: Hosts | None = None,
     simulators: tuple[int, ...] = (),
     has_keda: bool = False,
+    own_settings: Callable[[Stack], dict[str, Any]] = lambda _: {},
 ) -> AsyncIterator[Clustered]:
     """Everything up and ready, everything gone afterwards. An Envoy `is_shared` if it knows all
     members, and not its own alone. `headers` are those of the stack's own requests. `simulators`
     are the slots of servers that cache prompts, in place of those that account for requests. With
-    `has_keda` each member has a port for KEDA."""
+    `has_keda` each member has a port for KEDA. `own_settings` are those of one member."""
     hosts = hosts or Hosts()
     account = Account()
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
@@ -246,6 +247,7 @@ async def clustered(
                 },
                 **({"keda": {"listen": f"127.0.0.1:{keda}"}} if has_keda else {}),
                 **(settings or {}),
+                **own_settings(stack),
             }
             await stack.start_picker(config)
         for stack in found.members.values():

@@ -89,6 +89,7 @@ SETS: dict[str, dict[str, Any]] = {
             "theirs": {"pool": "llama-theirs", "port": 9011},
         },
         "networkPolicy": {"enabled": True},
+        "servers": {"objectives": True},
     },
     "pools-by-hosts": {
         "mode": "cluster",
@@ -274,10 +275,13 @@ async def test_the_pods_of_the_values_are_followed_and_no_label_is_added(
     assert yaml.safe_load(text)["discovery"]["kubernetes"] == [source]
 
 
-async def test_each_pool_of_the_values_has_its_servers_and_its_port(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["single", "fronts", "cluster"])
+async def test_each_pool_of_the_values_has_its_servers_and_its_port(
+    tmp_path: Path, mode: str
+) -> None:
     """What the picker follows, which port each InferencePool names, and that a Service, the pod
     and the network let a gateway get there. The role names these InferencePools alone."""
-    objects = objects_of(rendered(tmp_path, SETS["pools-of-a-gateway"]))
+    objects = objects_of(rendered(tmp_path, {**SETS["pools-of-a-gateway"], "mode": mode}))
     settings = settings_of(objects, tmp_path)
     assert [(one.pool, one.in_pool) for one in settings.discovery.kubernetes] == [
         ("coxswain-batch", "batch"),
@@ -302,7 +306,8 @@ async def test_each_pool_of_the_values_has_its_servers_and_its_port(tmp_path: Pa
     service = {
         one["port"]: one["targetPort"] for one in objects["Service", "coxswain"]["spec"]["ports"]
     }
-    pod = objects["Deployment", "coxswain"]["spec"]["template"]["spec"]["containers"][0]
+    kind = "StatefulSet" if mode == "cluster" else "Deployment"
+    pod = objects[kind, "coxswain"]["spec"]["template"]["spec"]["containers"][0]
     at = {one["name"]: one["containerPort"] for one in pod["ports"]}
     open_ = objects["NetworkPolicy", "coxswain"]["spec"]["ingress"][0]["ports"]
     for port in (9002, 9010, 9011):
@@ -314,6 +319,9 @@ async def test_each_pool_of_the_values_has_its_servers_and_its_port(tmp_path: Pa
         if one["resources"] == ["inferencepools"]
     )
     assert rule["resourceNames"] == ["coxswain-batch", "coxswain-chat", "llama-theirs"]
+    assert settings.discovery.kubernetes_objectives
+    resources = {name for one in objects["Role", "coxswain"]["rules"] for name in one["resources"]}
+    assert "inferenceobjectives" in resources
 
 
 async def test_the_pools_of_the_page_are_values(tmp_path: Path) -> None:
@@ -344,17 +352,12 @@ SERVERS = {"labels": {"app": "a"}}
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        ({"pools": {"a": {**SERVERS, "port": 9010}}}, "port of a pool needs mode single"),
-        (
-            {**GATEWAY, "mode": "fronts", "pools": {"a": {**SERVERS, "port": 9010}}},
-            "port of a pool needs mode single",
-        ),
+        ({"pools": {"a": {**SERVERS, "port": 9010}}}, "port of a pool needs envoy.enabled false"),
         (
             {**GATEWAY, "pools": {"a": {**SERVERS, "port": 9010}, "b": {**SERVERS, "port": 9010}}},
             "two pools have the same port",
         ),
         ({"llama": {"enabled": True}, "pools": {"a": SERVERS}}, "with llama.enabled"),
-        ({"servers": {"objectives": True}, "pools": {"a": SERVERS}}, "with servers.objectives"),
     ],
 )
 async def test_what_pools_cannot_be_used_with_is_an_error(

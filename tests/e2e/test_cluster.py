@@ -4,13 +4,16 @@ each request."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import grpc
+import httpx
 import pytest
 
 from extproc.core.prediction.latency import refresh_s
@@ -21,7 +24,7 @@ from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from extproc.pb.externalscaler_pb2_grpc import ExternalScalerStub
 from extproc.processes.cluster.valkey import ValkeyEngine
 from tests.e2e.clustered import Clustered, clustered
-from tests.e2e.stack import chat, until
+from tests.e2e.stack import Stack, chat, until
 from tests.fakes.accounting import CHAT
 from tests.fakes.authority import Authority
 from tests.fakes.valkey import MISSING, PROGRAM
@@ -247,3 +250,64 @@ async def test_what_was_learned_is_at_the_machine_that_takes_over(tmp_path: Path
             return await saved_s(stack, other) == pytest.approx(before, rel=0.01, abs=0.001)
 
         await until(has_learned)
+
+
+async def test_the_ports_of_pools_hold_when_the_leader_is_lost(tmp_path: Path) -> None:
+    """Each member has a port of its own for a pool. What runs, waits or comes at the port of the
+    member that stays is served in that pool, whichever leads."""
+    ports: dict[str, int] = {}
+    names = ("batch", "chat")
+
+    def own(stack: Stack) -> dict[str, Any]:
+        [ports[stack.folder.name]] = free_ports(1)
+        pools = {"chat": {"default": True}, "batch": {"port": ports[stack.folder.name]}}
+        servers = zip(stack.servers, names, strict=True)
+        endpoints = [{"address": one.address, "name": n, "in_pool": n} for one, n in servers]
+        return {"pools": pools, "endpoints": endpoints}
+
+    served: dict[str, list[tuple[int, str]]] = {name: [] for name in names}
+    over = asyncio.Event()
+    async with clustered(tmp_path, simulators=(1, 1), own_settings=own) as stack:
+        leader, other = await stack.leader(), await stack.other()
+        member = stack.members[other]
+        ours, its = f"port_value: {member.grpc_port}", f"port_value: {ports[other]}"
+        batch = await member.start_another_envoy(alter=lambda text: text.replace(ours, its))
+        urls = {"batch": f"{batch}{CHAT}", "chat": member.url(CHAT)}
+
+        async def is_served() -> bool:
+            try:
+                return (await member.client.get(f"{batch}/v1/models")).status_code == 200
+            except httpx.TransportError:
+                return False
+
+        async def ask(pool: str) -> None:
+            while not over.is_set():
+                answer = await member.client.post(urls[pool], json=chat(20))
+                endpoint = answer.headers.get("x-coxswain-endpoint", "")
+                served[pool].append((answer.status_code, endpoint))
+
+        async def until_served(more: int = 8) -> None:
+            counts = {pool: len(found) + more for pool, found in served.items()}
+
+            async def is_enough() -> bool:
+                await asyncio.sleep(0)
+                return all(len(served[pool]) >= count for pool, count in counts.items())
+
+            await until(is_enough)
+
+        await until(is_served)
+        clients = [asyncio.create_task(ask(pool)) for pool in names for _ in range(4)]
+        await until_served()
+        await stack.strike_all(leader, signal.SIGKILL)
+        await until_served()
+
+        async def leads() -> bool:
+            return (await stack.cluster_of(other)).get("leader") == other
+
+        await until(leads)
+        await until_served()
+        over.set()
+        await asyncio.gather(*clients)
+    assert {name: set(found) for name, found in served.items()} == {
+        name: {(200, name)} for name in names
+    }

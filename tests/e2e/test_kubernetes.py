@@ -250,6 +250,11 @@ async def test_what_is_written_for_a_pool_is_read_with_the_role(api: Kubernetes)
         await until(lambda: found.below(Settings()).models == {"m": {"x": 3.0, "y": 1.0}})
         await until(lambda: "gold" in found.below(Settings()).objectives)
         assert found.below(Settings()).objectives["gold"].criticality == "critical"
+        found.set([], {(NAMESPACE, "llama"): ["chat"]})
+        pools = {"chat": {"default": True}, "batch": {"hosts": ["b"]}}
+        chat, batch = found.below(Settings.model_validate({"pools": pools})).pools.values()
+        assert (set(chat.written), set(chat.models)) == ({"gold"}, {"m"})
+        assert not batch.written and not batch.models
         path = f"/apis/llm-d.ai/v1alpha2/namespaces/{NAMESPACE}"
         assert "status" not in await api.ask("GET", f"{path}/inferenceobjectives/gold")
         for kind in ("inferenceobjectives", "inferencemodelrewrites"):

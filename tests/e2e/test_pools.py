@@ -21,16 +21,17 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 TEAM = {"x-team": "batch"}
 ROUTED = {"x-route": "routed"}
 MODELS = "/v1/models"
+COMPLETE = {"core": 1, "front": 2, "spare": 1}
 NONE_WAITS = {"x-coxswain-queue-timeout-ms": "0"}
 
 
 class Pools(Stack):
     """Two servers of one model, one for each pool, and a third one that is in none at first."""
 
-    pool_port = 0
+    pool_port = chat_port = 0
 
     async def start_picker(self, settings: dict[str, Any]) -> None:
-        self.pool_port = free_ports(1)[0]
+        self.pool_port, self.chat_port = free_ports(2)
         self.pools: dict[str, Any] = {
             "chat": {"default": True, "hosts": ["chat.test"]},
             "batch": {
@@ -42,7 +43,7 @@ class Pools(Stack):
             },
         }
         if settings.get("fronts"):
-            del self.pools["batch"]["port"]
+            self.pools["chat"]["port"] = self.chat_port
         self.places = {"chat": [0], "batch": [1]}
         whole = {"routing": {"model_match": "strict"}, **settings}
         await super().start_picker({**whole, "pools": self.pools, "endpoints": self.endpoints()})
@@ -66,6 +67,36 @@ class Pools(Stack):
         )
         output, _ = await run.communicate()
         assert run.returncode == 0, output.decode()
+
+    async def envoy_for(self, pool: str) -> str:
+        """The URL of an Envoy that asks at the port of this pool, when it serves."""
+        port = {"chat": self.chat_port, "batch": self.pool_port}[pool]
+        ours = f"port_value: {self.grpc_port}"
+        url = await self.start_another_envoy(
+            alter=lambda text: text.replace(ours, f"port_value: {port}")
+        )
+
+        async def is_served() -> bool:
+            try:
+                return (await self.client.get(f"{url}{MODELS}")).status_code == 200
+            except httpx.TransportError:
+                return False
+
+        await until(is_served)
+        return url
+
+    async def until_complete(self) -> dict[str, list[int]]:
+        """Wait for a core, a warm spare and both fronts; returns the processes of each role."""
+        found: dict[str, list[int]] = {}
+
+        def is_complete(status: dict[str, Any]) -> bool:
+            found.clear()
+            for member in status["processes"]["members"]:
+                found.setdefault(member["role"], []).append(member["pid"])
+            return {role: len(pids) for role, pids in found.items()} == COMPLETE
+
+        await self.until(is_complete)
+        return found
 
     async def served_by(self, url: str = "", **headers: str) -> str:
         """Which server answers a request with these headers, or why none does."""
@@ -260,21 +291,7 @@ async def test_a_core_that_takes_over_knows_the_pools(tmp_path: Path) -> None:
     """With fronts: what runs and what waits is in the same pool at the next core, by a header as
     by the metadata of a route."""
     async with Pools.running(tmp_path, slots=(1, 1), alter=routed, settings={"fronts": 2}) as stack:
-
-        async def until_complete() -> int:
-            """Wait for a core and a warm spare; returns the core's process."""
-            found: list[int] = []
-
-            def is_complete(status: dict[str, Any]) -> bool:
-                members = status["processes"]["members"]
-                roles = sorted(member["role"] for member in members)
-                found[:] = [member["pid"] for member in members if member["role"] == "core"]
-                return roles == ["core", "front", "front", "spare"]
-
-            await stack.until(is_complete)
-            return found[0]
-
-        core = await until_complete()
+        [core] = (await stack.until_complete())["core"]
         await stack.hold(headers=TEAM)
         waiting = [asyncio.create_task(stack.ask(headers=how)) for how in (TEAM, ROUTED)]
         await stack.until_waiting(2)
@@ -290,3 +307,51 @@ async def test_a_core_that_takes_over_knows_the_pools(tmp_path: Path) -> None:
         await stack.leave_all()
         for done in await asyncio.gather(*waiting):
             assert (done.status_code, done.headers["x-coxswain-endpoint"]) == (200, "batch-1")
+
+
+async def test_ports_of_pools_hold_while_processes_die(tmp_path: Path) -> None:
+    """With fronts: under load at the ports of two pools a front is killed, then the core. Whatever
+    runs, waits or comes meanwhile is served in the pool of its port, though all else about it says
+    the other one."""
+    others = {"chat": {**TEAM, "host": "batch.test"}, "batch": {"host": "chat.test"}}
+    own = {"chat": "of-chat", "batch": "of-batch"}  # as each server names its model
+    flags = tuple(("--alias", name) for name in own.values())
+    served: dict[str, list[tuple[int, str]]] = {pool: [] for pool in own}
+    over = asyncio.Event()
+    running = Pools.running(tmp_path, slots=(1, 1), flags=flags, settings={"fronts": 2})
+    async with running as stack:
+        urls = {pool: f"{await stack.envoy_for(pool)}{CHAT}" for pool in own}
+
+        async def ask(pool: str) -> None:
+            while not over.is_set():
+                answer = await stack.client.post(urls[pool], json=chat(20), headers=others[pool])
+                served[pool].append((answer.status_code, answer.json().get("model", "")))
+
+        async def until_served(more: int = 8) -> None:
+            counts = {pool: len(found) + more for pool, found in served.items()}
+
+            async def is_served() -> bool:
+                await asyncio.sleep(0)
+                return all(len(served[pool]) >= count for pool, count in counts.items())
+
+            await until(is_served)
+
+        def queues(status: dict[str, Any]) -> bool:
+            return all(status["pools"][pool]["queued"] for pool in own)
+
+        pids = await stack.until_complete()
+        clients = [asyncio.create_task(ask(pool)) for pool in own for _ in range(4)]
+        await until_served()
+        for front in pids["front"]:
+            await stack.until(queues)
+            os.kill(front, signal.SIGKILL)
+            await until_served()
+            await stack.until_complete()
+        await stack.until(queues)
+        os.kill(pids["core"][0], signal.SIGKILL)
+        await stack.until(lambda now: now["processes"]["takeovers"] == 1 and queues(now))
+        await until_served()
+        over.set()
+        await asyncio.gather(*clients)
+    for pool, found in served.items():
+        assert set(found) == {(200, own[pool])}

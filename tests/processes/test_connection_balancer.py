@@ -114,3 +114,24 @@ async def test_a_connection_that_no_front_can_serve_is_closed(listener: socket.s
     assert await reader.read() == b""
     writer.close()
     balancer.close()
+
+
+async def test_a_front_learns_from_which_pools_port_a_connection_is() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as main,
+        socket.create_server(("::1", 0), family=socket.AF_INET6) as pools,
+    ):
+        ports = {pools.getsockname()[1]: "batch"}
+        for each in (main, pools):
+            each.setblocking(False)
+        async with some_started() as processes:
+            (front,) = await processes.start(Role.FRONT, 1)
+            front.is_ready = True
+            balancer = ConnectionBalancer([main, pools], processes.table.ready_fronts, ports)
+            balancer.accept(True)
+            with socket.create_connection(main.getsockname()):
+                assert (await processes.order_to(front.name, "serve"))["pool"] == ""
+                with socket.create_connection(pools.getsockname()[:2]):
+                    await eventually(lambda: len(processes.orders(front.name, "serve")) == 2)
+            assert processes.orders(front.name, "serve")[1]["pool"] == "batch"
+            balancer.close()

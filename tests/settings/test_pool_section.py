@@ -77,9 +77,7 @@ def test_envoy_sends_what_chooses_a_pool() -> None:
         ({"discovery": {"dns": [{"name": "a", "port": 1, "in_pool": "x"}]}}, "no pool of the name"),
         ({"pools": {"a": {"port": 1}}, "endpoints": ["a:1"]}, "needs in_pool"),
         ({"machines": {"gpu-1": {"in_pool": "x"}}}, "gpu-1: there is no pool of the name x"),
-        ({"fronts": 2, "pools": {"a": {"port": 1}}}, "cannot be used with fronts"),
         ({"scale": {"command": ["x"], "models": {"m": {}}}}, "scale.command cannot be used"),
-        ({"discovery": {"kubernetes_objectives": True}}, "cannot be used with pools"),
         (
             {"pools": {"a": {"default": True, "limits": {"queue_timeout_s": 100}}}},
             "must not exceed queue.timeout_s",

@@ -142,6 +142,16 @@ def test_without_pools_there_is_none_to_name() -> None:
     assert found.reason is Reason.NO_POOL
 
 
+@pytest.mark.parametrize("has_pools", [True, False])
+def test_the_port_of_a_pool_that_is_no_more_is_for_none(has_pools: bool) -> None:
+    """A supervisor of fronts listens there until a restart."""
+    harness = PooledHarness()
+    options = harness.options if has_pools else replace(harness.options, pools=None)
+    exchange = Exchange(harness.fleet.dispatcher, options, harness.fleet.now, "", "night")
+    harness.feed(exchange, envoy.request_headers(**TEAM))
+    assert harness.ended(exchange) is Reason.NO_POOL
+
+
 def test_what_another_core_began_is_of_the_same_pool() -> None:
     """Its headers are read again."""
     harness = PooledHarness()

@@ -174,7 +174,7 @@ class Discovery:
         if self._pods is not None:
             self._pods.set(self._plan.groups)
             if self._objects is not None:
-                self._objects.set(self._plan.pools)
+                self._objects.set(self._plan.pools, self._plan.meant)
         else:
             self._start_kubernetes()
         return before.changed_keys(plan)
@@ -314,7 +314,7 @@ class Discovery:
             if self._plan.discovery.kubernetes_objectives:
                 api = ApiServer(account.url, account.folder, TIMEOUT_S, ROLE)
                 self._objects = PoolObjects(api, self._on_objects)
-                self._objects.set(self._plan.pools)
+                self._objects.set(self._plan.pools, self._plan.meant)
 
 
 def _lookups(discovery: DiscoverySettings) -> tuple[Resolver, Pace]:
@@ -421,6 +421,22 @@ class _Plan:
     def pools(self) -> list[tuple[str, str]]:
         """The InferencePools that are followed, by namespace and name."""
         return [(group.namespace, group.pool) for group in self.groups if group.pool]
+
+    @property
+    def meant(self) -> dict[tuple[str, str], list[str]] | None:
+        """The pools that each InferencePool is: those of its entries, else the one of its name.
+        None where no pools are configured."""
+        if not self._pools:
+            return None
+        found: dict[tuple[str, str], list[str]] = {}
+        for group in self.groups:
+            if group.pool:
+                of_group = found.setdefault((group.namespace, group.pool), [])
+                of_group.append(group.entry.pool or self.default_pool)
+        for namespace in {group.namespace for group in self.groups}:
+            for name in self._pools:
+                found.setdefault((namespace, name), [name])
+        return found
 
     @property
     def sources(self) -> set[str]:

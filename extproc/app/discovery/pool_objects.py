@@ -1,22 +1,26 @@
 """InferenceObjectives and InferenceModelRewrites of the InferencePools that discovery follows.
 
 An objective is one by its name, with a criticality by its priority; a rewrite of a model's name is
-a split. Both are laid below the settings, which go before them. Their status is left alone: it is
-for their own controllers to write.
+a split. Both are laid below the settings, which go before them: where there are pools, below those
+of the pool that is meant. Their status is left alone: it is for their own controllers to write.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from extproc.kubernetes.api_server import ApiServer, Object
-from extproc.kubernetes.resource_watch import Collection, ResourceWatch
+from extproc.kubernetes.resource_watch import Collection as Objects
+from extproc.kubernetes.resource_watch import ResourceWatch
 from extproc.settings import DiscoverySettings, Settings
 from extproc.settings.objective_section import ObjectiveSettings
 
 PATH: Final = "/apis/llm-d.ai/v1alpha2/namespaces/{}/{}"
+
+InferencePool: TypeAlias = tuple[str, str]
+"""Its namespace and its name."""
 
 log = logging.getLogger("coxswain.discovery")
 
@@ -34,6 +38,7 @@ class WrittenObjective:
 class Rewrite:
     """The splits of an InferenceModelRewrite, by the model's name; `created` sorts by age."""
 
+    name: str
     pool: str
     created: str
     splits: tuple[tuple[str, tuple[tuple[str, float], ...]], ...]
@@ -45,7 +50,9 @@ class PoolObjects:
     def __init__(self, api: ApiServer, on_change: Callable[[], None]) -> None:
         self._api = api
         self._on_change = on_change
-        self._pools: frozenset[tuple[str, str]] = frozenset()
+        self._pools: Mapping[InferencePool, Collection[str]] = {}
+        self._left_out: set[tuple[str, str, str]] = set()
+        """What was logged, by kind, namespace and name."""
         self._objectives: dict[str, ResourceWatch[WrittenObjective]] = {}
         self._rewrites: dict[str, ResourceWatch[Rewrite]] = {}
 
@@ -60,9 +67,14 @@ class PoolObjects:
     def _watches(self) -> Iterable[ResourceWatch[Any]]:
         return chain(self._objectives.values(), self._rewrites.values())
 
-    def set(self, pools: Iterable[tuple[str, str]]) -> None:
-        """Follow those of these pools, each a namespace and a name, from now on."""
-        self._pools = frozenset(pools)
+    def set(
+        self,
+        pools: Iterable[InferencePool],
+        meant: Mapping[InferencePool, Collection[str]] | None = None,
+    ) -> None:
+        """Follow those of these pools from now on. `meant` has the pools of the settings that an
+        InferencePool is, where there are any; without, what is written is for all endpoints."""
+        self._pools = dict.fromkeys(pools, ("",)) if meant is None else meant
         namespaces = {namespace for namespace, _ in self._pools}
         for namespace in self._objectives.keys() - namespaces:
             self._objectives.pop(namespace).stop()
@@ -91,32 +103,67 @@ class PoolObjects:
 
     def below(self, settings: Settings) -> Settings:
         """These settings with the objectives and splits that they do not have themselves."""
+        if not settings.pools:
+            objectives, models = self._written_for("", settings.discovery)
+            return settings.model_copy(
+                update={
+                    "objectives": {**objectives, **settings.objectives},
+                    "models": {**models, **settings.models},
+                }
+            )
+        self._log_left_out()
+        pools = {}
+        for name, pool in settings.pools.items():
+            objectives, models = self._written_for(name, settings.discovery)
+            pools[name] = pool.above(objectives, {**models, **(pool.models or settings.models)})
+        return settings.model_copy(update={"pools": pools})
+
+    def _written_for(
+        self, name: str, discovery: DiscoverySettings
+    ) -> tuple[dict[str, ObjectiveSettings], dict[str, dict[str, float]]]:
+        """The objectives and splits of a pool of the settings; of all, if its name is empty."""
         objectives = {
-            one.name: ObjectiveSettings(criticality=_criticality(one.priority, settings.discovery))
+            one.name: ObjectiveSettings(criticality=_criticality(one.priority, discovery))
             for namespace, watch in self._objectives.items()
             for one in watch.found.values()
-            if (namespace, one.pool) in self._pools
+            if name in self._pools.get((namespace, one.pool), ())
         }
         rewrites = [
             one
             for namespace, watch in self._rewrites.items()
             for one in watch.found.values()
-            if (namespace, one.pool) in self._pools
+            if name in self._pools.get((namespace, one.pool), ())
         ]
         models: dict[str, dict[str, float]] = {}
         for rewrite in sorted(rewrites, key=lambda one: one.created):
-            for name, targets in rewrite.splits:
-                models.setdefault(name, dict(targets))
-        return settings.model_copy(
-            update={
-                "objectives": {**objectives, **settings.objectives},
-                "models": {**models, **settings.models},
-            }
-        )
+            for model, targets in rewrite.splits:
+                models.setdefault(model, dict(targets))
+        return objectives, models
+
+    def _log_left_out(self) -> None:
+        """Log each object once whose InferencePool is no pool of the settings."""
+        found: set[tuple[str, str, str]] = set()
+        for kind, watches in (
+            ("inferenceobjectives", self._objectives),
+            ("inferencemodelrewrites", self._rewrites),
+        ):
+            for namespace, watch in watches.items():
+                for one in watch.found.values():
+                    if (namespace, one.pool) in self._pools:
+                        continue
+                    key = (kind, namespace, one.name)
+                    found.add(key)
+                    if key not in self._left_out:
+                        log.warning(
+                            "kubernetes: %s %s in %s is left out: no pool here is its "
+                            "InferencePool %s",
+                            *(kind, one.name, namespace, one.pool),
+                        )
+        self._left_out = found
 
 
-def _collection(namespace: str, kind: str) -> Collection:
-    return Collection(path=PATH.format(namespace, kind))
+def _collection(namespace: str, kind: str) -> Objects:
+    return Objects(path=PATH.format(namespace, kind))
 
 
 def _criticality(priority: int, discovery: DiscoverySettings) -> Any:
@@ -146,7 +193,9 @@ def _rewrite(thing: Object) -> Rewrite | None:
         for name in names:
             splits.setdefault(str(name), targets)
     created = str(_section(thing, "metadata").get("creationTimestamp") or "")
-    return Rewrite(pool=_pool(spec), created=created, splits=tuple(splits.items()))
+    return Rewrite(
+        name=_name(thing), pool=_pool(spec), created=created, splits=tuple(splits.items())
+    )
 
 
 def _targets(rule: Mapping[str, Any]) -> Iterable[tuple[str, float]]:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
+from extproc.core.constraints import NO_POOL
 from extproc.core.held_state import is_final, is_leased, ticket_of
 from extproc.processes.fronts import frames
 from extproc.processes.fronts.buffered_frames import Said, in_order
@@ -299,7 +300,7 @@ class CoreCalls:
         if held.path != self.resumption.path:
             return call
         resumption = self.resumption
-        call.handler = handler = resumption.begin(call, held.exchange_id, held.began_at)
+        call.handler = handler = resumption.begin(call, held.exchange_id, held.began_at, held.pool)
         known = [message for number, message in held.kept if number < held.heard]
         if is_leased(held.state):
             assert held.state is not None
@@ -374,11 +375,12 @@ class CoreCalls:
         metadata: tuple[tuple[str, str | bytes], ...],
         exchange_id: str,
         began_at: float,
+        pool: str = NO_POOL,
     ) -> None:
         call = front.calls[number] = CoreCall(front, number, path, metadata, exchange_id)
         try:
             if path == self.resumption.path:
-                call.handler = self.resumption.begin(call, exchange_id, began_at)
+                call.handler = self.resumption.begin(call, exchange_id, began_at, pool)
             else:
                 call.handler = self._table[path](call)
         except Exception as error:  # noqa: BLE001 - it ends this call alone

@@ -3,7 +3,8 @@
     front to core                                      core to front
     of a front                                         of the core
     HELLO    front, version, fleet, calls              REPLIES  call, heard, is_paused, state,
-    OPEN     call, path, metadata, exchange, began_at           replies
+    OPEN     call, path, metadata, exchange, began_at,          replies
+             pool
     MESSAGE  call, message                             FINISH   call, status, text
     CLOSED   call: its client sends no more            FLEET    endpoints
     GONE     call, was_reset: it ended unfinished      ENDED    call: its end was heard
@@ -39,7 +40,7 @@ TAKEN: Final = 11
 PING: Final = 12
 PONG: Final = 13
 
-VERSION: Final = 4
+VERSION: Final = 5
 """Of the messages: a front and a core of different versions do not talk."""
 
 Frame: TypeAlias = tuple[Any, ...]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from extproc.core.constraints import NO_POOL
 from extproc.core.held_state import HeldState, is_final, is_over, ticket_of
 from extproc.processes.fronts import frames
 from extproc.processes.fronts.frames import Frame
@@ -101,10 +102,10 @@ class FrontCalls:
         """The calls that another core can continue."""
         return sum(held.path == self._options.restored for held in self._calls.values())
 
-    def add_to(self, table: ServiceTable, paths: Iterable[str]) -> None:
-        """Pass the calls of these methods to the core."""
+    def add_to(self, table: ServiceTable, paths: Iterable[str], pool: str = NO_POOL) -> None:
+        """Pass the calls of these methods to the core; of the port of a pool with its name."""
         for path in paths:
-            table[path] = partial(self._open, path)
+            table[path] = partial(self._open, path, pool)
 
     def start(self) -> None:
         """Begin to look for requests to which no core replies."""
@@ -146,16 +147,16 @@ class FrontCalls:
 
     # What the calls say
 
-    def _open(self, path: str, call: Call) -> CallHandler:
+    def _open(self, path: str, pool: str, call: Call) -> CallHandler:
         self.progress.step()
         number = next(self._numbers)
-        held = HeldCall(self, call, number, path, self._options.new_id(), self._clock())
+        held = HeldCall(self, call, number, path, self._options.new_id(), self._clock(), pool)
         held.waits_long = path == self._options.restored and self._options.waits_long(call)
         self._calls[number] = held
         if self._link is not None:
             metadata = tuple(call.metadata)
-            opening = (frames.OPEN, number, path, metadata, held.exchange_id, held.began_at)
-            self._link.say(opening)
+            opening = (number, path, metadata, held.exchange_id, held.began_at, pool)
+            self._link.say((frames.OPEN, *opening))
         return held
 
     def received(self, held: HeldCall, message: bytes) -> None:

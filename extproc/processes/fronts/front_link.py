@@ -34,6 +34,8 @@ class FrontCall:
     received: int
     is_closed: bool
     kept: list[tuple[int, bytes]]
+    pool: str
+    """That of the port that it came to, empty if that is of none."""
 
 
 @dataclass(slots=True)

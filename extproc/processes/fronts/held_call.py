@@ -43,18 +43,28 @@ class HeldCall:
         "kept",
         "number",
         "path",
+        "pool",
         "received",
         "state",
         "waits_long",
     )
 
     def __init__(
-        self, owner: CallOwner, call: Call, number: int, path: str, exchange_id: str, now: float
+        self,
+        owner: CallOwner,
+        call: Call,
+        number: int,
+        path: str,
+        exchange_id: str,
+        now: float,
+        pool: str,
     ) -> None:
+        """`pool` is that of the port that it came to, empty if that is of none."""
         self._owner = owner
         self.call = call
         self.number = number
         self.path = path
+        self.pool = pool
         self.exchange_id = exchange_id
         self.began_at = now
         self.kept: list[tuple[int, bytes]] = []
@@ -112,5 +122,5 @@ class HeldCall:
         metadata = tuple(self.call.metadata)
         return (
             *(self.number, self.path, metadata, self.exchange_id, self.began_at),
-            *(self.state, self.heard, self.received, self.is_closed, self.kept),
+            *(self.state, self.heard, self.received, self.is_closed, self.kept, self.pool),
         )

@@ -60,7 +60,8 @@ def _write_hello(
 
 
 def _held_call(call: tuple[Any, ...], now: float) -> pb.HeldCall:
-    number, path, metadata, exchange_id, began_at, state, heard, received, is_closed, kept = call
+    number, path, metadata, exchange_id, began_at, *more = call
+    state, heard, received, is_closed, kept, pool = more
     return pb.HeldCall(
         number=number,
         path=path,
@@ -72,6 +73,7 @@ def _held_call(call: tuple[Any, ...], now: float) -> pb.HeldCall:
         received=received,
         is_closed=is_closed,
         kept=[pb.KeptMessage(number=each, message=message) for each, message in kept],
+        pool=pool,
     )
 
 
@@ -80,7 +82,7 @@ def _read_hello(hello: pb.Hello, now: float) -> Frame:
         (
             *(call.number, call.path, _plain_headers(call.metadata), call.exchange_id),
             *(now - call.age_s, _plain_state(call, now), call.heard, call.received),
-            *(call.is_closed, [(each.number, each.message) for each in call.kept]),
+            *(call.is_closed, [(each.number, each.message) for each in call.kept], call.pool),
         )
         for call in hello.calls
     ]
@@ -94,6 +96,7 @@ def _write_open(
     metadata: tuple[Any, ...],
     exchange_id: str,
     began_at: float,
+    pool: str,
 ) -> pb.Frame:
     opened = pb.Open(
         number=number,
@@ -101,6 +104,7 @@ def _write_open(
         metadata=_headers(metadata),
         exchange_id=exchange_id,
         age_s=now - began_at,
+        pool=pool,
     )
     return pb.Frame(open=opened)
 
@@ -108,7 +112,10 @@ def _write_open(
 def _read_open(opened: pb.Open, now: float) -> Frame:
     metadata = _plain_headers(opened.metadata)
     began_at = now - opened.age_s
-    return (frames.OPEN, opened.number, opened.path, metadata, opened.exchange_id, began_at)
+    return (
+        *(frames.OPEN, opened.number, opened.path, metadata),
+        *(opened.exchange_id, began_at, opened.pool),
+    )
 
 
 def _write_replies(

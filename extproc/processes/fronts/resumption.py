@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from extproc.core.address import Address
+from extproc.core.constraints import NO_POOL
 from extproc.core.held_state import LEASED, OVER, PASSING, QUEUED, HeldState
 from extproc.core.request import HOLD_MARGIN_S
 from extproc.core.scheduler.dispatcher import Dispatcher
@@ -43,9 +44,11 @@ class Resumption:
         """What the front must know; None if it is what it was sent before."""
         return held_state(_stream(handler).exchange)
 
-    def begin(self, call: Call, exchange_id: str, began_at: float) -> CallHandler:
-        """A call, whose messages follow."""
-        return self._processor.begin(call, began_at, exchange_id)
+    def begin(
+        self, call: Call, exchange_id: str, began_at: float, pool: str = NO_POOL
+    ) -> CallHandler:
+        """A call, whose messages follow. `pool` is that of the port that it came to."""
+        return self._processor.begin(call, began_at, exchange_id, pool)
 
     def resume(self, handler: CallHandler, message: bytes, state: HeldState) -> None:
         """It holds slots; `message` is its first."""

@@ -190,9 +190,12 @@ class RequestReader:
         return self._decide(NOT_READ if head.has_body else NO_BODY)
 
     def _choose_pool(self, message: pb.ProcessingRequest) -> bool:
-        """Find the pool of the request; returns false if there are pools, and none for it."""
+        """Find the pool of the request; returns false if there are pools, and none for it, or if
+        that of its port is no more."""
         choice = self._options.pools
-        if choice is not None and not self._pool:
+        if self._pool:
+            return choice is not None and choice.has(self._pool)
+        if choice is not None:
             self._pool = choice.of(message)
         return choice is None or bool(self._pool)
 

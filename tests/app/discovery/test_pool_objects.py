@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from extproc.app.discovery.pool_objects import PoolObjects
+from extproc.app.options import dispatcher_options
 from extproc.app.service import Service
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Criticality
@@ -119,6 +120,51 @@ async def test_a_rewrite_is_a_split_and_the_oldest_one_counts(
         assert found.below().models == {"p": {"q": 1.0}}
 
 
+async def test_what_is_written_is_for_the_pool_that_is_its_inference_pool(
+    api: FakeApiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The settings of a pool go before it. Objectives that pools have in common stay, and keep
+    their names."""
+    put_objective(api, "gold", 10)
+    put_objective(api, "fast", -5)
+    put_objective(api, "bulk", -1, pool="night")
+    put_objective(api, "lost", 1, pool="elsewhere")
+    put_rewrite(api, "r", rule(["m"], x=1), rule(["o"], z=1))
+    pools = {
+        "chat": {"default": True},
+        "night": {"hosts": ["n"], "objectives": {"own": {}}, "models": {"m": "y"}},
+    }
+    settings = {"pools": pools, "objectives": {"fast": {}}, "models": {"o": "p"}}
+    async with following(api) as found:
+        found.objects.set(POOLS, {("serving", "llama"): ["chat"], ("serving", "night"): ["night"]})
+
+        def resolvers() -> Mapping[str, ResolverOptions]:
+            return dispatcher_options(found.below(**settings)).resolver.pools
+
+        await until(
+            lambda: (
+                "gold" in resolvers()["chat"].objectives.by_name
+                and "bulk" in resolvers()["night"].objectives.by_name
+                and "m" in resolvers()["chat"].splits
+            )
+        )
+        chat, night = resolvers()["chat"], resolvers()["night"]
+        gold, bulk = chat.objectives.of("gold", None), night.objectives.of("bulk", None)
+        assert (gold.name, gold.pool, gold.criticality) == (
+            *("chat/gold", "chat"),
+            Criticality.CRITICAL,
+        )
+        assert (bulk.name, bulk.criticality) == ("night/bulk", Criticality.SHEDDABLE)
+        fast = chat.objectives.of("fast", None)
+        assert (fast.name, fast.criticality) == ("fast", Criticality.STANDARD)
+        assert set(night.objectives.by_name) == {"own", "night/own", "bulk", "night/bulk"}
+        assert chat.splits == {"m": {"x": 1.0}, "o": {"p": 1.0}}
+        assert night.splits == {"m": {"y": 1.0}}
+        said = "inferenceobjectives lost in serving is left out: no pool here is its"
+        assert caplog.text.count(said) == 1
+        assert caplog.text.count("is left out") == 1
+
+
 async def test_a_kind_that_is_missing_is_said(api: FakeApiServer) -> None:
     api.missing_kinds.add("inferencemodelrewrites")
     put_objective(api, "a", 10)
@@ -160,5 +206,56 @@ async def test_a_picker_takes_what_was_written_while_it_runs(api: FakeApiServer)
         assert "gold" in resolver().objectives.by_name
         api.remove("inferenceobjectives", "gold")
         await until(lambda: "gold" not in resolver().objectives.by_name)
+    finally:
+        await service.stop()
+
+
+async def test_pools_follow_the_inference_pools_that_discovery_names(api: FakeApiServer) -> None:
+    """`poolRef` names an InferencePool: its pool is that of its entry in discovery, or the default
+    one; else the one of the same name. A reload moves what was written with the entry."""
+    api.put("pods", {"metadata": {"name": "unready"}})
+    put_objective(api, "gold", 5)
+    put_objective(api, "silver", 5, pool="llama-batch")
+    put_objective(api, "bronze", 5, pool="named")
+    anywhere = dict.fromkeys(("grpc", "admin", "http"), "127.0.0.1:0")
+
+    def read(in_pool: str) -> Settings:
+        return Settings.model_validate(
+            {
+                "listen": anywhere,
+                "pools": {
+                    "chat": {"default": True},
+                    "batch": {"hosts": ["b"]},
+                    "named": {"hosts": ["n"]},
+                },
+                "discovery": {
+                    "kubernetes": [
+                        {"pool": "llama"},
+                        {"pool": "llama-batch", "in_pool": in_pool},
+                        {"selector": "app=x", "ports": [1], "in_pool": "named"},
+                    ],
+                    "kubernetes_objectives": True,
+                    "kubernetes_api": api.url,
+                    "kubernetes_folder": str(api.folder),
+                },
+            }
+        )
+
+    present = [read("batch")]
+    service = Service(present[0], lambda: present[0])
+    await service.start()
+    try:
+
+        def names() -> dict[str, set[str]]:
+            pools = service.dispatcher.options.resolver.pools
+            return {
+                name: {each for each in pool.objectives.by_name if "/" not in each}
+                for name, pool in pools.items()
+            }
+
+        await until(lambda: names() == {"chat": {"gold"}, "batch": {"silver"}, "named": {"bronze"}})
+        present[0] = read("named")
+        await service.settings.reload(is_dry_run=False)
+        assert names() == {"chat": {"gold"}, "batch": set(), "named": {"silver", "bronze"}}
     finally:
         await service.stop()

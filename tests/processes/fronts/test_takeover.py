@@ -678,3 +678,22 @@ async def test_no_slot_is_lost_or_given_twice_whatever_dies(seed: int) -> None:
         assert len(waiting) == len(core.queued())
         assert not waiting or core.leased() == list(slots)
         assert not core.dispatcher.faults(core.rig.fleet.now)
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_core_knows_at_which_pools_port_a_request_came(
+    is_remote: bool, is_late: bool
+) -> None:
+    """Also the core after the one that it came to. Here no pool has this name."""
+    front, core = FakeFront(), FakeCore(1)
+    front.calls.add_to(front.table, (PROCESS,), "night")
+    call = None if is_late else front.ask("a")
+    await front.follow(core, is_remote=is_remote)
+    core.lead()
+    call = call or front.ask("a")
+    await eventually(lambda: len(call.sent) == 1)
+    assert call.sent[0].HasField("immediate_response")
+    call.half_close()
+    await eventually(lambda: len(core.rig.records) == 1)
+    assert (core.rig.records[0].pool, core.rig.records[0].reason) == ("night", Reason.NO_POOL)

@@ -101,7 +101,7 @@ class Hello(_message.Message):
     def __init__(self, front: _Optional[str] = ..., version: _Optional[int] = ..., fleet: _Optional[_Union[Fleet, _Mapping]] = ..., calls: _Optional[_Iterable[_Union[HeldCall, _Mapping]]] = ...) -> None: ...
 
 class HeldCall(_message.Message):
-    __slots__ = ("number", "path", "metadata", "exchange_id", "age_s", "state", "heard", "received", "is_closed", "kept")
+    __slots__ = ("number", "path", "metadata", "exchange_id", "age_s", "state", "heard", "received", "is_closed", "kept", "pool")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
@@ -112,6 +112,7 @@ class HeldCall(_message.Message):
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
     IS_CLOSED_FIELD_NUMBER: _ClassVar[int]
     KEPT_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     number: int
     path: str
     metadata: _containers.RepeatedCompositeFieldContainer[Header]
@@ -122,7 +123,8 @@ class HeldCall(_message.Message):
     received: int
     is_closed: bool
     kept: _containers.RepeatedCompositeFieldContainer[KeptMessage]
-    def __init__(self, number: _Optional[int] = ..., path: _Optional[str] = ..., metadata: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., exchange_id: _Optional[str] = ..., age_s: _Optional[float] = ..., state: _Optional[_Union[State, _Mapping]] = ..., heard: _Optional[int] = ..., received: _Optional[int] = ..., is_closed: _Optional[bool] = ..., kept: _Optional[_Iterable[_Union[KeptMessage, _Mapping]]] = ...) -> None: ...
+    pool: str
+    def __init__(self, number: _Optional[int] = ..., path: _Optional[str] = ..., metadata: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., exchange_id: _Optional[str] = ..., age_s: _Optional[float] = ..., state: _Optional[_Union[State, _Mapping]] = ..., heard: _Optional[int] = ..., received: _Optional[int] = ..., is_closed: _Optional[bool] = ..., kept: _Optional[_Iterable[_Union[KeptMessage, _Mapping]]] = ..., pool: _Optional[str] = ...) -> None: ...
 
 class Header(_message.Message):
     __slots__ = ("name", "text", "binary")
@@ -185,18 +187,20 @@ class Leased(_message.Message):
     def __init__(self, address: _Optional[str] = ..., weight_slots: _Optional[int] = ..., asked_slots: _Optional[int] = ..., model: _Optional[str] = ..., age_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., fallbacks: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("number", "path", "metadata", "exchange_id", "age_s")
+    __slots__ = ("number", "path", "metadata", "exchange_id", "age_s", "pool")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_ID_FIELD_NUMBER: _ClassVar[int]
     AGE_S_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     number: int
     path: str
     metadata: _containers.RepeatedCompositeFieldContainer[Header]
     exchange_id: str
     age_s: float
-    def __init__(self, number: _Optional[int] = ..., path: _Optional[str] = ..., metadata: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., exchange_id: _Optional[str] = ..., age_s: _Optional[float] = ...) -> None: ...
+    pool: str
+    def __init__(self, number: _Optional[int] = ..., path: _Optional[str] = ..., metadata: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., exchange_id: _Optional[str] = ..., age_s: _Optional[float] = ..., pool: _Optional[str] = ...) -> None: ...
 
 class Message(_message.Message):
     __slots__ = ("number", "message")

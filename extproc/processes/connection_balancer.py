@@ -55,7 +55,9 @@ class ConnectionBalancer:
         ready = self._ready_fronts()
         for front in sorted(ready, key=lambda each: (each.is_silent, each.connections)):
             number = next(self._numbers)
-            if front.order("serve", connection.dup(), number=number, pool=self._pool_of(connection)):
+            if front.order(
+                "serve", connection.dup(), number=number, pool=self._pool_of(connection)
+            ):
                 front.connections += 1
                 self._given[number] = front, connection
                 return

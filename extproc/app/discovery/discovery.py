@@ -432,7 +432,7 @@ class _Plan:
         for group in self.groups:
             if group.pool:
                 of_group = found.setdefault((group.namespace, group.pool), [])
-                of_group.append(group.entry.pool or self.default_pool)
+                of_group.append(group.entry.pool or self._default_pool)
         for namespace in {group.namespace for group in self.groups}:
             for name in self._pools:
                 found.setdefault((namespace, name), [name])

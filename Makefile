@@ -85,6 +85,7 @@ fast-tests: venv
 		--ignore=$(SIMULATIONS) $(if $(TESTED),$$($(CAN_COMPILE) && echo $(LEFT_TO_COMPILED))))
 
 test: venv llama ## Run all tests: unit, properties, end to end over real Envoy and real llama-servers
+	@$(RUN) $(PY) -m tools.kubernetes_build || echo "test: those that need Kubernetes are skipped"
 	@$(MAKE) --no-print-directory -j2 test-sources $(if $(subst tests,,$(TESTS)),,compile-meanwhile) \
 		CHECKED=$(filter check,$(MAKECMDGOALS))
 	@if [ "$(TESTS)" = tests ]; then $(MAKE) --no-print-directory test-compiled; fi

@@ -282,7 +282,8 @@ RULE_FAULTS: Final = _counter(
 ENVOY_FAILURES: Final = _counter(
     "coxswain_envoy_ext_proc_failures_total",
     "Counters of each Envoy in `envoy.stats` about the picker, by kind: message_timeouts (it "
-    "answered too late), failure_mode_allowed (a request went on without it) and streams_failed.",
+    "answered too late), failure_mode_allowed (a request went on without it, or asked again) and "
+    "streams_failed.",
     labels=("envoy", "kind"),
 )
 BUILD: Final = _gauge(

@@ -156,9 +156,7 @@ class ClientLimits:
 
     def limit_of(self, name: str) -> ClientLimit | None:
         """The client's own limit, else that of everybody; None for no client."""
-        if not name:
-            return None
-        return self._limits.get(name) or self._limits.get(EVERYBODY)
+        return self._limit_of_groups(name) if name else None
 
     def groups_of(self, name: str, tenant: str, session: str | None, fairness_id: str) -> Groups:
         """The groups with a limit that a client's request counts in. Where keys are not checked,

@@ -40,9 +40,10 @@ class ConnectionBalancer:
             self.served(number)
 
     def served(self, number: int) -> None:
-        """Its front has taken the connection with this number."""
-        _, connection = self._given.pop(number)
-        connection.close()
+        """Its front has taken the connection with this number; no error after `close`."""
+        _, connection = self._given.pop(number, (None, None))
+        if connection is not None:
+            connection.close()
 
     def ended(self, front: Member) -> None:
         """This front is gone: others get what it has not taken."""

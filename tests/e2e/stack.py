@@ -56,6 +56,16 @@ def chat(max_tokens: int, *, stream: bool = False, content: str = "row") -> dict
     }
 
 
+def check_rate_limited(answer: httpx.Response, message: str) -> None:
+    """Rejected as OpenAI's API rejects; its SDKs read it, wait and ask again."""
+    assert answer.status_code == 429, answer.text
+    assert answer.headers["x-coxswain-reason"] == "rate-limited"
+    error = answer.json()["error"]
+    assert (error["type"], error["code"]) == ("rate_limit_error", "rate-limited")
+    assert message in error["message"]
+    assert int(answer.headers["retry-after"]) >= 1
+
+
 @dataclass
 class Server:
     """One llama-server of the stack."""

@@ -18,7 +18,7 @@ import pytest
 
 from tests.e2e.conftest import QUICK
 from tests.e2e.forked_children import ForkedChildren
-from tests.e2e.stack import CHAT, Stack, chat, until
+from tests.e2e.stack import CHAT, Stack, chat, check_rate_limited, until
 from tests.fakes.http_client import Client
 
 pytestmark = [pytest.mark.e2e, pytest.mark.llama, pytest.mark.timeout(600)]
@@ -57,16 +57,6 @@ async def limited_stack(folder: Path, slots: tuple[int, ...]) -> AsyncIterator[S
         await stack.check_audit()
 
 
-def check_rejected(answer: httpx.Response, message: str) -> None:
-    """As OpenAI's API rejects, and its SDKs read it."""
-    assert answer.status_code == 429, answer.text
-    assert answer.headers["x-coxswain-reason"] == "rate-limited"
-    error = answer.json()["error"]
-    assert (error["type"], error["code"]) == ("rate_limit_error", "rate-limited")
-    assert message in error["message"]
-    assert int(answer.headers["retry-after"]) >= 1
-
-
 async def test_requests_above_a_limit_are_rejected(llama: None, tmp_path: Path) -> None:
     """Of one client, for its requests at once and for its queue; the other is queued as ever."""
     async with limited_stack(tmp_path, (2,)) as stack:
@@ -77,7 +67,7 @@ async def test_requests_above_a_limit_are_rejected(llama: None, tmp_path: Path) 
         queued = asyncio.create_task(stack.ask(headers=WEB))
         await stack.until_waiting(1)
         over = await stack.ask(headers=WEB)
-        check_rejected(over, "3 requests at once")
+        check_rate_limited(over, "3 requests at once")
         assert over.headers["x-ratelimit-limit-requests"] == "3"
         assert over.headers["x-ratelimit-remaining-requests"] == "0"
         assert over.headers["x-ratelimit-reset-requests"] == "1s"
@@ -92,7 +82,7 @@ async def test_requests_above_a_limit_are_rejected(llama: None, tmp_path: Path) 
         queued = asyncio.create_task(stack.ask(headers=WEB))
         await stack.until_waiting(1)
         over = await stack.ask(headers=WEB)
-        check_rejected(over, "may queue 1 requests")
+        check_rate_limited(over, "may queue 1 requests")
         assert over.headers["x-ratelimit-remaining-requests"] == "2"
         free = [asyncio.create_task(stack.ask())]
         await stack.until_waiting(2)
@@ -118,7 +108,7 @@ async def test_tokens_count_after_the_response(llama: None, tmp_path: Path) -> N
             return answer.status_code == 429
 
         await until(is_rejected)
-        check_rejected(answer, "600 tokens a minute")
+        check_rate_limited(answer, "600 tokens a minute")
         assert answer.headers["x-ratelimit-limit-tokens"] == "600"
         assert answer.headers["x-ratelimit-remaining-tokens"] == "0"
         assert DURATION.fullmatch(answer.headers["x-ratelimit-reset-tokens"])
@@ -185,5 +175,5 @@ async def test_nothing_of_a_limit_is_lost(llama: None, tmp_path: Path) -> None:
         for left in ("2", "1", "0"):
             held = await stack.hold(headers=WEB)
             assert held.response.headers["x-ratelimit-remaining-requests"] == left
-        check_rejected(await stack.ask(headers=WEB), "3 requests at once")
+        check_rate_limited(await stack.ask(headers=WEB), "3 requests at once")
         assert (await stack.ask()).status_code == 200

@@ -52,7 +52,7 @@ def test_with_fronts_envoy_says_when_a_request_arrived() -> None:
 
 def test_a_body_that_lost_its_front_is_asked_about_again() -> None:
     """Not for a request that has its server, and by a connection of its own. Where Envoy fails
-    closed there is nothing to ask about: the client is told."""
+    closed there is nothing to ask about: the client gets an error."""
     asking, again = _asking(has_fronts=True, sends_bodies=True)
     assert again["name"] == AGAIN_FILTER and again["disabled"]
     first, other = asking["typed_config"], again["typed_config"]

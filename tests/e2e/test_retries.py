@@ -32,3 +32,18 @@ async def test_a_retry_stays_within_the_model(tmp_path: Path) -> None:
         answer = await stack.client.post(stack.url(CHAT), json=chat(1) | {"model": "rows"})
         assert answer.status_code == 200, answer.text
         assert answer.headers["x-coxswain-endpoint"] == second.address
+
+
+async def test_without_fallbacks_no_other_server_is_tried(tmp_path: Path) -> None:
+    """The only server with a free slot dies, and its endpoint is still listed. Envoy alone would
+    try the others, which are full."""
+    settings = {"scraper": {"slow_interval_s": 5}, "picker": {"fallbacks": 0}}
+    async with Stack.running(
+        tmp_path, slots=(1, 1, 1), kind="simulator", settings=settings
+    ) as stack:
+        held = {(await stack.hold()).endpoint for _ in range(2)}
+        (dead,) = (one for one in stack.servers if one.address not in held)
+        await stack.kill(dead.child)
+        answer = await stack.ask()
+        assert answer.status_code == 503, answer.text
+        assert answer.headers["x-coxswain-endpoint"] == dead.address

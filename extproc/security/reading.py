@@ -8,9 +8,9 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import Future
 from errno import ETIMEDOUT
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 READ_S: Final = 5.0
 MAX_BLOCKED: Final = 4
@@ -42,40 +42,29 @@ class Reads:
 
     def __init__(self, timeout_s: float | None = None) -> None:
         self._timeout_s = READ_S if timeout_s is None else timeout_s
-        self._open = 0
+        self._open: list[Future[Any]] = []
 
     async def __call__(self, read: Callable[..., ResultT], *arguments: object) -> ResultT:
         """What `read` returns or raises in a thread. Raises `BlockedReadError` if that takes
         longer than `timeout_s`; the thread goes on, and its result is nobody's."""
-        if self._open >= MAX_BLOCKED:
+        self._open = [one for one in self._open if not one.done()]
+        if len(self._open) >= MAX_BLOCKED:
             raise BlockedReadError(self._timeout_s)
-        loop = asyncio.get_running_loop()
-        result: asyncio.Future[ResultT] = loop.create_future()
-
-        def settle(value: ResultT | None, error: BaseException | None) -> None:
-            self._open -= 1
-            if result.done():
-                return
-            if error is not None:
-                result.set_exception(error)
-            else:
-                result.set_result(value)  # type: ignore[arg-type]  # there is one of them
+        result: Future[ResultT] = Future()
+        result.set_running_or_notify_cancel()  # so that cancelling its caller is nothing to it
 
         def run() -> None:
-            value, error = None, None
             try:
-                value = read(*arguments)
-            except BaseException as raised:  # noqa: BLE001 - the caller's
-                error = raised
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(settle, value, error)
+                result.set_result(read(*arguments))
+            except BaseException as error:  # noqa: BLE001 - the caller's
+                result.set_exception(error)
 
-        self._open += 1
+        self._open.append(result)
         threading.Thread(target=run, name="read a file", daemon=True).start()
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await result
+                return await asyncio.wrap_future(result)
         except TimeoutError:
-            if result.done() and not result.cancelled():
-                raise  # its own
-            raise BlockedReadError(self._timeout_s) from None
+            if not result.done():
+                raise BlockedReadError(self._timeout_s) from None
+            return result.result()  # its own error, or what came while the loop was busy

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,20 @@ async def test_who_is_cancelled_leaves_nothing() -> None:
         await task
     gate.set()
     assert await reads(int, "7") == 7
+
+
+async def test_what_was_read_while_the_loop_was_busy_is_the_result() -> None:
+    """Its timeout passes in the same turn of the loop in which the result arrives."""
+    is_read = threading.Event()
+
+    def read() -> int:
+        is_read.set()
+        return 7
+
+    def be_busy() -> None:
+        is_read.wait()
+        time.sleep(0.05)  # longer than the timeout
+
+    reading = asyncio.create_task(Reads(timeout_s=0.02)(read))
+    asyncio.get_running_loop().call_soon(be_busy)
+    assert await reading == 7

@@ -4,15 +4,13 @@ It should never find anything: each fault is a bug, which is logged as an error 
 is corrected when two audits in a row have found it, within five seconds.
 """
 
-import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from extproc.app.paced import pause_s
+from extproc.app.paced import PacedWork
 from extproc.core.client_limits import ClientLimits
 from extproc.core.exchange_registry import ExchangeRegistry, KnownExchange
 from extproc.core.queue.ticket import Ticket
@@ -59,7 +57,7 @@ class Auditor:
         self._limits = limits
         self._suspected: frozenset[str] = frozenset()
         self._corrections = dict.fromkeys(KINDS, 0)
-        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._audits = PacedWork("the audit", self._audit_now, INTERVAL_S, log)
 
     def corrections(self) -> Mapping[str, int]:
         """How many faults of each kind were corrected since the start."""
@@ -67,24 +65,14 @@ class Auditor:
 
     def start(self) -> None:
         """Audit once a second from now on, and less often where that takes much of a core."""
-        self._run_in(INTERVAL_S)
+        self._audits.start()
 
     def stop(self) -> None:
         """Stop auditing; calling it twice is no error."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._audits.stop()
 
-    def _run_in(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._run)
-
-    def _run(self) -> None:
-        began_s = time.thread_time()
-        try:
-            self.audit(self._clock())
-        except Exception:
-            log.exception("the audit failed; retrying at the next interval")
-        self._run_in(pause_s(INTERVAL_S, time.thread_time() - began_s))
+    def _audit_now(self) -> None:
+        self.audit(self._clock())
 
     def audit(self, now: float) -> list[Fault]:
         """Audit once, and correct the faults that the previous audit also found.

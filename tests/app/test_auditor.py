@@ -194,7 +194,7 @@ async def test_it_runs_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     await asyncio.wait_for(corrected.wait(), 60)
     picker.auditor.stop()
     picker.auditor.stop()
-    assert picker.auditor._timer is None
+    assert not picker.auditor._audits.is_running
 
 
 async def test_a_count_of_a_limit_that_no_request_owns() -> None:

@@ -3,14 +3,12 @@
 It is kept here and not in the page, so that a page that is opened now shows it, too.
 """
 
-import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
-from extproc.app.paced import pause_s
+from extproc.app.paced import PacedWork
 from extproc.core.address import Address
 from extproc.core.client_limits import ClientLimits
 from extproc.core.exchange_record import ExchangeRecord
@@ -63,34 +61,21 @@ class Activity:
             keys=keys,
             limits=limits,
         )
-        self._timer: asyncio.TimerHandle | None = None
+        self._recording = PacedWork("recording for the dashboard", self.advance, INTERVAL_S, log)
 
     def start(self) -> None:
         """Record once a second from now on, and less often where that takes much of a core."""
-        self._run_in(INTERVAL_S)
+        self._recording.start()
 
     def stop(self) -> None:
         """Stop recording; calling it twice is no error."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._recording.stop()
 
     def request_ended(self, record: ExchangeRecord) -> None:
         """An exchange ended."""
         if takes_slot(record):
             self._ended.appendleft(record)
             self._history.request_ended(record)
-
-    def _run_in(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._run)
-
-    def _run(self) -> None:
-        began_s = time.thread_time()
-        try:
-            self.advance()
-        except Exception:
-            log.exception("recording for the dashboard failed; retrying at the next interval")
-        self._run_in(pause_s(INTERVAL_S, time.thread_time() - began_s))
 
     def advance(self) -> None:
         """Record what is now."""

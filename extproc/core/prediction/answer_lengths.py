@@ -42,8 +42,8 @@ LEAST_OF_MODEL: Final = 30
 """With fewer answers of a model, with a bound of that magnitude, nothing is known of them: the same
 mistake would be made about each request, so that their chances cannot be multiplied."""
 GUESS_RISK: Final = 3e-3
-"""The chance that an answer exceeds a guess by few answers; what a request may add to the chance of
-an overflow (`token_pool.RISK`)."""
+"""The chance that an answer exceeds a guess by few answers: less than what a request may add to the
+chance of an overflow (`token_pool.RISK`)."""
 LEAST_LONGEST: Final = 256.0
 """A guess takes the longest of few answers to be at least this long: they may all be greetings."""
 LEAST_OF_FLOW: Final = 100

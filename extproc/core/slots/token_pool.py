@@ -33,7 +33,7 @@ from typing import Final
 
 from extproc.core.slots.token_demand import TokenClaim, TokenDemand
 
-RISK: Final = 3e-3
+RISK: Final = 4e-3
 """What a request may add to the chance of an overflow until the pool is empty. Most add much less,
 and the sum errs to the safe side: on public traces nobody was killed."""
 MOST_COMBINED: Final = 6

@@ -33,9 +33,12 @@ class Admission:
             return None, None
         address = self._allocator.find_available(resolved, request, now)
         may_wait = request.timeout_s > 0 and resolved.objective.criticality < Criticality.SHEDDABLE
-        if address is None or not may_wait or self._is_full(request) or lacks_place(resolved):
+        if address is None or not may_wait:
             return address, None
-        return address, self._state.endpoint_picker.affinity_target(resolved, request, address, now)
+        target = self._state.endpoint_picker.affinity_target(resolved, request, address, now)
+        if target is not None and (self._is_full(request) or lacks_place(resolved)):
+            return address, None
+        return address, target
 
     def why_not_wait(
         self, request: Request, resolved: ResolvedRequest, now: float

@@ -78,10 +78,13 @@ class Dispatcher(FleetUpdates):
             resolved = self.state.resolve(request)
             if isinstance(resolved, Reason):
                 return self._allocator.rejected(resolved, 0.0)
-            if self.state.why_failed(resolved.constraints):
+            if self.state.failed_models and self.state.why_failed(resolved.constraints):
                 return self._allocator.rejected(Reason.MODEL_FAILED, 0.0, resolved.constraints)
             self.state.traffic_counter.request_arrived(resolved, now)
-            request = in_time(self.of_pool(request).apply(request, resolved), resolved)
+            if request.prompt_blocks:
+                request = self.of_pool(request).apply(request, resolved)
+            if resolved.bounds:
+                request = in_time(request, resolved)
             address, target = self._admission.goal(resolved, request, now)
             if address is not None and self._must_wait_for_others(request, resolved):
                 ticket = self._allocator.enqueue(resolved, request, None, now, arrival)
@@ -146,9 +149,11 @@ class Dispatcher(FleetUpdates):
 
     def _must_wait_for_others(self, request: Request, resolved: ResolvedRequest) -> bool:
         """Whether requests with earlier places come back first, until `assign`."""
+        if not self._allocator.is_held:
+            return False
         is_room = self.queue.count_for(request.pool) < self.options.queue_max_requests
         is_room = is_room and not lacks_place(resolved)
-        return self._allocator.is_held and request.timeout_s > 0.0 and is_room
+        return request.timeout_s > 0.0 and is_room
 
     def withdraw(self, ticket: Ticket, now: float) -> None:
         """The client of a queued request left; no error if it was settled already."""

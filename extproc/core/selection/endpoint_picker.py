@@ -74,17 +74,6 @@ class ScoredSelection(NamedTuple):
     selection: Selection
 
 
-def has_preferences(resolved: ResolvedRequest, request: Request) -> bool:
-    """Whether endpoints may differ for the request by more than their load."""
-    return (
-        request.prompt_tokens is not None
-        or bool(request.prompt_blocks)
-        or request.session_id is not None
-        or request.adapters is not None
-        or ttft_limit_s(resolved, request) is not None
-    )
-
-
 def ttft_limit_s(resolved: ResolvedRequest, request: Request) -> float | None:
     """The SLO for its time to first token, in seconds: its own, or its objective's."""
     return request.ttft_s if request.ttft_s is not None else resolved.objective.ttft_s
@@ -135,7 +124,7 @@ class EndpointPicker:
         if self._ledger.shares_contexts:
             demand = self._demands.of(resolved, request, now)
         full: set[Address] = set()
-        weighs = len(ranking) > 1 and self.weighs(resolved, request)
+        weighs = self.weighs(resolved, request) and len(ranking) > 1
         if weighs:
             selection = self._cheapest(best, ranking, resolved, request, demand, full, now)
             if selection is not None:
@@ -196,8 +185,15 @@ class EndpointPicker:
 
     def weighs(self, resolved: ResolvedRequest, request: Request) -> bool:
         """Whether endpoints may differ for the request by more than their load."""
-        has_costs = self.rules is not None and self.rules.has_costs
-        return has_costs or has_preferences(resolved, request)
+        return (
+            request.prompt_tokens is not None
+            or bool(request.prompt_blocks)
+            or request.session_id is not None
+            or bool(request.adapter or request.adapter_numbers)
+            or request.ttft_s is not None
+            or resolved.objective.ttft_s is not None
+            or (self.rules is not None and self.rules.has_costs)
+        )
 
     def _with_room(
         self,
@@ -270,9 +266,10 @@ class EndpointPicker:
     ) -> AffinityTarget | None:
         """A busy endpoint that is worth waiting for instead of the offered one, for a request that
         has waited for `waited_s`."""
-        _, model, is_loaded = self._pool(offered, resolved)
-        if model is not None and not is_loaded:
-            return self._loaded_target(resolved, request, model, waited_s, now)
+        if self._ledger.endpoint_slots(offered).model_pools:
+            _, model, is_loaded = self._pool(offered, resolved)
+            if model is not None and not is_loaded:
+                return self._loaded_target(resolved, request, model, waited_s, now)
         if not request.prompt_blocks and request.session_id is None:
             return None
         ranking = self._rankings.at(resolved.constraints)

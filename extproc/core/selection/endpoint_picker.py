@@ -65,13 +65,16 @@ class Selection(NamedTuple):
     cost: Cost | None = None
 
 
-class ScoredSelection(NamedTuple):
+class ScoredSelection:
     """A candidate with its cost. `is_late`: its first token comes too late, or its answer may be
-    cut off."""
+    cut off. No named tuple: see `Cost`."""
 
-    is_late: bool
-    cost_s: float
-    selection: Selection
+    __slots__ = ("cost_s", "is_late", "selection")
+
+    def __init__(self, is_late: bool, cost_s: float, selection: Selection) -> None:
+        self.is_late = is_late
+        self.cost_s = cost_s
+        self.selection = selection
 
 
 def ttft_limit_s(resolved: ResolvedRequest, request: Request) -> float | None:
@@ -155,32 +158,41 @@ class EndpointPicker:
         has_costs = self.rules is not None and self.rules.has_costs
         most = MAX_BY_RULES if has_costs else LEAST_LOADED
         candidates = dict.fromkeys(ranking.free(most, request.weight_slots))
-        candidates.update(dict.fromkeys(self._known_to(request, now)))
+        if request.prompt_blocks or request.session_id is not None:
+            for address in self._known_to(request, now):
+                if address in ranking:
+                    candidates[address] = None
         ttft_s = ttft_limit_s(resolved, request)
         _, _, is_loaded = self._pool(best, resolved)
         scored: list[ScoredSelection] = []
         for address in candidates:
-            if address not in ranking or address in full:
+            if address in full:
                 continue
-            pool, _, has_it_loaded = self._pool(address, resolved)
+            pool, has_it_loaded = self._ledger.endpoint_slots(address), True
+            if pool.model_pools:
+                pool, _, has_it_loaded = self._pool(address, resolved)
             if not can_fit(request.weight_slots, pool.open_slots, pool.slots):
                 continue
             if has_it_loaded is not is_loaded:
                 continue  # no cache is worth loading a model for
             cost = self._cost(address, pool, request, ranking, now)
             is_late = ttft_s is not None and cost.first_token_s > ttft_s
-            is_late = is_late or self._cuts_answer(request, address)
+            if not is_late and request.max_tokens is not None:
+                is_late = self._cuts_answer(request, address)
             scored.append(ScoredSelection(is_late, cost.total_s, Selection(address, cost)))
         while scored:
-            selection = self._session_selection(scored, request)
-            selection = selection or _least_loaded_of_the_cheapest(scored)
+            selection = None
+            if request.session_id is not None:
+                selection = self._session_selection(scored, request)
+            if selection is None:
+                selection = _least_loaded_of_the_cheapest(scored)
             if demand is None:
                 return selection
             pool, _, _ = self._pool(selection.address, resolved)
             if pool.fits(request.weight_slots, demand):
                 return selection
             full.add(selection.address)
-            scored = [one for one in scored if one.selection.address != selection.address]
+            scored = [one for one in scored if one.selection is not selection]
         return None
 
     def weighs(self, resolved: ResolvedRequest, request: Request) -> bool:
@@ -236,7 +248,7 @@ class EndpointPicker:
         same = next((one for one in scored if one.selection.address == last), None)
         if same is None:
             return None
-        cheapest = min(scored, key=_by_cost)
+        cheapest = _cheapest_of(scored)
         endpoint = self._fleet.get(last)
         is_good_enough = (
             same.is_late == cheapest.is_late
@@ -372,7 +384,8 @@ class EndpointPicker:
             address, pool.slots, self._fair(ranking, now), now
         ):
             cost.forgo_cache()
-        self._add_rules(cost, request, address)
+        if self.rules is not None:
+            self._add_rules(cost, request, address)
         return cost
 
     def _add_rules(self, cost: Cost, request: Request, address: Address) -> None:
@@ -400,19 +413,31 @@ class EndpointPicker:
         return known[1]
 
 
-def _by_cost(one: ScoredSelection) -> tuple[bool, float]:
-    return one.is_late, one.cost_s
+def _cheapest_of(scored: list[ScoredSelection]) -> ScoredSelection:
+    """The first of the least cost; only candidates that meet the SLO, if any does."""
+    cheapest = scored[0]
+    for one in scored:
+        if one.is_late is cheapest.is_late:
+            if one.cost_s < cheapest.cost_s:
+                cheapest = one
+        elif cheapest.is_late:
+            cheapest = one
+    return cheapest
 
 
 def _least_loaded_of_the_cheapest(scored: list[ScoredSelection]) -> Selection:
     """The first of about the least cost; only candidates that meet the SLO, if any does."""
-    is_late, least_s, cheapest = min(scored, key=_by_cost)
+    cheapest = _cheapest_of(scored)
+    is_late, least_s = cheapest.is_late, cheapest.cost_s
     enough_s = least_s + max(ALIKE_S, ALIKE_SHARE * least_s)
-    saved_s = _saved_s(cheapest) - ALIKE_S  # the saving of a cache is no matter of estimates
-    for late, cost_s, selection in scored:
-        if late == is_late and cost_s <= enough_s and _saved_s(selection) >= saved_s:
-            return selection
-    return cheapest
+    # The saving of a cache is no matter of estimates.
+    saved_s = _saved_s(cheapest.selection) - ALIKE_S
+    for one in scored:
+        if one.is_late is is_late and one.cost_s <= enough_s:
+            selection = one.selection
+            if _saved_s(selection) >= saved_s:
+                return selection
+    return cheapest.selection
 
 
 def _saved_s(selection: Selection) -> float:

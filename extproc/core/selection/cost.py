@@ -68,7 +68,8 @@ class Cost:
 
     @property
     def total_s(self) -> float:
-        return self.own_s + self.stall_s
+        parts_s = self.first_token_s + self.answer_s + self.adapter_s + self.rules_s
+        return parts_s + self.stall_s  # `own_s`, written out: each candidate asks
 
 
 class AdapterUse:
@@ -159,10 +160,10 @@ class CostModel:
         likely_tokens = request.prompt_tokens
         if likely_tokens is None:
             likely_tokens = request.likely_tokens
-        cached = 0.0
+        cached, uncached_tokens = 0.0, float(likely_tokens)
         if request.prompt_blocks or request.session_id is not None:
             cached = self.cached_tokens(request, address, is_optimistic=True)
-        uncached_tokens = max(0.0, likely_tokens - cached)
+            uncached_tokens = max(0.0, likely_tokens - cached)
         answer_tokens = estimate.answer_tokens
         if request.max_tokens is not None:
             answer_tokens = min(answer_tokens, request.max_tokens)

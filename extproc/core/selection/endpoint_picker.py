@@ -58,23 +58,20 @@ class AffinityTarget(NamedTuple):
     max_wait_s: float
 
 
-class Selection(NamedTuple):
-    """The selected endpoint, and its cost if that was computed."""
+class Selection:
+    """The selected endpoint, or a candidate, and its cost if that was computed: `cost_s` seconds in
+    all. `is_late`: its first token comes too late, or its answer may be cut off. No named tuple:
+    see `Cost`."""
 
-    address: Address
-    cost: Cost | None = None
+    __slots__ = ("address", "cost", "cost_s", "is_late")
 
-
-class ScoredSelection:
-    """A candidate with its cost. `is_late`: its first token comes too late, or its answer may be
-    cut off. No named tuple: see `Cost`."""
-
-    __slots__ = ("cost_s", "is_late", "selection")
-
-    def __init__(self, is_late: bool, cost_s: float, selection: Selection) -> None:
-        self.is_late = is_late
+    def __init__(
+        self, address: Address, cost: Cost | None = None, cost_s: float = 0.0, is_late: bool = False
+    ) -> None:
+        self.address = address
+        self.cost = cost
         self.cost_s = cost_s
-        self.selection = selection
+        self.is_late = is_late
 
 
 def ttft_limit_s(resolved: ResolvedRequest, request: Request) -> float | None:
@@ -164,7 +161,7 @@ class EndpointPicker:
                     candidates[address] = None
         ttft_s = ttft_limit_s(resolved, request)
         _, _, is_loaded = self._pool(best, resolved)
-        scored: list[ScoredSelection] = []
+        scored: list[Selection] = []
         for address in candidates:
             if address in full:
                 continue
@@ -179,7 +176,7 @@ class EndpointPicker:
             is_late = ttft_s is not None and cost.first_token_s > ttft_s
             if not is_late and request.max_tokens is not None:
                 is_late = self._cuts_answer(request, address)
-            scored.append(ScoredSelection(is_late, cost.total_s, Selection(address, cost)))
+            scored.append(Selection(address, cost, cost.total_s, is_late))
         while scored:
             selection = None
             if request.session_id is not None:
@@ -192,7 +189,7 @@ class EndpointPicker:
             if pool.fits(request.weight_slots, demand):
                 return selection
             full.add(selection.address)
-            scored = [one for one in scored if one.selection is not selection]
+            scored.remove(selection)
         return None
 
     def weighs(self, resolved: ResolvedRequest, request: Request) -> bool:
@@ -237,15 +234,13 @@ class EndpointPicker:
         context = None if endpoint is None else endpoint.context_tokens
         return context is not None and request.prompt_tokens + request.max_tokens > context
 
-    def _session_selection(
-        self, scored: list[ScoredSelection], request: Request
-    ) -> Selection | None:
+    def _session_selection(self, scored: list[Selection], request: Request) -> Selection | None:
         """The session's last endpoint, unless another one is clearly better for the request: by
         more than `SESSION_SHARE`, by its cache, or because only it meets the SLO."""
         last = self._sessions.last_endpoint(request.session_id)
         if last is None:
             return None
-        same = next((one for one in scored if one.selection.address == last), None)
+        same = next((one for one in scored if one.address == last), None)
         if same is None:
             return None
         cheapest = _cheapest_of(scored)
@@ -253,11 +248,11 @@ class EndpointPicker:
         is_good_enough = (
             same.is_late == cheapest.is_late
             and same.cost_s <= (1.0 + SESSION_SHARE) * cheapest.cost_s + ALIKE_S
-            and _saved_s(same.selection) >= _saved_s(cheapest.selection) - ALIKE_S
+            and _saved_s(same) >= _saved_s(cheapest) - ALIKE_S
             and endpoint is not None
             and endpoint.is_first_choice
         )
-        return same.selection if is_good_enough else None
+        return same if is_good_enough else None
 
     def cost_at(
         self, resolved: ResolvedRequest, request: Request, address: Address, now: float
@@ -413,7 +408,7 @@ class EndpointPicker:
         return known[1]
 
 
-def _cheapest_of(scored: list[ScoredSelection]) -> ScoredSelection:
+def _cheapest_of(scored: list[Selection]) -> Selection:
     """The first of the least cost; only candidates that meet the SLO, if any does."""
     cheapest = scored[0]
     for one in scored:
@@ -425,19 +420,17 @@ def _cheapest_of(scored: list[ScoredSelection]) -> ScoredSelection:
     return cheapest
 
 
-def _least_loaded_of_the_cheapest(scored: list[ScoredSelection]) -> Selection:
+def _least_loaded_of_the_cheapest(scored: list[Selection]) -> Selection:
     """The first of about the least cost; only candidates that meet the SLO, if any does."""
     cheapest = _cheapest_of(scored)
     is_late, least_s = cheapest.is_late, cheapest.cost_s
     enough_s = least_s + max(ALIKE_S, ALIKE_SHARE * least_s)
     # The saving of a cache is no matter of estimates.
-    saved_s = _saved_s(cheapest.selection) - ALIKE_S
+    saved_s = _saved_s(cheapest) - ALIKE_S
     for one in scored:
-        if one.is_late is is_late and one.cost_s <= enough_s:
-            selection = one.selection
-            if _saved_s(selection) >= saved_s:
-                return selection
-    return cheapest.selection
+        if one.is_late is is_late and one.cost_s <= enough_s and _saved_s(one) >= saved_s:
+            return one
+    return cheapest
 
 
 def _saved_s(selection: Selection) -> float:

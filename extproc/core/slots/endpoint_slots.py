@@ -31,7 +31,7 @@ CLOSED_MEMORY_S = 60.0
 
 def can_fit(weight_slots: int, free_slots: int, slots: int) -> bool:
     """Whether a request can be leased; an endpoint with fewer slots than its weight gives all."""
-    return 0 < slots and free_slots >= min(weight_slots, slots)
+    return 0 < slots and (free_slots >= weight_slots or free_slots >= slots)
 
 
 class EndpointSlots:

@@ -107,22 +107,16 @@ class _Most:
         self.bound = 0.0
         self.parts: RatioParts = ()
 
-    def at_most(self, estimated: int) -> float:
-        """The tokens that a prompt has at the most which is estimated to be that long."""
+    def most(self, estimated: int) -> tuple[float, Parts]:
+        """The tokens that a prompt has at the most which is estimated to be that long, and those
+        that it may have."""
+        bound, least = self.bound, 0.0
         alike = self._magnitudes.get(estimated.bit_length())
-        bound = self.bound
         if alike is not None:
             bound = max(bound, alike.largest * (1.0 + LEAST_DOUBT))
-        return self._tokens(bound, estimated)
-
-    def parts_of(self, estimated: int) -> Parts:
-        """The tokens that it may have, with their chances, the most first."""
-        alike = self._magnitudes.get(estimated.bit_length())
-        least = 0.0 if alike is None or alike.least is None else alike.least
-        return Parts(self.parts, least, min(estimated, self._longest), estimated)
-
-    def _tokens(self, ratio: float, estimated: int) -> float:
-        return _tokens(ratio, min(estimated, self._longest), estimated)
+            least = alike.least or 0.0
+        known = min(estimated, self._longest)
+        return _tokens(bound, known, estimated), Parts(self.parts, least, known, estimated)
 
     def add(self, estimated: int, real_tokens: int) -> None:
         ratio = real_tokens / (estimated + TEMPLATE_TOKENS)
@@ -178,18 +172,14 @@ class PromptSizes:
         kind = remember(self._most, (model, request.traits), _Most, MAX_MODELS)
         kind.add(request.prompt_tokens or 0, real_tokens)
 
-    def at_most(self, model: str, request: Request) -> float:
-        """The tokens that a request's prompt has at the most; infinity if that is not known."""
+    def most(self, model: str, request: Request) -> tuple[float, Parts]:
+        """The tokens that a request's prompt has at the most, infinity if that is not known; and
+        those that it may have, with their chances, the most first, `NO_PARTS` if none of its kind
+        was seen."""
         estimated = request.prompt_tokens
         kind = self._most.get((model, request.traits))
         if kind is not None:
-            return kind.at_most(estimated or 0)
+            return kind.most(estimated or 0)
         if estimated is None or not request.prompt_chars:
-            return inf  # there may be more in it than its text
-        return UNKNOWN_MOST * estimated + TEMPLATE_TOKENS
-
-    def parts(self, model: str, request: Request) -> Parts:
-        """The tokens that a request's prompt may have, with their chances, the most first; empty if
-        none of its kind was seen."""
-        kind = self._most.get((model, request.traits))
-        return NO_PARTS if kind is None else kind.parts_of(request.prompt_tokens or 0)
+            return inf, NO_PARTS  # there may be more in it than its text
+        return UNKNOWN_MOST * estimated + TEMPLATE_TOKENS, NO_PARTS

@@ -76,10 +76,9 @@ class TokenDemands:
         self, model: str | None, objective: str, request: Request, begins_at: float
     ) -> TokenDemand:
         """The same for a request for that model, of that objective."""
-        prompt_tokens = self._prompts.at_most(model or "", request)
+        prompt_tokens, prompts = self._prompts.most(model or "", request)
         if request.kind is not Kind.GENERATION:
             return TokenDemand(prompt_tokens, 0.0, begins_at=begins_at)
-        prompts = self._prompts.parts(model or "", request)
         most = inf if request.max_tokens is None else float(request.max_tokens)
         features = features_of(request, model, objective)
         lengths = self._lengths.of(features)
@@ -117,8 +116,13 @@ class TokenClaim:
     )
 
     def __init__(
-        self, demand: TokenDemand, capacity_tokens: float, decoded_tokens: float = 0.0
+        self,
+        demand: TokenDemand,
+        capacity_tokens: float,
+        decoded_tokens: float = 0.0,
+        prompt_tokens: float | None = None,
     ) -> None:
+        """Its prompt is as long as the demand's, unless it has other `prompt_tokens`."""
         # Numbers that follow from others are kept, too: each pick reads all of them, of all that
         # run. `generated_tokens` are what each of its answers has now, by what was seen and the
         # time that has passed; `held_tokens` what it holds now, and `most_tokens` at most before it
@@ -128,7 +132,9 @@ class TokenClaim:
         self.demand = demand
         self.seen_at = demand.begins_at
         """When it had as many tokens as are known."""
-        self.seen(demand.prompt_tokens, decoded_tokens, capacity_tokens)
+        if prompt_tokens is None:
+            prompt_tokens = demand.prompt_tokens
+        self.seen(prompt_tokens, decoded_tokens, capacity_tokens)
 
     def seen(self, prompt_tokens: float, decoded_tokens: float, capacity_tokens: float) -> None:
         """It has a prompt of that length, and has generated as many tokens for each answer."""
@@ -173,7 +179,9 @@ class TokenClaim:
         answers = self.demand.answers
         of_each = chance if answers == 1 else 1.0 - (1.0 - chance) ** (1.0 / answers)
         most = lengths.length_beyond(of_each * so_far) - self.generated_tokens
-        return min(growth_tokens, max(0.0, most))
+        if most >= growth_tokens:
+            return growth_tokens
+        return most if most > 0.0 else 0.0
 
     def chance_beyond(self, tokens: float) -> float:
         """The chance that it still runs after this many more tokens."""
@@ -182,7 +190,7 @@ class TokenClaim:
     def chance_so_far(self) -> float:
         """The chance that an answer became as long as its are, more than 0."""
         lengths = self.demand.lengths
-        if lengths is None:
+        if lengths is None or not self.generated_tokens:
             return 1.0
         return lengths.survival(self.generated_tokens)
 

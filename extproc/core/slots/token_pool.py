@@ -173,16 +173,15 @@ class TokenPool:
             room -= max(0.0, self._usual_foreign - self.foreign_tokens)
         running = [*self.claims.values(), *self._foreign]
         beside = _Beside(running, room, demand.begins_at, self.token_s)
-        new = TokenClaim(demand, self.capacity_tokens)
+        capacity_tokens = self.capacity_tokens
         total, rest = 0.0, 1.0
         for prompt_tokens, share in demand.prompts:
-            new.seen(prompt_tokens, 0.0, self.capacity_tokens)
-            risk = beside.risk(new)
+            risk = beside.risk(TokenClaim(demand, capacity_tokens, 0.0, prompt_tokens))
             total += share * risk
             rest -= share
             if total > RISK or total + rest * risk <= RISK:
                 return total + rest * risk  # a shorter prompt adds no more
-        return total if rest < 1.0 else beside.risk(new)
+        return total if rest < 1.0 else beside.risk(TokenClaim(demand, capacity_tokens))
 
     def _likely_peak(self) -> float:
         """The peak if each request goes on for as long as is less likely than one in ten."""

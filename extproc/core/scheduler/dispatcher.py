@@ -91,7 +91,7 @@ class Dispatcher(FleetUpdates):
                 self._spilling.queued(ticket, now)
                 return Queued(ticket=ticket)
             if address is None:
-                reason = self._why_rejected(request, resolved, now, may_queue=may_queue)
+                reason, is_freed = self._why_rejected(request, resolved, now, may_queue=may_queue)
                 if reason in SPILLS:
                     spilled = self._spilling.take(resolved, request, now)
                     if spilled is not None:
@@ -103,8 +103,8 @@ class Dispatcher(FleetUpdates):
                     return self._allocator.rejected(
                         reason, 0.0, resolved.constraints, resolved.bounds
                     )
-                # An eviction may have freed reserved slots.
-                address, _ = self._admission.goal(resolved, request, now)
+                if is_freed:
+                    address, _ = self._admission.goal(resolved, request, now)
             if address is not None and (target is None or not may_queue):
                 entered_at = now if arrival is None else arrival.at
                 return self._allocator.pick(address, request, resolved, entered_at, now)
@@ -135,17 +135,18 @@ class Dispatcher(FleetUpdates):
 
     def _why_rejected(
         self, request: Request, resolved: ResolvedRequest, now: float, *, may_queue: bool
-    ) -> Reason | None:
-        """Why it may not be queued, or None; evicts another request if the queue is full."""
+    ) -> tuple[Reason | None, bool]:
+        """Why it may not be queued, or None; evicts another request if the queue is full. Then
+        slots that were reserved for that one may be free."""
         reason = self._admission.why_not_wait(request, resolved, now)
         if not may_queue and (reason is None or reason is Reason.QUEUE_FULL):
-            return Reason.RATE_LIMITED
-        victim = self._admission.victim(reason, request, resolved)
+            return Reason.RATE_LIMITED, False
+        victim = None if reason is None else self._admission.victim(reason, request, resolved)
         if victim is None:
-            return reason
+            return reason, False
         if not self._spilling.settle(victim, now):
             self._allocator.evict(victim, now)
-        return None
+        return None, True
 
     def _must_wait_for_others(self, request: Request, resolved: ResolvedRequest) -> bool:
         """Whether requests with earlier places come back first, until `assign`."""

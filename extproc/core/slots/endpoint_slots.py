@@ -93,7 +93,7 @@ class EndpointSlots:
         if self.reservation is not None or self.is_full:
             return 0
         free_slots = self.slots - self.leased_slots - self.foreign_slots
-        return free_slots if free_slots > 0 else 0
+        return max(0, free_slots)
 
     def fits(self, weight_slots: int, demand: TokenDemand | None) -> bool:
         """Whether enough slots are free, reserved or not, and room for its tokens if they share a

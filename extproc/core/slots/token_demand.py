@@ -181,7 +181,7 @@ class TokenClaim:
         most = lengths.length_beyond(of_each * so_far) - self.generated_tokens
         if most >= growth_tokens:
             return growth_tokens
-        return most if most > 0.0 else 0.0
+        return max(0.0, most)
 
     def chance_beyond(self, tokens: float) -> float:
         """The chance that it still runs after this many more tokens."""

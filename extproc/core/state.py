@@ -212,10 +212,11 @@ class State:
         resolved = self.resolver.of_pool(request.pool).resolve(request, random)
         if isinstance(resolved, Reason):
             return resolved
-        resolved = self.restrict(resolved, request)
+        if self.rules is not None:
+            resolved = self.restrict(resolved, request)
         if not self.bounds.is_empty:
             resolved = self.under_bounds(resolved, request)
-        return self.fit_context(resolved, request)
+        return resolved if request.prompt_tokens is None else self.fit_context(resolved, request)
 
     def size_of(self, resolved: ResolvedRequest, request: Request, now: float) -> ExpectedSize:
         """What the order of the queue needs to know of a request that finds no free slot."""

@@ -6,7 +6,7 @@ Health, load and ejection are decided elsewhere: see `Endpoint.is_pickable` and 
 from collections.abc import Iterator
 from typing import Final
 
-from extproc.core.constraints import UNRESOLVED, Constraints
+from extproc.core.constraints import UNCONSTRAINED, UNRESOLVED, Constraints
 from extproc.core.fleet.endpoint import Endpoint
 
 EXCLUDED_BY_RULE: Final = "a rule excludes it"
@@ -15,8 +15,11 @@ EXCLUDED_BY_RULE: Final = "a rule excludes it"
 
 def is_eligible(constraints: Constraints, endpoint: Endpoint) -> bool:
     """Whether `why_not` yields nothing, computed faster."""
-    if constraints.tier != endpoint.spec.tier or constraints.pool != endpoint.spec.pool:
+    spec = endpoint.spec
+    if constraints.tier != spec.tier or constraints.pool != spec.pool:
         return False
+    if constraints is UNCONSTRAINED:
+        return True
     if constraints.allowed is not None and endpoint.address not in constraints.allowed:
         return False
     if constraints.by_rules is not None and endpoint.address not in constraints.by_rules:

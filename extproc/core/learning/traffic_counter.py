@@ -34,8 +34,11 @@ class TrafficCounter:
 
     def request_arrived(self, resolved: ResolvedRequest, now: float) -> None:
         """A request arrived, whatever becomes of it."""
-        name = qualified(resolved.objective.pool, model_key(resolved))
-        self._traffic.arrived(name, resolved.objective.name, now)
+        objective = resolved.objective
+        name = model_key(resolved)
+        if objective.pool:
+            name = qualified(objective.pool, name)
+        self._traffic.arrived(name, objective.name, now)
 
     def lease_ended(self, lease: Lease, run: InFlightRequest, end: LeaseEnd, now: float) -> None:
         """A request gave its slots back. Errors, requests without a response and those for which a

@@ -23,7 +23,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import islice
 from math import exp2, inf, log2
-from typing import Final
+from typing import Final, TypeVar
 
 from extproc.core.prediction.size_features import SizeFeatures
 from extproc.core.recent import remember
@@ -54,7 +54,12 @@ MAX_CARRIED: Final = 16
 each."""
 BOUNDS: Final = 4
 _OF_BOUND: Final = "\n"
-"""Between a model's name and the magnitude of a bound."""
+"""Between a model's name and the magnitude of a bound, for another process."""
+BoundKey = tuple[str, int]
+"""A model and the magnitude of a bound."""
+FlowKey = tuple[str, str, str, str, str, int]
+"""The same with what a flow has beside its model."""
+K = TypeVar("K")
 
 PlainLengths = tuple[tuple[str, tuple[float, ...]], ...]
 """The distributions of models by their names, and by name and bound."""
@@ -108,6 +113,8 @@ class LengthDistribution:
     def survival(self, tokens: float) -> float:
         """The chance that an answer is longer than this, more than 0. Between the buckets' ends it
         is taken to fall in a line, which is never too little where it falls ever slower."""
+        if tokens <= 0.0:
+            return 1.0
         table = self._survival
         if not table:
             table = self._survival = self._tabulate()
@@ -168,8 +175,8 @@ class AnswerLengths:
 
     def __init__(self) -> None:
         self._models: OrderedDict[str, LengthDistribution] = OrderedDict()
-        self._bounds: OrderedDict[str, LengthDistribution] = OrderedDict()
-        self._flows: OrderedDict[tuple[str, ...], LengthDistribution] = OrderedDict()
+        self._bounds: OrderedDict[BoundKey, LengthDistribution] = OrderedDict()
+        self._flows: OrderedDict[FlowKey, LengthDistribution] = OrderedDict()
 
     def add(self, features: SizeFeatures, tokens: float, *, is_complete: bool) -> None:
         """An answer has ended, or was cut off by its client. O(buckets)."""
@@ -185,7 +192,8 @@ class AnswerLengths:
         """The distributions of the models that were used last, for `restore`. O(buckets)."""
         models = islice(reversed(self._models.items()), MAX_CARRIED)
         bounds = islice(reversed(self._bounds.items()), MAX_CARRIED * BOUNDS)
-        return tuple((name, known.as_plain()) for name, known in (*models, *bounds))
+        named = ((f"{model}{_OF_BOUND}{bound}", known) for (model, bound), known in bounds)
+        return tuple((name, known.as_plain()) for name, known in (*models, *named))
 
     def restore(self, plain: PlainLengths) -> None:
         """Know of each model what another process knew, if that was more. Raises `ValueError` or
@@ -193,10 +201,11 @@ class AnswerLengths:
         for name, values in reversed(plain[: MAX_CARRIED * (1 + BOUNDS)]):
             carried = LengthDistribution()
             carried.restore(values)
-            place = self._bounds if _OF_BOUND in name else self._models
-            known = remember(place, name, LengthDistribution, MAX_DISTRIBUTIONS)
-            if known.answers < carried.answers:
-                place[name] = carried
+            model, is_of_bound, bound = name.rpartition(_OF_BOUND)
+            if is_of_bound:
+                _restore(self._bounds, (model, int(bound)), carried)
+            else:
+                _restore(self._models, name, carried)
 
     def of(self, features: SizeFeatures) -> LengthDistribution | None:
         """The lengths of such answers; None while too little is known. O(1)."""
@@ -223,9 +232,16 @@ class AnswerLengths:
         return known if known is not None and known.answers >= LEAST_OF_MODEL else None
 
 
-def _flow_of(features: SizeFeatures) -> tuple[str, ...]:
-    return (*features.similar[:5], str(features.similar[5]))
+def _restore(
+    place: OrderedDict[K, LengthDistribution], key: K, carried: LengthDistribution
+) -> None:
+    if remember(place, key, LengthDistribution, MAX_DISTRIBUTIONS).answers < carried.answers:
+        place[key] = carried
 
 
-def _bound_of(features: SizeFeatures) -> str:
-    return f"{features.model}{_OF_BOUND}{features.similar[5]}"
+def _flow_of(features: SizeFeatures) -> FlowKey:
+    return features.similar[:6]
+
+
+def _bound_of(features: SizeFeatures) -> BoundKey:
+    return features.similar[0], features.similar[5]

@@ -12,6 +12,7 @@ of what is longer than all that was seen each character counts as a token.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from math import ceil, exp, inf, log
 from typing import Final
 
@@ -46,8 +47,35 @@ LEAST_DOUBT: Final = 0.05
 ROUNDING: Final = 1e-9
 PART_ENDS: Final = (0.25, 0.5, 0.75, 0.9, 0.97, 0.99, 0.998, 1.0)
 """Where the parts of the distribution end, each of which counts as its largest ratio."""
-Parts = tuple[tuple[float, float], ...]
-"""Values and their shares, the largest value first."""
+RatioParts = tuple[tuple[float, float], ...]
+"""Ratios and their shares, the largest one first."""
+
+
+class Parts:
+    """The tokens that a prompt may have with their chances, the most first. Each is computed when
+    it is asked for: mostly the first one decides."""
+
+    __slots__ = ("_estimated", "_known", "_least", "_ratios")
+
+    def __init__(self, ratios: RatioParts, least: float, known: int, estimated: int) -> None:
+        """By these ratios, but by no less than the `least`. Of a length like that of the first
+        `known` of the `estimated` tokens prompts were seen."""
+        self._ratios = ratios
+        self._least = least
+        self._known = known
+        self._estimated = estimated
+
+    def __iter__(self) -> Iterator[tuple[float, float]]:
+        for ratio, share in self._ratios:
+            yield _tokens(max(self._least, ratio), self._known, self._estimated), share
+
+
+NO_PARTS: Final = Parts((), 0.0, 0, 0)
+"""None of the kind was seen."""
+
+
+def _tokens(ratio: float, known: int, estimated: int) -> float:
+    return ratio * (known + TEMPLATE_TOKENS) + max(ratio, UNKNOWN_MOST) * (estimated - known)
 
 
 class _Ratio:
@@ -77,27 +105,18 @@ class _Most:
         self._magnitudes: dict[int, _Ratio] = {}
         self._longest = 0
         self.bound = 0.0
-        self.parts: Parts = ()
+        self.parts: RatioParts = ()
 
-    def at_most(self, estimated: int) -> float:
-        """The tokens that a prompt has at the most which is estimated to be that long."""
+    def most(self, estimated: int) -> tuple[float, Parts]:
+        """The tokens that a prompt has at the most which is estimated to be that long, and those
+        that it may have."""
+        bound, least = self.bound, 0.0
         alike = self._magnitudes.get(estimated.bit_length())
-        bound = self.bound
         if alike is not None:
             bound = max(bound, alike.largest * (1.0 + LEAST_DOUBT))
-        return self._tokens(bound, estimated)
-
-    def parts_of(self, estimated: int) -> Parts:
-        """The tokens that it may have, with their chances, the most first."""
-        alike = self._magnitudes.get(estimated.bit_length())
-        least = 0.0 if alike is None or alike.least is None else alike.least
-        return tuple(
-            (self._tokens(max(least, ratio), estimated), share) for ratio, share in self.parts
-        )
-
-    def _tokens(self, ratio: float, estimated: int) -> float:
+            least = alike.least or 0.0
         known = min(estimated, self._longest)
-        return ratio * (known + TEMPLATE_TOKENS) + max(ratio, UNKNOWN_MOST) * (estimated - known)
+        return _tokens(bound, known, estimated), Parts(self.parts, least, known, estimated)
 
     def add(self, estimated: int, real_tokens: int) -> None:
         ratio = real_tokens / (estimated + TEMPLATE_TOKENS)
@@ -153,18 +172,14 @@ class PromptSizes:
         kind = remember(self._most, (model, request.traits), _Most, MAX_MODELS)
         kind.add(request.prompt_tokens or 0, real_tokens)
 
-    def at_most(self, model: str, request: Request) -> float:
-        """The tokens that a request's prompt has at the most; infinity if that is not known."""
+    def most(self, model: str, request: Request) -> tuple[float, Parts]:
+        """The tokens that a request's prompt has at the most, infinity if that is not known; and
+        those that it may have, with their chances, the most first, `NO_PARTS` if none of its kind
+        was seen."""
         estimated = request.prompt_tokens
         kind = self._most.get((model, request.traits))
         if kind is not None:
-            return kind.at_most(estimated or 0)
+            return kind.most(estimated or 0)
         if estimated is None or not request.prompt_chars:
-            return inf  # there may be more in it than its text
-        return UNKNOWN_MOST * estimated + TEMPLATE_TOKENS
-
-    def parts(self, model: str, request: Request) -> Parts:
-        """The tokens that a request's prompt may have, with their chances, the most first; empty if
-        none of its kind was seen."""
-        kind = self._most.get((model, request.traits))
-        return () if kind is None else kind.parts_of(request.prompt_tokens or 0)
+            return inf, NO_PARTS  # there may be more in it than its text
+        return UNKNOWN_MOST * estimated + TEMPLATE_TOKENS, NO_PARTS

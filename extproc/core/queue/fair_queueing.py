@@ -35,6 +35,10 @@ class FlowKey(NamedTuple):
     pool: str = NO_POOL
 
 
+PlainFlowKey = tuple[Criticality, str, str, str, str]
+"""The fields of a `FlowKey`."""
+
+
 class Share:
     """The use of one of several siblings. Only `FairQueueing` changes it."""
 
@@ -107,7 +111,7 @@ class FairQueueing:
     """Flows, tenants and the virtual time of each criticality. Every call is O(1), amortised."""
 
     def __init__(self) -> None:
-        self._flows: dict[FlowKey, Flow] = {}
+        self._flows: dict[PlainFlowKey, Flow] = {}
         self._tenants: dict[FlowKey, Tenant] = {}
         self._most_flows = MAX_FLOWS
         self._virtual_s: dict[tuple[Criticality, str], float] = {}
@@ -144,9 +148,14 @@ class FairQueueing:
 
     def flow(self, objective: Objective, fairness_id: str, tenant: str = "") -> Flow:
         """The flow of a request with this objective and tenant; created if it is unknown."""
-        key = FlowKey(objective.criticality, objective.name, tenant, fairness_id, objective.pool)
-        flow = self._flows.get(key)
+        # A plain tuple equals a named one, and is made faster.
+        flow = self._flows.get(
+            (objective.criticality, objective.name, tenant, fairness_id, objective.pool)
+        )
         if flow is None:
+            key = FlowKey(
+                objective.criticality, objective.name, tenant, fairness_id, objective.pool
+            )
             if len(self._flows) >= self._most_flows:
                 self._forget_idle()
             flow = self._flows[key] = Flow(key, self._tenant(key, objective))

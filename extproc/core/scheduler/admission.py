@@ -29,20 +29,23 @@ class Admission:
         self, resolved: ResolvedRequest, request: Request, now: float
     ) -> tuple[Address | None, AffinityTarget | None]:
         """The endpoint with a slot now, if any, and the busy endpoint worth waiting for."""
-        if is_held_back(resolved.bounds):
+        if resolved.bounds and is_held_back(resolved.bounds):
             return None, None
         address = self._allocator.find_available(resolved, request, now)
         may_wait = request.timeout_s > 0 and resolved.objective.criticality < Criticality.SHEDDABLE
-        if address is None or not may_wait or self._is_full(request) or lacks_place(resolved):
+        if address is None or not may_wait:
             return address, None
-        return address, self._state.endpoint_picker.affinity_target(resolved, request, address, now)
+        target = self._state.endpoint_picker.affinity_target(resolved, request, address, now)
+        if target is not None and (self._is_full(request) or lacks_place(resolved)):
+            return address, None
+        return address, target
 
     def why_not_wait(
         self, request: Request, resolved: ResolvedRequest, now: float
     ) -> Reason | None:
         """Why a request that finds no slot may not be queued, None if it may. A full queue may
         have a `victim`. A suspect's upload is never queued: see `uploads`."""
-        is_bound = is_held_back(resolved.bounds)
+        is_bound = bool(resolved.bounds) and is_held_back(resolved.bounds)
         if not self._may_wait(request, resolved.objective, now):
             return Reason.BOUND_REACHED if is_bound else Reason.SHED
         if request.timeout_s <= 0:

@@ -78,17 +78,20 @@ class Dispatcher(FleetUpdates):
             resolved = self.state.resolve(request)
             if isinstance(resolved, Reason):
                 return self._allocator.rejected(resolved, 0.0)
-            if self.state.why_failed(resolved.constraints):
+            if self.state.failed_models and self.state.why_failed(resolved.constraints):
                 return self._allocator.rejected(Reason.MODEL_FAILED, 0.0, resolved.constraints)
             self.state.traffic_counter.request_arrived(resolved, now)
-            request = in_time(self.of_pool(request).apply(request, resolved), resolved)
+            if request.prompt_blocks:
+                request = self.of_pool(request).apply(request, resolved)
+            if resolved.bounds:
+                request = in_time(request, resolved)
             address, target = self._admission.goal(resolved, request, now)
             if address is not None and self._must_wait_for_others(request, resolved):
                 ticket = self._allocator.enqueue(resolved, request, None, now, arrival)
                 self._spilling.queued(ticket, now)
                 return Queued(ticket=ticket)
             if address is None:
-                reason = self._why_rejected(request, resolved, now, may_queue=may_queue)
+                reason, is_freed = self._why_rejected(request, resolved, now, may_queue=may_queue)
                 if reason in SPILLS:
                     spilled = self._spilling.take(resolved, request, now)
                     if spilled is not None:
@@ -100,8 +103,8 @@ class Dispatcher(FleetUpdates):
                     return self._allocator.rejected(
                         reason, 0.0, resolved.constraints, resolved.bounds
                     )
-                # An eviction may have freed reserved slots.
-                address, _ = self._admission.goal(resolved, request, now)
+                if is_freed:
+                    address, _ = self._admission.goal(resolved, request, now)
             if address is not None and (target is None or not may_queue):
                 entered_at = now if arrival is None else arrival.at
                 return self._allocator.pick(address, request, resolved, entered_at, now)
@@ -132,23 +135,26 @@ class Dispatcher(FleetUpdates):
 
     def _why_rejected(
         self, request: Request, resolved: ResolvedRequest, now: float, *, may_queue: bool
-    ) -> Reason | None:
-        """Why it may not be queued, or None; evicts another request if the queue is full."""
+    ) -> tuple[Reason | None, bool]:
+        """Why it may not be queued, or None; evicts another request if the queue is full. Then
+        slots that were reserved for that one may be free."""
         reason = self._admission.why_not_wait(request, resolved, now)
         if not may_queue and (reason is None or reason is Reason.QUEUE_FULL):
-            return Reason.RATE_LIMITED
-        victim = self._admission.victim(reason, request, resolved)
+            return Reason.RATE_LIMITED, False
+        victim = None if reason is None else self._admission.victim(reason, request, resolved)
         if victim is None:
-            return reason
+            return reason, False
         if not self._spilling.settle(victim, now):
             self._allocator.evict(victim, now)
-        return None
+        return None, True
 
     def _must_wait_for_others(self, request: Request, resolved: ResolvedRequest) -> bool:
         """Whether requests with earlier places come back first, until `assign`."""
+        if not self._allocator.is_held:
+            return False
         is_room = self.queue.count_for(request.pool) < self.options.queue_max_requests
         is_room = is_room and not lacks_place(resolved)
-        return self._allocator.is_held and request.timeout_s > 0.0 and is_room
+        return request.timeout_s > 0.0 and is_room
 
     def withdraw(self, ticket: Ticket, now: float) -> None:
         """The client of a queued request left; no error if it was settled already."""

@@ -50,7 +50,8 @@ class Settlements:
             # A request that bypasses a reservation counts as served from the queue.
             endpoint_slots.served_from_queue += 1
         adapter = request.adapter
-        fallbacks = tuple(other for other in others if other != address)[:most_fallbacks]
+        if address in others:
+            others.remove(address)
         adapter_id = None if adapter is None else endpoint.adapter_ids.get(adapter)
         is_cold = pool is not None and not is_loaded
         shares = state.ledger.shares_contexts
@@ -75,7 +76,7 @@ class Settlements:
             self._outbox.step_failed("recording a pick", error)
         return Picked(
             lease=lease,
-            fallbacks=fallbacks,
+            fallbacks=tuple(others[:most_fallbacks]),
             waited_s=now - arrived_at,
             model=resolved.model,
             adapter_id=adapter_id,

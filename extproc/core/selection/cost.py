@@ -68,7 +68,8 @@ class Cost:
 
     @property
     def total_s(self) -> float:
-        return self.own_s + self.stall_s
+        parts_s = self.first_token_s + self.answer_s + self.adapter_s + self.rules_s
+        return parts_s + self.stall_s  # `own_s`, written out: each candidate asks
 
 
 class AdapterUse:
@@ -152,19 +153,17 @@ class CostModel:
         hit_tokens = float(self._prefixes.longest_hit(request.prompt_blocks) * BLOCK_TOKENS)
         return min(hit_tokens, max(0.0, request.likely_tokens - 1.0))
 
-    def first_token(self, request: Request, address: Address, now: float) -> tuple[float, float]:
-        """Seconds to the first token there if a slot were free now, and the prompt tokens in its
-        cache by the optimistic estimate."""
-        cached = 0.0
+    def cost(self, request: Request, address: Address, busy_slots: int, now: float) -> Cost:
+        """The cost there now, if a slot were free. The prompt tokens in its cache are those of the
+        optimistic estimate."""
+        estimate = self._latency.estimate(address, now)
+        likely_tokens = request.prompt_tokens
+        if likely_tokens is None:
+            likely_tokens = request.likely_tokens
+        cached, uncached_tokens = 0.0, float(likely_tokens)
         if request.prompt_blocks or request.session_id is not None:
             cached = self.cached_tokens(request, address, is_optimistic=True)
-        uncached = max(0.0, request.likely_tokens - cached)
-        return self._latency.estimate(address, now).first_token_s(uncached), cached
-
-    def cost(self, request: Request, address: Address, busy_slots: int, now: float) -> Cost:
-        """The cost there now, if a slot were free."""
-        first_token_s, cached = self.first_token(request, address, now)
-        estimate = self._latency.estimate(address, now)
+            uncached_tokens = max(0.0, likely_tokens - cached)
         answer_tokens = estimate.answer_tokens
         if request.max_tokens is not None:
             answer_tokens = min(answer_tokens, request.max_tokens)
@@ -174,14 +173,13 @@ class CostModel:
         answer_s = answer_tokens * (token_s + estimate.decode_slope_s * busy_slots)
         stall_s = 0.0
         if self._counts_stalls:
-            uncached_tokens = max(0.0, request.likely_tokens - cached)
             stall_s = estimate.prefill_s * uncached_tokens * busy_slots
         is_mixed = self._adapters.has_others(address, request.adapters)
         return Cost(
-            first_token_s=first_token_s,
-            answer_s=answer_s,
-            adapter_s=ADAPTER_SHARE * answer_tokens * token_s if is_mixed else 0.0,
-            saved_s=estimate.prefill_s * cached,
-            cached_tokens=cached,
-            stall_s=stall_s,
+            estimate.first_token_s(uncached_tokens),
+            answer_s,
+            ADAPTER_SHARE * answer_tokens * token_s if is_mixed else 0.0,
+            estimate.prefill_s * cached,
+            cached,
+            stall_s,
         )

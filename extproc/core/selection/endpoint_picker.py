@@ -58,31 +58,20 @@ class AffinityTarget(NamedTuple):
     max_wait_s: float
 
 
-class Selection(NamedTuple):
-    """The selected endpoint, and its cost if that was computed."""
+class Selection:
+    """The selected endpoint, or a candidate, and its cost if that was computed: `cost_s` seconds in
+    all. `is_late`: its first token comes too late, or its answer may be cut off. No named tuple:
+    see `Cost`."""
 
-    address: Address
-    cost: Cost | None = None
+    __slots__ = ("address", "cost", "cost_s", "is_late")
 
-
-class ScoredSelection(NamedTuple):
-    """A candidate with its cost. `is_late`: its first token comes too late, or its answer may be
-    cut off."""
-
-    is_late: bool
-    cost_s: float
-    selection: Selection
-
-
-def has_preferences(resolved: ResolvedRequest, request: Request) -> bool:
-    """Whether endpoints may differ for the request by more than their load."""
-    return (
-        request.prompt_tokens is not None
-        or bool(request.prompt_blocks)
-        or request.session_id is not None
-        or request.adapters is not None
-        or ttft_limit_s(resolved, request) is not None
-    )
+    def __init__(
+        self, address: Address, cost: Cost | None = None, cost_s: float = 0.0, is_late: bool = False
+    ) -> None:
+        self.address = address
+        self.cost = cost
+        self.cost_s = cost_s
+        self.is_late = is_late
 
 
 def ttft_limit_s(resolved: ResolvedRequest, request: Request) -> float | None:
@@ -135,7 +124,7 @@ class EndpointPicker:
         if self._ledger.shares_contexts:
             demand = self._demands.of(resolved, request, now)
         full: set[Address] = set()
-        weighs = len(ranking) > 1 and self.weighs(resolved, request)
+        weighs = self.weighs(resolved, request) and len(ranking) > 1
         if weighs:
             selection = self._cheapest(best, ranking, resolved, request, demand, full, now)
             if selection is not None:
@@ -166,38 +155,54 @@ class EndpointPicker:
         has_costs = self.rules is not None and self.rules.has_costs
         most = MAX_BY_RULES if has_costs else LEAST_LOADED
         candidates = dict.fromkeys(ranking.free(most, request.weight_slots))
-        candidates.update(dict.fromkeys(self._known_to(request, now)))
+        if request.prompt_blocks or request.session_id is not None:
+            for address in self._known_to(request, now):
+                if address in ranking:
+                    candidates[address] = None
         ttft_s = ttft_limit_s(resolved, request)
         _, _, is_loaded = self._pool(best, resolved)
-        scored: list[ScoredSelection] = []
+        scored: list[Selection] = []
         for address in candidates:
-            if address not in ranking or address in full:
+            if address in full:
                 continue
-            pool, _, has_it_loaded = self._pool(address, resolved)
+            pool, has_it_loaded = self._ledger.endpoint_slots(address), True
+            if pool.model_pools:
+                pool, _, has_it_loaded = self._pool(address, resolved)
             if not can_fit(request.weight_slots, pool.open_slots, pool.slots):
                 continue
             if has_it_loaded is not is_loaded:
                 continue  # no cache is worth loading a model for
             cost = self._cost(address, pool, request, ranking, now)
             is_late = ttft_s is not None and cost.first_token_s > ttft_s
-            is_late = is_late or self._cuts_answer(request, address)
-            scored.append(ScoredSelection(is_late, cost.total_s, Selection(address, cost)))
+            if not is_late and request.max_tokens is not None:
+                is_late = self._cuts_answer(request, address)
+            scored.append(Selection(address, cost, cost.total_s, is_late))
         while scored:
-            selection = self._session_selection(scored, request)
-            selection = selection or _least_loaded_of_the_cheapest(scored)
+            selection = None
+            if request.session_id is not None:
+                selection = self._session_selection(scored, request)
+            if selection is None:
+                selection = _least_loaded_of_the_cheapest(scored)
             if demand is None:
                 return selection
             pool, _, _ = self._pool(selection.address, resolved)
             if pool.fits(request.weight_slots, demand):
                 return selection
             full.add(selection.address)
-            scored = [one for one in scored if one.selection.address != selection.address]
+            scored.remove(selection)
         return None
 
     def weighs(self, resolved: ResolvedRequest, request: Request) -> bool:
         """Whether endpoints may differ for the request by more than their load."""
-        has_costs = self.rules is not None and self.rules.has_costs
-        return has_costs or has_preferences(resolved, request)
+        return (
+            request.prompt_tokens is not None
+            or bool(request.prompt_blocks)
+            or request.session_id is not None
+            or bool(request.adapter or request.adapter_numbers)
+            or request.ttft_s is not None
+            or resolved.objective.ttft_s is not None
+            or (self.rules is not None and self.rules.has_costs)
+        )
 
     def _with_room(
         self,
@@ -229,27 +234,25 @@ class EndpointPicker:
         context = None if endpoint is None else endpoint.context_tokens
         return context is not None and request.prompt_tokens + request.max_tokens > context
 
-    def _session_selection(
-        self, scored: list[ScoredSelection], request: Request
-    ) -> Selection | None:
+    def _session_selection(self, scored: list[Selection], request: Request) -> Selection | None:
         """The session's last endpoint, unless another one is clearly better for the request: by
         more than `SESSION_SHARE`, by its cache, or because only it meets the SLO."""
         last = self._sessions.last_endpoint(request.session_id)
         if last is None:
             return None
-        same = next((one for one in scored if one.selection.address == last), None)
+        same = next((one for one in scored if one.address == last), None)
         if same is None:
             return None
-        cheapest = min(scored, key=_by_cost)
+        cheapest = _cheapest_of(scored)
         endpoint = self._fleet.get(last)
         is_good_enough = (
             same.is_late == cheapest.is_late
             and same.cost_s <= (1.0 + SESSION_SHARE) * cheapest.cost_s + ALIKE_S
-            and _saved_s(same.selection) >= _saved_s(cheapest.selection) - ALIKE_S
+            and _saved_s(same) >= _saved_s(cheapest) - ALIKE_S
             and endpoint is not None
             and endpoint.is_first_choice
         )
-        return same.selection if is_good_enough else None
+        return same if is_good_enough else None
 
     def cost_at(
         self, resolved: ResolvedRequest, request: Request, address: Address, now: float
@@ -270,9 +273,10 @@ class EndpointPicker:
     ) -> AffinityTarget | None:
         """A busy endpoint that is worth waiting for instead of the offered one, for a request that
         has waited for `waited_s`."""
-        _, model, is_loaded = self._pool(offered, resolved)
-        if model is not None and not is_loaded:
-            return self._loaded_target(resolved, request, model, waited_s, now)
+        if self._ledger.endpoint_slots(offered).model_pools:
+            _, model, is_loaded = self._pool(offered, resolved)
+            if model is not None and not is_loaded:
+                return self._loaded_target(resolved, request, model, waited_s, now)
         if not request.prompt_blocks and request.session_id is None:
             return None
         ranking = self._rankings.at(resolved.constraints)
@@ -375,7 +379,8 @@ class EndpointPicker:
             address, pool.slots, self._fair(ranking, now), now
         ):
             cost.forgo_cache()
-        self._add_rules(cost, request, address)
+        if self.rules is not None:
+            self._add_rules(cost, request, address)
         return cost
 
     def _add_rules(self, cost: Cost, request: Request, address: Address) -> None:
@@ -403,18 +408,28 @@ class EndpointPicker:
         return known[1]
 
 
-def _by_cost(one: ScoredSelection) -> tuple[bool, float]:
-    return one.is_late, one.cost_s
+def _cheapest_of(scored: list[Selection]) -> Selection:
+    """The first of the least cost; only candidates that meet the SLO, if any does."""
+    cheapest = scored[0]
+    for one in scored:
+        if one.is_late is cheapest.is_late:
+            if one.cost_s < cheapest.cost_s:
+                cheapest = one
+        elif cheapest.is_late:
+            cheapest = one
+    return cheapest
 
 
-def _least_loaded_of_the_cheapest(scored: list[ScoredSelection]) -> Selection:
+def _least_loaded_of_the_cheapest(scored: list[Selection]) -> Selection:
     """The first of about the least cost; only candidates that meet the SLO, if any does."""
-    is_late, least_s, cheapest = min(scored, key=_by_cost)
+    cheapest = _cheapest_of(scored)
+    is_late, least_s = cheapest.is_late, cheapest.cost_s
     enough_s = least_s + max(ALIKE_S, ALIKE_SHARE * least_s)
-    saved_s = _saved_s(cheapest) - ALIKE_S  # the saving of a cache is no matter of estimates
-    for late, cost_s, selection in scored:
-        if late == is_late and cost_s <= enough_s and _saved_s(selection) >= saved_s:
-            return selection
+    # The saving of a cache is no matter of estimates.
+    saved_s = _saved_s(cheapest) - ALIKE_S
+    for one in scored:
+        if one.is_late is is_late and one.cost_s <= enough_s and _saved_s(one) >= saved_s:
+            return one
     return cheapest
 
 

@@ -7,7 +7,7 @@ number of ranks and shapes, independent of the size of the fleet.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from random import Random
 
 from extproc.core.address import Address
@@ -21,6 +21,8 @@ more slots one is free sooner, and each request beyond them counts against it. W
 be loaded first, the share counts less the more may have to make way."""
 SlotShape = tuple[int, int]
 """Free slots and slots."""
+Groups = list[list[Address]]
+"""The endpoints of some shapes; none is empty."""
 
 
 class Ranking:
@@ -121,9 +123,9 @@ class Ranking:
         for rank in reversed(self._ranks):
             if not rank[0] or len(chosen) == limit:
                 break
-            bucket = self._buckets[rank]
-            fitting = [group for shape, group in bucket.items() if can_fit(weight_slots, *shape)]
-            chosen += self._some_of(fitting, limit - len(chosen))
+            fitting = _fitting(self._buckets[rank], weight_slots)
+            if fitting:
+                chosen += self._some_of(fitting, limit - len(chosen))
         return chosen
 
     def best_for(self, weight_slots: int) -> Address | None:
@@ -131,30 +133,39 @@ class Ranking:
         for rank in reversed(self._ranks):
             if not rank[0]:
                 break
-            bucket = self._buckets[rank]
-            fitting = [group for shape, group in bucket.items() if can_fit(weight_slots, *shape)]
+            fitting = _fitting(self._buckets[rank], weight_slots)
             if fitting:
                 return self._one_of(fitting)
         return None
 
-    def _one_of(self, groups: Sequence[Sequence[Address]]) -> Address:
-        """A random member of the groups."""
+    def _one_of(self, groups: Groups) -> Address:
+        """A random member of the groups, at least one."""
         if len(groups) == 1:
             return groups[0][int(self._random.random() * len(groups[0]))]
         return self._some_of(groups, 1)[0]
 
-    def _some_of(self, groups: Sequence[Sequence[Address]], limit: int) -> list[Address]:
-        """Up to `limit` members of the groups, in their order, from a random one on."""
-        size = sum(map(len, groups))
+    def _some_of(self, groups: Groups, limit: int) -> list[Address]:
+        """Up to `limit` members of the groups, at least one, in their order, from a random one on.
+        O(groups and members that are returned)."""
+        size = 0
+        for group in groups:
+            size += len(group)
         if size == 1:
-            return [address for group in groups for address in group]
-        start = int(self._random.random() * size)
-        chosen = []
-        for step in range(min(limit, size)):
-            index = (start + step) % size
-            for group in groups:  # pragma: no branch: each index is in one of them
-                if index < len(group):
-                    chosen.append(group[index])
-                    break
-                index -= len(group)
+            return groups[0][:]
+        index, number = int(self._random.random() * size), 0
+        while index >= len(groups[number]):
+            index -= len(groups[number])
+            number += 1
+        left = min(limit, size)
+        chosen = groups[number][index : index + left]
+        while len(chosen) < left:  # the first group is the last one, too, up to where it began
+            number = (number + 1) % len(groups)
+            chosen += groups[number][: left - len(chosen)]
         return chosen
+
+
+def _fitting(bucket: dict[SlotShape, list[Address]], weight_slots: int) -> Groups:
+    """The endpoints of a rank with free slots that has enough of them for that weight."""
+    if weight_slots == 1:
+        return list(bucket.values())
+    return [group for shape, group in bucket.items() if can_fit(weight_slots, *shape)]

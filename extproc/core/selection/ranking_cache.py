@@ -46,7 +46,8 @@ class RankingCache:
 
     def at(self, constraints: Constraints) -> Ranking:
         """The current ranking of the eligible endpoints."""
-        if constraints == UNCONSTRAINED:
+        # Most are the same object: to compare the fields takes longer than all that follows.
+        if constraints is UNCONSTRAINED or constraints == UNCONSTRAINED:
             return self._up_to_date(self._any)
         cached = self._rankings.get(constraints)
         if cached is None:
@@ -61,6 +62,8 @@ class RankingCache:
     def is_restricted(self, ranking: Ranking) -> bool:
         """Whether a current ranking of the first tier leaves out an endpoint that can be picked for
         others there."""
+        if ranking is self._any.ranking:
+            return False
         return len(ranking) < len(self._up_to_date(self._any))
 
     def changed(self, endpoint: Endpoint) -> None:
@@ -97,6 +100,9 @@ class RankingCache:
             cached.ranking.remove(address)
             return
         endpoint_slots = self._ledger.endpoint_slots(address)
+        if not endpoint_slots.model_pools:
+            cached.ranking.update(endpoint, endpoint_slots)
+            return
         pool, model, is_loaded = slot_pool(endpoint, endpoint_slots, cached.constraints.model)
         in_the_way = 0
         if model is not None and not is_loaded:

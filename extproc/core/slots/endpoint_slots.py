@@ -31,7 +31,7 @@ CLOSED_MEMORY_S = 60.0
 
 def can_fit(weight_slots: int, free_slots: int, slots: int) -> bool:
     """Whether a request can be leased; an endpoint with fewer slots than its weight gives all."""
-    return 0 < slots and free_slots >= min(weight_slots, slots)
+    return 0 < slots and (free_slots >= weight_slots or free_slots >= slots)
 
 
 class EndpointSlots:
@@ -74,7 +74,9 @@ class EndpointSlots:
 
     @property
     def free_slots(self) -> int:
-        return max(0, self.surplus_slots)
+        # Written out, as in `open_slots`: each pick asks often.
+        free_slots = self.slots - self.leased_slots - self.foreign_slots
+        return 0 if free_slots < 0 or self.is_full else free_slots
 
     @property
     def usable_slots(self) -> int:
@@ -88,7 +90,10 @@ class EndpointSlots:
     @property
     def open_slots(self) -> int:
         """Slots that an arrival may take: none while they are reserved."""
-        return 0 if self.reservation is not None else self.free_slots
+        if self.reservation is not None or self.is_full:
+            return 0
+        free_slots = self.slots - self.leased_slots - self.foreign_slots
+        return max(0, free_slots)
 
     def fits(self, weight_slots: int, demand: TokenDemand | None) -> bool:
         """Whether enough slots are free, reserved or not, and room for its tokens if they share a

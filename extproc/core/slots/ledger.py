@@ -93,7 +93,7 @@ class Ledger:
         it takes of a shared context. Raises `ValueError` if they are not free: a bug of the
         caller."""
         endpoint_slots = self._by_endpoint[address]
-        target = endpoint_slots.pool(pool)
+        target = endpoint_slots if pool is None else endpoint_slots.pool(pool)
         if not can_fit(weight_slots, target.free_slots, target.slots):
             raise ValueError(f"{address} has no {weight_slots} free slots")
         lease = Lease(

@@ -4,11 +4,12 @@ It holds its prompt from its start, and one token more for each that it generate
 How many those will be is a distribution, or unknown; then it may be all that is allowed.
 """
 
+from collections.abc import Iterable
 from math import inf
 from typing import Final
 
 from extproc.core.prediction.answer_lengths import AnswerLengths, LengthDistribution
-from extproc.core.prediction.prompt_sizes import Parts, PromptSizes
+from extproc.core.prediction.prompt_sizes import PromptSizes
 from extproc.core.prediction.size_features import features_of
 from extproc.core.request import Kind, Request, ResolvedRequest
 
@@ -35,7 +36,7 @@ class TokenDemand:
         answer_tokens: float,
         lengths: LengthDistribution | None = None,
         answers: int = 1,
-        prompts: Parts = (),
+        prompts: Iterable[tuple[float, float]] = (),
         guess_tokens: float = inf,
         begins_at: float = 0.0,
     ) -> None:
@@ -75,10 +76,9 @@ class TokenDemands:
         self, model: str | None, objective: str, request: Request, begins_at: float
     ) -> TokenDemand:
         """The same for a request for that model, of that objective."""
-        prompt_tokens = self._prompts.at_most(model or "", request)
+        prompt_tokens, prompts = self._prompts.most(model or "", request)
         if request.kind is not Kind.GENERATION:
             return TokenDemand(prompt_tokens, 0.0, begins_at=begins_at)
-        prompts = self._prompts.parts(model or "", request)
         most = inf if request.max_tokens is None else float(request.max_tokens)
         features = features_of(request, model, objective)
         lengths = self._lengths.of(features)
@@ -105,63 +105,70 @@ class TokenClaim:
         "answer_tokens",
         "decoded_tokens",
         "demand",
+        "generated_tokens",
+        "growth_tokens",
+        "held_tokens",
+        "left_tokens",
+        "most_tokens",
         "prompt_tokens",
         "seen_at",
         "unseen_tokens",
     )
 
     def __init__(
-        self, demand: TokenDemand, capacity_tokens: float, decoded_tokens: float = 0.0
+        self,
+        demand: TokenDemand,
+        capacity_tokens: float,
+        decoded_tokens: float = 0.0,
+        prompt_tokens: float | None = None,
     ) -> None:
+        """Its prompt is as long as the demand's, unless it has other `prompt_tokens`."""
+        # Numbers that follow from others are kept, too: each pick reads all of them, of all that
+        # run. `generated_tokens` are what each of its answers has now, by what was seen and the
+        # time that has passed; `held_tokens` what it holds now, and `most_tokens` at most before it
+        # ends. `left_tokens` are how many more than were seen each of its answers may get at most,
+        # so that it ends when they are generated at the latest; `growth_tokens` how many more than
+        # it holds now.
         self.demand = demand
-        self.prompt_tokens = self.answer_tokens = self.decoded_tokens = self.unseen_tokens = 0.0
         self.seen_at = demand.begins_at
         """When it had as many tokens as are known."""
-        self.seen(demand.prompt_tokens, decoded_tokens, capacity_tokens)
+        if prompt_tokens is None:
+            prompt_tokens = demand.prompt_tokens
+        self.seen(prompt_tokens, decoded_tokens, capacity_tokens)
 
     def seen(self, prompt_tokens: float, decoded_tokens: float, capacity_tokens: float) -> None:
         """It has a prompt of that length, and has generated as many tokens for each answer."""
-        self.prompt_tokens = min(prompt_tokens, capacity_tokens)
-        self.decoded_tokens, self.unseen_tokens = decoded_tokens, 0.0
-        most, guess = self.demand.answer_tokens, self.demand.guess_tokens
-        if decoded_tokens < guess < most:
-            most = guess
-        self.answer_tokens = min(most, capacity_tokens - self.prompt_tokens)
+        demand = self.demand
+        if prompt_tokens > capacity_tokens:
+            prompt_tokens = capacity_tokens
+        answer_tokens, guess = demand.answer_tokens, demand.guess_tokens
+        if decoded_tokens < guess < answer_tokens:
+            answer_tokens = guess
+        if answer_tokens > capacity_tokens - prompt_tokens:
+            answer_tokens = capacity_tokens - prompt_tokens
+        left_tokens = answer_tokens - decoded_tokens if answer_tokens > decoded_tokens else 0.0
+        self.prompt_tokens = prompt_tokens
+        self.decoded_tokens = decoded_tokens
+        self.answer_tokens = answer_tokens
         """At most, for each answer: the context ends too. One that exceeded a guess may go on until
         there."""
+        self.left_tokens = left_tokens
+        self.most_tokens = prompt_tokens + demand.answers * (decoded_tokens + left_tokens)
+        self._generate(0.0)
 
     def pass_time(self, now: float, token_s: float) -> None:
         """It goes on at a speed of `token_s` seconds for each token, infinite if that is not
         known."""
-        unseen_tokens = max(0.0, now - self.seen_at) / token_s
-        self.unseen_tokens = min(self.left_tokens, unseen_tokens)
+        unseen_tokens = min(self.left_tokens, max(0.0, now - self.seen_at) / token_s)
+        if unseen_tokens != self.unseen_tokens:
+            self._generate(unseen_tokens)
 
-    @property
-    def generated_tokens(self) -> float:
-        """What each of its answers has now, by what was seen and the time that has passed."""
-        return self.decoded_tokens + self.unseen_tokens
-
-    @property
-    def held_tokens(self) -> float:
-        """What it holds now."""
-        return self.prompt_tokens + self.demand.answers * self.generated_tokens
-
-    @property
-    def left_tokens(self) -> float:
-        """How many more than were seen each of its answers may get at most, so that it ends when
-        they are generated at the latest."""
-        return max(0.0, self.answer_tokens - self.decoded_tokens)
-
-    @property
-    def growth_tokens(self) -> float:
-        """How many more than it holds now each of its answers may get at most."""
-        return self.left_tokens - self.unseen_tokens
-
-    @property
-    def most_tokens(self) -> float:
-        """What it holds at most before it ends."""
-        answers = self.demand.answers
-        return self.prompt_tokens + answers * (self.decoded_tokens + self.left_tokens)
+    def _generate(self, unseen_tokens: float) -> None:
+        generated_tokens = self.decoded_tokens + unseen_tokens
+        self.unseen_tokens = unseen_tokens
+        self.generated_tokens = generated_tokens
+        self.held_tokens = self.prompt_tokens + self.demand.answers * generated_tokens
+        self.growth_tokens = self.left_tokens - unseen_tokens
 
     def likely_left(self, so_far: float, chance: float) -> float:
         """How many more tokens each of its answers hardly gets: with this chance any of them gets
@@ -172,7 +179,9 @@ class TokenClaim:
         answers = self.demand.answers
         of_each = chance if answers == 1 else 1.0 - (1.0 - chance) ** (1.0 / answers)
         most = lengths.length_beyond(of_each * so_far) - self.generated_tokens
-        return min(growth_tokens, max(0.0, most))
+        if most >= growth_tokens:
+            return growth_tokens
+        return max(0.0, most)
 
     def chance_beyond(self, tokens: float) -> float:
         """The chance that it still runs after this many more tokens."""
@@ -181,7 +190,7 @@ class TokenClaim:
     def chance_so_far(self) -> float:
         """The chance that an answer became as long as its are, more than 0."""
         lengths = self.demand.lengths
-        if lengths is None:
+        if lengths is None or not self.generated_tokens:
             return 1.0
         return lengths.survival(self.generated_tokens)
 

@@ -168,24 +168,20 @@ class TokenPool:
     def risk(self, demand: TokenDemand) -> float:
         """What the request adds to the chance that the pool overflows before it is empty, if it
         begins now, at most; more than `RISK` if that is more."""
-        expected_foreign = max(0.0, self._usual_foreign - self.foreign_tokens)
-        room = self.capacity_tokens - self.margin_tokens - expected_foreign
+        room = self.capacity_tokens - self.margin_tokens
+        if self._usual_foreign:
+            room -= max(0.0, self._usual_foreign - self.foreign_tokens)
         running = [*self.claims.values(), *self._foreign]
-        for claim in running:
-            claim.pass_time(demand.begins_at, self.token_s)
-        beside = _Beside(running, room)
-        new = TokenClaim(demand, self.capacity_tokens)
-        if not demand.prompts:
-            return beside.risk(new)
+        beside = _Beside(running, room, demand.begins_at, self.token_s)
+        capacity_tokens = self.capacity_tokens
         total, rest = 0.0, 1.0
         for prompt_tokens, share in demand.prompts:
-            new.seen(prompt_tokens, 0.0, self.capacity_tokens)
-            risk = beside.risk(new)
+            risk = beside.risk(TokenClaim(demand, capacity_tokens, 0.0, prompt_tokens))
             total += share * risk
             rest -= share
             if total > RISK or total + rest * risk <= RISK:
                 return total + rest * risk  # a shorter prompt adds no more
-        return total
+        return total if rest < 1.0 else beside.risk(TokenClaim(demand, capacity_tokens))
 
     def _likely_peak(self) -> float:
         """The peak if each request goes on for as long as is less likely than one in ten."""
@@ -211,10 +207,15 @@ class _Beside:
 
     __slots__ = ("_combinations", "_held", "_most", "_room", "_running")
 
-    def __init__(self, running: list[TokenClaim], room: float) -> None:
+    def __init__(self, running: list[TokenClaim], room: float, now: float, token_s: float) -> None:
+        """Lets the time until `now` pass for all that run."""
         self._running, self._room = running, room
-        self._held = sum(claim.held_tokens for claim in running)
-        self._most = sum(claim.most_tokens for claim in running)
+        held = most = 0.0
+        for claim in running:
+            claim.pass_time(now, token_s)
+            held += claim.held_tokens
+            most += claim.most_tokens
+        self._held, self._most = held, most
         self._combinations: Combinations | None = None
 
     def risk(self, new: TokenClaim) -> float:
@@ -240,7 +241,7 @@ def hardly_overflows(claims: list[TokenClaim], room: float, chance: float) -> bo
     `chance`; or one alone takes all that the others leave of the room when they are not long.
     """
     count = len(claims)
-    is_long = sqrt(chance / max(1, count * (count - 1)))
+    is_long = sqrt(chance / (count * (count - 1))) if count > 1 else sqrt(chance)
     usual: list[tuple[TokenClaim, float, float]] = []
     spare = room
     for claim in claims:

@@ -61,14 +61,14 @@ def test_short_prompts_say_nothing_of_long_ones() -> None:
     )
     for _ in range(500):
         sizes.record_most("m", short, 50)
-    assert 50 <= sizes.at_most("m", short) < 60
-    assert min(sizes.at_most("m", long), sizes.parts("m", long)[-1][0]) > 3020
+    assert 50 <= sizes.most("m", short)[0] < 60
+    assert min(sizes.most("m", long)[0], [*sizes.most("m", long)[1]][-1][0]) > 3020
     sizes.record_most("m", long, 3020)
     for _ in range(500):
         sizes.record_most("m", short, 50)
-    assert 3020 < sizes.at_most("m", long) < 3200
-    assert sizes.parts("m", long)[-1][0] == pytest.approx(3020)
-    assert 50 <= sizes.at_most("m", short) < 60
+    assert 3020 < sizes.most("m", long)[0] < 3200
+    assert [*sizes.most("m", long)[1]][-1][0] == pytest.approx(3020)
+    assert 50 <= sizes.most("m", short)[0] < 60
 
 
 def test_impossible_lengths_show_nothing() -> None:
@@ -83,12 +83,12 @@ def test_the_parts_of_the_lengths_are_those_that_were_seen() -> None:
     count as a little more, the most first, and all of their chances are 1 together."""
     sizes = PromptSizes()
     request = Request(id="one", timeout_s=1.0, prompt_tokens=936, traits="chat")
-    assert sizes.parts("m", request) == ()
+    assert not [*sizes.most("m", request)[1]]
     for number in range(1000):
         sizes.record_most("m", request, 2000 if number % 10 == 0 else 1000)
-    parts = sizes.parts("m", request)
+    parts = [*sizes.most("m", request)[1]]
     assert sum(share for _, share in parts) == pytest.approx(1.0)
     assert [tokens for tokens, _ in parts] == sorted((tokens for tokens, _ in parts), reverse=True)
     assert 0.09 <= sum(share for tokens, share in parts if tokens > 1500) <= 0.26  # a part more
     assert 2000 <= parts[0][0] <= 2200 and 1000 <= parts[-1][0] <= 1050
-    assert parts[0][0] >= sizes.at_most("m", request)
+    assert parts[0][0] >= sizes.most("m", request)[0]

@@ -21,14 +21,14 @@ from tests.fakes.steered_fleet import SteeredFleet
 def test_an_empty_prompt_is_not_an_unknown_one(
     prompt_tokens: int | None, counted: int, session: str | None
 ) -> None:
-    """Whatever else is known of the request; and the cost counts the same first token."""
+    """Whatever else is known of the request."""
     fleet = SteeredFleet()
     address = fleet.add(1)
     scorer = fleet.dispatcher.state.costs
     request = Request(id="r", timeout_s=0.0, prompt_tokens=prompt_tokens, session_id=session)
-    first_token_s, cached_tokens = scorer.first_token(request, address, fleet.now)
-    assert (first_token_s, cached_tokens) == (DEFAULT_ESTIMATE.first_token_s(counted), 0.0)
-    assert scorer.cost(request, address, 0, fleet.now).first_token_s == first_token_s
+    cost = scorer.cost(request, address, 0, fleet.now)
+    assert cost.first_token_s == DEFAULT_ESTIMATE.first_token_s(counted)
+    assert cost.cached_tokens == 0.0
 
 
 CHAIN = tuple(range(40))

@@ -19,7 +19,6 @@ from extproc.core.request import Request, ResolvedRequest
 from extproc.core.selection.endpoint_picker import (
     PREFILL_WEIGHT,
     AffinityTarget,
-    ScoredSelection,
     Selection,
     _least_loaded_of_the_cheapest,
 )
@@ -273,8 +272,8 @@ def test_slots_that_are_gone_since_they_were_ranked_are_offered_nevertheless() -
 
 def test_a_cost_that_is_no_number_does_not_prevent_a_choice() -> None:
     fleet = SteeredFleet()
-    only = ScoredSelection(False, math.nan, Selection(fleet.add(1)))
-    assert _least_loaded_of_the_cheapest([only]) == only.selection
+    only = Selection(fleet.add(1), cost_s=math.nan)
+    assert _least_loaded_of_the_cheapest([only]) is only
 
 
 def test_shares_of_use_are_kept_for_a_bounded_number_of_rankings() -> None:

@@ -601,7 +601,7 @@ class ShowRequestResponse(_message.Message):
     def __init__(self, record: _Optional[_Union[RequestRecord, _Mapping]] = ..., parts: _Optional[_Iterable[_Union[ShowRequestResponse.Part, _Mapping]]] = ..., summary: _Optional[str] = ..., beside: _Optional[str] = ..., others: _Optional[int] = ..., others_mean: _Optional[float] = ..., others_most: _Optional[int] = ..., same_id: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListEventsRequest(_message.Message):
-    __slots__ = ("since_s", "endpoint", "model", "kind", "limit", "after", "instance", "client")
+    __slots__ = ("since_s", "endpoint", "model", "kind", "limit", "after", "instance", "client", "outcome")
     SINCE_S_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -610,6 +610,7 @@ class ListEventsRequest(_message.Message):
     AFTER_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
     since_s: float
     endpoint: str
     model: str
@@ -618,10 +619,11 @@ class ListEventsRequest(_message.Message):
     after: int
     instance: str
     client: str
-    def __init__(self, since_s: _Optional[float] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., kind: _Optional[str] = ..., limit: _Optional[int] = ..., after: _Optional[int] = ..., instance: _Optional[str] = ..., client: _Optional[str] = ...) -> None: ...
+    outcome: str
+    def __init__(self, since_s: _Optional[float] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., kind: _Optional[str] = ..., limit: _Optional[int] = ..., after: _Optional[int] = ..., instance: _Optional[str] = ..., client: _Optional[str] = ..., outcome: _Optional[str] = ...) -> None: ...
 
 class FleetEvent(_message.Message):
-    __slots__ = ("number", "at", "kind", "text", "endpoint", "endpoint_name", "model", "client")
+    __slots__ = ("number", "at", "kind", "text", "endpoint", "endpoint_name", "model", "client", "exchange_id")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -630,6 +632,7 @@ class FleetEvent(_message.Message):
     ENDPOINT_NAME_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGE_ID_FIELD_NUMBER: _ClassVar[int]
     number: int
     at: float
     kind: str
@@ -638,7 +641,8 @@ class FleetEvent(_message.Message):
     endpoint_name: str
     model: str
     client: str
-    def __init__(self, number: _Optional[int] = ..., at: _Optional[float] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ..., endpoint: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., model: _Optional[str] = ..., client: _Optional[str] = ...) -> None: ...
+    exchange_id: str
+    def __init__(self, number: _Optional[int] = ..., at: _Optional[float] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ..., endpoint: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., model: _Optional[str] = ..., client: _Optional[str] = ..., exchange_id: _Optional[str] = ...) -> None: ...
 
 class ListEventsResponse(_message.Message):
     __slots__ = ("events", "last", "instance")

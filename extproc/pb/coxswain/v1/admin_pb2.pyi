@@ -1006,7 +1006,7 @@ class ListModelsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class PlacedModel(_message.Message):
-    __slots__ = ("machine", "name", "aliases", "state", "state_age_s", "address", "memory_mb", "slots", "running", "load_s", "exits", "problem", "detail", "is_wanted", "is_pinned", "queued", "last_change")
+    __slots__ = ("machine", "name", "aliases", "state", "state_age_s", "address", "memory_mb", "slots", "running", "load_s", "exits", "problem", "detail", "is_wanted", "is_pinned", "queued", "last_change", "pool")
     MACHINE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ALIASES_FIELD_NUMBER: _ClassVar[int]
@@ -1024,6 +1024,7 @@ class PlacedModel(_message.Message):
     IS_PINNED_FIELD_NUMBER: _ClassVar[int]
     QUEUED_FIELD_NUMBER: _ClassVar[int]
     LAST_CHANGE_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     machine: str
     name: str
     aliases: _containers.RepeatedScalarFieldContainer[str]
@@ -1041,10 +1042,11 @@ class PlacedModel(_message.Message):
     is_pinned: bool
     queued: int
     last_change: str
-    def __init__(self, machine: _Optional[str] = ..., name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., state_age_s: _Optional[float] = ..., address: _Optional[str] = ..., memory_mb: _Optional[int] = ..., slots: _Optional[int] = ..., running: _Optional[int] = ..., load_s: _Optional[float] = ..., exits: _Optional[int] = ..., problem: _Optional[str] = ..., detail: _Optional[str] = ..., is_wanted: _Optional[bool] = ..., is_pinned: _Optional[bool] = ..., queued: _Optional[int] = ..., last_change: _Optional[str] = ...) -> None: ...
+    pool: str
+    def __init__(self, machine: _Optional[str] = ..., name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., state_age_s: _Optional[float] = ..., address: _Optional[str] = ..., memory_mb: _Optional[int] = ..., slots: _Optional[int] = ..., running: _Optional[int] = ..., load_s: _Optional[float] = ..., exits: _Optional[int] = ..., problem: _Optional[str] = ..., detail: _Optional[str] = ..., is_wanted: _Optional[bool] = ..., is_pinned: _Optional[bool] = ..., queued: _Optional[int] = ..., last_change: _Optional[str] = ..., pool: _Optional[str] = ...) -> None: ...
 
 class Machine(_message.Message):
-    __slots__ = ("name", "memory_mb", "used_mb", "is_connected", "version", "is_router", "max_models", "used_models", "power")
+    __slots__ = ("name", "memory_mb", "used_mb", "is_connected", "version", "is_router", "max_models", "used_models", "power", "pool")
     NAME_FIELD_NUMBER: _ClassVar[int]
     MEMORY_MB_FIELD_NUMBER: _ClassVar[int]
     USED_MB_FIELD_NUMBER: _ClassVar[int]
@@ -1054,6 +1056,7 @@ class Machine(_message.Message):
     MAX_MODELS_FIELD_NUMBER: _ClassVar[int]
     USED_MODELS_FIELD_NUMBER: _ClassVar[int]
     POWER_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     name: str
     memory_mb: int
     used_mb: int
@@ -1063,7 +1066,8 @@ class Machine(_message.Message):
     max_models: int
     used_models: int
     power: str
-    def __init__(self, name: _Optional[str] = ..., memory_mb: _Optional[int] = ..., used_mb: _Optional[int] = ..., is_connected: _Optional[bool] = ..., version: _Optional[str] = ..., is_router: _Optional[bool] = ..., max_models: _Optional[int] = ..., used_models: _Optional[int] = ..., power: _Optional[str] = ...) -> None: ...
+    pool: str
+    def __init__(self, name: _Optional[str] = ..., memory_mb: _Optional[int] = ..., used_mb: _Optional[int] = ..., is_connected: _Optional[bool] = ..., version: _Optional[str] = ..., is_router: _Optional[bool] = ..., max_models: _Optional[int] = ..., used_models: _Optional[int] = ..., power: _Optional[str] = ..., pool: _Optional[str] = ...) -> None: ...
 
 class ListModelsResponse(_message.Message):
     __slots__ = ("models", "machines")

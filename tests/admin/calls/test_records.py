@@ -137,15 +137,15 @@ async def test_ends_of_requests_are_events_by_their_outcome(picker: FakePicker) 
     (end,) = answer.events
     assert (end.endpoint_name, end.model, end.number, answer.last) == ("gpu-1", "tiny", 0, 2)
     assert (await show(picker, end.exchange_id)).record.request_id == "r1"
-    more = {"after": answer.last, "instance": answer.instance}
-    assert await found(outcome="broken", **more) == []
+    last, instance = answer.last, answer.instance
+    assert await found(outcome="broken", after=last, instance=instance) == []
     for wrong, said in (
-        ({"outcome": "ejected"}, "queue-timeout"),
-        ({"outcome": "broken", "kind": "joined"}, "only one"),
-        ({"outcome": "broken", "since_s": -1.0}, "since_s"),
+        (pb.ListEventsRequest(outcome="ejected"), "queue-timeout"),
+        (pb.ListEventsRequest(outcome="broken", kind="joined"), "only one"),
+        (pb.ListEventsRequest(outcome="broken", since_s=-1.0), "since_s"),
     ):
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await found(**wrong)  # type: ignore[arg-type]  # each by its name
+            await picker.admin.ListEvents(wrong)
         assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert said in (raised.value.details() or "")
 

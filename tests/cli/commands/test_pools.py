@@ -97,7 +97,9 @@ async def test_machines_and_their_models_have_their_pool(run: Run) -> None:
         await keeper.hello(HELLO)
         await until(lambda: "gpu-1" in picker.placement.machines)
         router = KeptMachine(name="r", memory_mb=0, models={}, is_connected=True, pool="chat")
-        picker.keepers.machines["r"] = router
+        machines = picker.keepers.machines
+        assert isinstance(machines, dict)
+        machines["r"] = router
         answer = parsed(await run("models", "-o", "json", picker=picker))
         assert {one["name"]: one["pool"] for one in answer["machines"]} == {
             "gpu-1": "batch",

@@ -153,6 +153,7 @@ class Placement:
                 "is_router": machine.is_router,
                 "max_models": machine.max_models,
                 "used_models": machine.used_models,
+                **({"pool": pool} if (pool := self._pool_of(machine)) else {}),
                 "models": {
                     name: self._model_status(
                         machine, model, demands[self._pool_of(machine)].get(name, NO_DEMAND), now

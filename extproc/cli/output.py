@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -58,6 +60,11 @@ def console() -> Console:
 
     found = Console(highlight=False)
     return found if found.is_terminal else Console(highlight=False, width=WIDE)
+
+
+def is_output_closed() -> bool:
+    """Whether the caller has closed stdout (`>&-`), so that nobody gets what is printed."""
+    return getattr(sys.stdout, "name", "") == os.devnull
 
 
 def print_json(value: object, *, is_line: bool = False) -> None:

@@ -318,7 +318,11 @@ class _Run:
                 else:
                     self.report.ready(shown, "")
                 return
-        self.report.waiting(shown, "does not answer /health yet; Coxswain keeps scraping it")
+        if endpoint.wake is None:
+            text = "does not answer /health yet; Coxswain keeps scraping it"
+        else:
+            text = "does not answer /health: its machine sleeps until requests wake it"
+        self.report.waiting(shown, text)
 
 
 def _clients_headers(settings: Settings) -> dict[str, str] | None:

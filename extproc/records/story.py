@@ -53,6 +53,16 @@ def summary_of(record: RequestRecord, parts: list[Part]) -> str:
     return f"{share:.0%} of its {_s(record.duration_s)} went to {_PLACES[largest.name]}"
 
 
+def end_of(record: RequestRecord) -> str:
+    """The end of a request as the text of an event: which one it was, and its times."""
+    id_ = record.request_id or record.exchange_id
+    whose = f" of {record.client}" if record.client else ""
+    model = f" for {record.model}" if record.model else ""
+    status = f"{record.status}, " if record.status else ""
+    waited = f", {_s(record.waited_s)} of it in the queue" if record.waited_s else ""
+    return f"request {id_}{whose}{model} ended: {status}{_s(record.duration_s)}{waited}"
+
+
 def beside_of(record: RequestRecord, beside: Neighbours | None) -> str:
     """How many others ran at its server meanwhile, as a sentence; empty if it was at none."""
     if beside is None:

@@ -12,8 +12,9 @@ import secrets
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -53,24 +54,40 @@ def new_key() -> str:
     return PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
 
 
-def add_key(file: Path, name: str, key: str, today: str, expires: str = "") -> ClientKeyEntry:
+def add_key(
+    file: Path,
+    name: str,
+    key: str,
+    today: str,
+    expires: str = "",
+    show: Callable[[ClientKeyEntry], None] = lambda _: None,
+) -> ClientKeyEntry:
     """Add a key of `name`; the file is created if it is missing, readable by its owner alone.
 
-    `today` is the date that the file will show, `expires` a date or a time with its zone. Raises
-    KeysFileError and SettingsError.
+    `today` is the date that the file will show, `expires` a date or a time with its zone. `show` is
+    called when nothing but the change itself is left to do: if it raises an exception, that is
+    raised, and no key is added. Raises KeysFileError and SettingsError.
     """
     added = _checked(name, key, today, expires)
     with _locked(file) as place:
         text = read_keys_file(place) if place.exists() else ""
-        _replace(place, _with_key(text, parse_client_keys(text, file), added, file))
+        text = _with_key(text, parse_client_keys(text, file), added, file)
+        _replace(place, text, partial(show, added))
     return added
 
 
 def rotate_key(
-    file: Path, name: str, key: str, today: str, ends: str, expires: str = ""
+    file: Path,
+    name: str,
+    key: str,
+    today: str,
+    ends: str,
+    expires: str = "",
+    show: Callable[[ClientKeyEntry, tuple[ClientKeyEntry, ...]], None] = lambda *_: None,
 ) -> tuple[ClientKeyEntry, tuple[ClientKeyEntry, ...]]:
     """Add a key of `name`, and let its other keys open until `ends` only, a time with its zone;
-    those that end before stay as they are. `expires` is for the new one.
+    those that end before stay as they are. `expires` is for the new one. `show` is called as that
+    of `add_key`, with what is returned.
 
     Returns the new key and those that end now or later because of it. Raises NoSuchKeyError if the
     name has no key, KeysFileError and SettingsError.
@@ -93,8 +110,10 @@ def rotate_key(
         for entry in ending:
             words = [word for word in lines[entry.line - 1].split() if not word.startswith(EXPIRES)]
             lines[entry.line - 1] = f"{' '.join(words)} {EXPIRES}{ends}\n"
-        _replace(place, _with_key("".join(lines), entries, added, file))
-    return added, tuple(replace(entry, expires=ends) for entry in ending)
+        ended = tuple(replace(entry, expires=ends) for entry in ending)
+        text = _with_key("".join(lines), entries, added, file)
+        _replace(place, text, partial(show, added, ended))
+    return added, ended
 
 
 def _checked(name: str, key: str, today: str, expires: str) -> ClientKeyEntry:
@@ -178,28 +197,34 @@ def _locked(file: Path) -> Iterator[Path]:
         os.close(folder)
 
 
-def _replace(place: Path, text: str) -> None:
-    """Put the text in place of the file. It keeps the file's owner, and its mode but for others."""
+def _replace(place: Path, text: str, before: Callable[[], None] = lambda: None) -> None:
+    """Put the text in place of the file. It keeps the file's owner, and its mode but for others.
+    `before` is called when all is written; if it raises an exception, the file stays as it was."""
     if len(text) > MAX_FILE_BYTES:
         raise KeysFileError(f"{place} would be longer than 1 MiB")
     try:
-        before = place.stat() if place.exists() else None
+        old = place.stat() if place.exists() else None
         descriptor, name = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)  # 0600
     except OSError as error:
         raise _cannot(f"write beside {place}", error) from None
     beside = Path(name)
     try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as stream:
-            if before is not None:
-                if (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
-                    os.fchown(descriptor, before.st_uid, before.st_gid)
-                os.fchmod(descriptor, stat.S_IMODE(before.st_mode) & ~stat.S_IRWXO)
-            stream.write(text)
-            stream.flush()
-            os.fsync(descriptor)
-        beside.replace(place)
-    except OSError as error:
-        raise _cannot(f"replace {place}", error) from None
+        try:
+            with os.fdopen(descriptor, "w", encoding="ascii") as stream:
+                if old is not None:
+                    if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
+                        os.fchown(descriptor, old.st_uid, old.st_gid)
+                    os.fchmod(descriptor, stat.S_IMODE(old.st_mode) & ~stat.S_IRWXO)
+                stream.write(text)
+                stream.flush()
+                os.fsync(descriptor)
+        except OSError as error:
+            raise _cannot(f"write beside {place}", error) from None
+        before()
+        try:
+            beside.replace(place)
+        except OSError as error:
+            raise _cannot(f"replace {place}", error) from None
     finally:
         beside.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # the change is made; only a crash of the machine undoes it

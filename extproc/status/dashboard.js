@@ -292,7 +292,7 @@ function machineRow({ machine, name, kept }) {
   return {
     key: target,
     cells: [
-      { text: clipped(name, MAX_NAME_CHARS), detail: `${clipped(machine.name, MAX_NAME_CHARS)}${whyGone(machine)}` },
+      { text: clipped(name, MAX_NAME_CHARS), detail: `${clipped(machine.name, MAX_NAME_CHARS)}${machine.pool ? `, pool ${clipped(machine.pool, MAX_NAME_CHARS)}` : ""}${whyGone(machine)}` },
       { text: clipped(kept.state), detail: since, isBad: ["failed", "restarting"].includes(kept.state) },
       kept.memory_mb ? `${whole.format(kept.memory_mb)} MiB` : "–",
       whole.format(kept.queued),

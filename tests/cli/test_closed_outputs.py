@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from aiohttp import web
 
@@ -94,3 +95,32 @@ async def test_a_reader_that_is_gone_ends_a_command() -> None:
             ended(GONE, "top", "-o", "json", *of_picker),
         )
     assert set(results) == {(1, "")}
+
+
+async def test_a_key_that_nobody_gets_is_not_added(tmp_path: Path) -> None:
+    """Not for a closed output, a full disk or a reader that is gone; a key that somebody has
+    already needs no output."""
+    file = tmp_path / "keys"
+    at = ("--file", str(file))
+    ways = (CLOSED, '"$@" >/dev/full')
+    for command in (("add", "web"), ("add", "web", "-o", "json")):
+        for way in ways:
+            code, said = await ended(way, "keys", *command, *at)
+            assert code == 1 and said.count("\n") == 1 and "nothing was changed" in said
+            assert os.listdir(tmp_path) == []
+    own = tmp_path / "own"
+    own.write_text("sk-0123456789-abcdefghij\n")
+    given = f'"$@" --stdin < {own} >&-'
+    assert (await ended(given, "keys", "add", "web", *at))[0] == 0
+    kept = file.read_bytes()
+    for way in ways:
+        code, said = await ended(way, "keys", "rotate", "web", *at)
+        assert code == 1 and "nothing was changed" in said
+    assert file.read_bytes() == kept, "the key that is there does not end"
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "extproc.cli", "keys", "add", "web", *at), stdout=writer
+    )
+    os.close(writer)
+    assert await process.wait() == 1 and file.read_bytes() == kept

@@ -142,6 +142,8 @@ async def test_where_the_time_of_a_request_went(llama: None, tmp_path: Path) -> 
         assert f"{TOKENS} tokens at" in said and "by its server's own time" in said
         listed = await command(stack, "requests", "--since", "10m", "--outcome", "served")
         assert record.exchange_id in listed
+        assert await ends(stack, "served") >= {record.exchange_id}
+        assert not await ends(stack, "rejected")
         events = await command(stack, "events", "-o", "json")
         kinds = [each["kind"] for each in json.loads(events)["events"]]
         assert {"started", "joined", "ready"} <= set(kinds)
@@ -160,6 +162,14 @@ async def test_where_the_time_of_a_request_went(llama: None, tmp_path: Path) -> 
         kept.record.ended_at = record.ended_at
         assert kept.record == record and list(kept.parts) == list(answer.parts)
         assert kept.others >= 1
+        assert await ends(stack, "served") >= {record.exchange_id}, "of the file"
+        assert len(await ends(stack, "broken")) == len(holds)
+
+
+async def ends(stack: Stack, outcome: str) -> set[str]:
+    """The exchange ids of the ends of requests among the events."""
+    said = await command(stack, "events", "--outcome", outcome, "-o", "json")
+    return {str(each["exchange_id"]) for each in json.loads(said)["events"]}
 
 
 async def until_counted_again(admin: AdminStub, stack: Stack) -> pb.ShowRequestResponse:

@@ -406,6 +406,26 @@ async def test_own_endpoints_are_served_and_one_that_is_away_is_said(start: Star
         await simulator.close()
 
 
+async def test_an_own_endpoint_that_sleeps_is_said_to_be_woken(
+    start: Starter, tmp_path: Path
+) -> None:
+    """It is away as the settings say that it may be."""
+    simulator = Simulator(SimulatorOptions(alias="mine"))
+    port = await simulator.start()
+    wake = {"mac": "02:00:5e:10:20:3a", "broadcast": f"127.255.255.255:{free_port()}"}
+    away = {"address": f"{LOOPBACK}:{free_port()}", "name": "gpu-2", "wake": wake}
+    config = tmp_path / "coxswain.yaml"
+    config.write_text(json.dumps({"endpoints": [f"{LOOPBACK}:{port}", away]}))
+    try:
+        up = await start(*anywhere(), "--config", str(config))
+        await up.until_line(INVITATION)
+        assert any("gpu-2" in line and "until requests wake it" in line for line in up.lines)
+        up.process.send_signal(signal.SIGINT)
+        assert await up.ended() == (0, "")
+    finally:
+        await simulator.close()
+
+
 async def test_clients_keys_are_shown_by_who_asks(start: Starter, tmp_path: Path) -> None:
     """The first answer comes with one of them; the printed line says where they are, and not
     what they are."""

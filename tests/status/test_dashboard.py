@@ -175,7 +175,7 @@ def machine_fields() -> dict[str, set[str]]:
     """What `/status` reports of machines with a keeper."""
     dispatcher = listen(Dispatcher(Random(1)), RecordingListener())
     placement = Placement(dispatcher, lambda *_: None, lambda: 1.0, PlacementOptions())
-    placement.machines["gpu-1"] = machine("gpu-1", 10, a=10)
+    placement.machines["gpu-1"] = replace(machine("gpu-1", 10, a=10), pool="chat")
     (tree,) = placement.status(1.0)
     return {"machine": set(tree), "kept": set(tree["models"]["a"])}
 

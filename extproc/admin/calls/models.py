@@ -48,6 +48,7 @@ class ModelCalls(AdminCalls):
                     max_models=machine.max_models,
                     used_models=machine.used_models,
                     power=machine.power.value,
+                    pool=view.pool_of_machine(machine),
                 )
             )
             response.models.extend(
@@ -88,6 +89,7 @@ class ModelCalls(AdminCalls):
             is_pinned=model.name in placement.placer.pinned(machine.name),
             queued=sum(queued),
             last_change=placement.last_change(machine, model.name, now),
+            pool=dispatcher.view.pool_of_machine(machine),
         )
 
     @maps_errors

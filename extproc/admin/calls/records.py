@@ -13,7 +13,7 @@ from extproc.core.rejection import Reason
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.records.request_record import RequestRecord
 from extproc.records.selection import Selection
-from extproc.records.story import beside_of, parts_of, summary_of
+from extproc.records.story import beside_of, end_of, parts_of, summary_of
 
 LIMIT: Final = 1000
 MAX_LIMIT: Final = 10_000
@@ -29,9 +29,7 @@ class RecordCalls(AdminCalls):
         self, request: pb.ListRecordsRequest, _: Context
     ) -> pb.ListRecordsResponse:
         limit = arguments.read_limit(request.limit, "limit", LIMIT, MAX_LIMIT)
-        if request.outcome and request.outcome not in OUTCOMES:
-            words = ", ".join(sorted(OUTCOMES))
-            raise invalid(f"outcome: {quoted(request.outcome)} is none; there are {words}")
+        _check_outcome(request.outcome)
         records = self._records()
         selection = Selection(
             client=request.client,
@@ -92,6 +90,8 @@ class RecordCalls(AdminCalls):
         self, request: pb.ListEventsRequest, _: Context
     ) -> pb.ListEventsResponse:
         limit = arguments.read_limit(request.limit, "limit", LIMIT, MAX_LIMIT)
+        if request.outcome:
+            return await self._ends(request, limit)
         events = self._dependencies.events
         if events is None:
             raise not_now("this picker keeps no events")
@@ -121,11 +121,50 @@ class RecordCalls(AdminCalls):
             events=found[-limit:], last=events.last, instance=events.instance
         )
 
+    async def _ends(self, request: pb.ListEventsRequest, limit: int) -> pb.ListEventsResponse:
+        """The ends of requests with an outcome, as events."""
+        _check_outcome(request.outcome)
+        if request.kind:
+            raise invalid("outcome and kind: only one of them; the kind of an end is its outcome")
+        records = self._records()
+        selection = Selection(
+            client=request.client,
+            model=request.model,
+            endpoint=request.endpoint,
+            outcome=request.outcome,
+        )
+        after = request.after if request.instance == records.instance else 0
+        last = records.total
+        try:
+            found, _ = await records.select(selection, _since(request.since_s), limit, after)
+        except OSError as error:
+            raise not_now(_unreadable(error)) from None
+        events = [
+            pb.FleetEvent(
+                at=record.ended_at,
+                kind=record.word,
+                text=end_of(record),
+                endpoint=record.endpoint,
+                endpoint_name=record.endpoint_name,
+                model=record.model,
+                client=record.client,
+                exchange_id=record.exchange_id,
+            )
+            for record in found
+        ]
+        return pb.ListEventsResponse(events=events, last=last, instance=records.instance)
+
     def _records(self) -> RecordsAccess:
         records = self._dependencies.records
         if records is None:
             raise not_now("this picker keeps no ended requests")
         return records
+
+
+def _check_outcome(outcome: str) -> None:
+    if outcome and outcome not in OUTCOMES:
+        words = ", ".join(sorted(OUTCOMES))
+        raise invalid(f"outcome: {quoted(outcome)} is none; there are {words}")
 
 
 def _since(since_s: float) -> float:

@@ -40,13 +40,24 @@ async def events(
     client: Annotated[
         str,
         typer.Option(
-            "--client", metavar="NAME", help="Show only events of this client's keys and budgets."
+            "--client",
+            metavar="NAME",
+            help="Show only events of this client's keys, budgets and, with --outcome, requests.",
         ),
     ] = "",
     kind: Annotated[
         str,
         typer.Option(
             "--kind", metavar="KIND", help="Show only events of this kind, such as `ejected`."
+        ),
+    ] = "",
+    outcome: Annotated[
+        str,
+        typer.Option(
+            "--outcome",
+            metavar="OUTCOME",
+            help="Show the ends of requests instead, of those with this outcome (`served`, "
+            "`rejected`, `withdrawn`, `broken`) or reason of a rejection.",
         ),
     ] = "",
     limit: Annotated[
@@ -64,13 +75,15 @@ async def events(
     loads of models, reloads of settings, bypasses, clients' keys and budgets. docs/operations.md
     lists the kinds.
 
-    The picker keeps the last 2,000; its log has the same for longer.
+    The picker keeps the last 2,000; its log has the same for longer. The ends of requests are no
+    events of the fleet: --outcome lists them, as far back as `coxswain requests --outcome` does.
 
     \b
     Examples:
       coxswain events --since 1h
       coxswain events -w --endpoint gpu-1
       coxswain events --client team-a --since 24h
+      coxswain events -w --outcome broken --endpoint gpu-1
       coxswain events --kind ejected -o json | jq -r '.events[].endpoint_name'
     """
     from extproc.cli.screens.record_lines import show_events
@@ -82,6 +95,7 @@ async def events(
         model=model,
         client=client,
         kind=kind,
+        outcome=outcome,
         limit=limit,
     )
     await show_events(picker, request, output, is_watching=watch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,7 @@ import typer
 from extproc.cli.admin_client import ExitCode
 from extproc.cli.durations import METAVAR, duration, positive_duration
 from extproc.cli.options import ConfigOption, settings_from
-from extproc.cli.output import Format, OutputOption, print_json, print_list
+from extproc.cli.output import Format, OutputOption, is_output_closed, print_json, print_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,8 +73,8 @@ def add(
 ) -> None:
     """Add a key of a client and print it.
 
-    The key is shown once: the file has only its digest. A client may have several keys, so that it
-    can change to a new one before the old one is revoked.
+    The key is shown once: the file has only its digest. If it cannot be printed, none is added. A
+    client may have several keys, so that it can change to a new one before the old one is revoked.
 
     \b
     Examples:
@@ -87,15 +87,18 @@ def add(
 
     place = _file(file, config)
     key = sys.stdin.readline(MAX_INPUT_CHARS).strip() if stdin else new_key()
+
+    def show(entry: ClientKeyEntry) -> None:
+        if output is Format.JSON:
+            shown = {} if stdin else {"key": key}
+            _print_once({**_plain(entry), **shown}, is_needed=not stdin)
+        elif not stdin:
+            _print_once(key)
+
     with _reported():
-        entry = add_key(place, name, key, _today(), _time(expires))
-    if output is Format.JSON:
-        print_json({**_plain(entry), **({} if stdin else {"key": key})})
-        return
-    typer.echo(f"added key {entry.id} of {name} to {place}{_until(entry)}", err=True)
-    if not stdin:
-        typer.echo("keep the key: it is not shown again", err=True)
-        typer.echo(key)
+        entry = add_key(place, name, key, _today(), _time(expires), show)
+    if output is Format.TABLE:
+        _say_added(entry, place, stdin=stdin)
 
 
 @group.command()
@@ -129,18 +132,21 @@ def rotate(
 
     place = _file(file, config)
     key = sys.stdin.readline(MAX_INPUT_CHARS).strip() if stdin else new_key()
+
+    def show(entry: ClientKeyEntry, ending: tuple[ClientKeyEntry, ...]) -> None:
+        if output is Format.JSON:
+            shown = {} if stdin else {"key": key}
+            ends = [_plain(each) for each in ending]
+            _print_once({**_plain(entry), **shown, "ending": ends}, is_needed=not stdin)
+        elif not stdin:
+            _print_once(key)
+
     with _reported():
-        entry, ending = rotate_key(place, name, key, _today(), _in(overlap), _time(expires))
-    if output is Format.JSON:
-        shown = {} if stdin else {"key": key}
-        print_json({**_plain(entry), **shown, "ending": [_plain(each) for each in ending]})
-        return
-    typer.echo(f"added key {entry.id} of {name} to {place}{_until(entry)}", err=True)
-    for each in ending:
-        typer.echo(f"key {each.id} of {name} expires at {each.expires}", err=True)
-    if not stdin:
-        typer.echo("keep the key: it is not shown again", err=True)
-        typer.echo(key)
+        entry, ending = rotate_key(place, name, key, _today(), _in(overlap), _time(expires), show)
+    if output is Format.TABLE:
+        _say_added(entry, place, stdin=stdin)
+        for each in ending:
+            typer.echo(f"key {each.id} of {name} expires at {each.expires}", err=True)
 
 
 @group.command(name="list")
@@ -201,6 +207,30 @@ def revoke(
         return
     for entry in entries:
         typer.echo(f"revoked key {entry.id} of {name}")
+
+
+def _print_once(value: str | dict[str, Any], *, is_needed: bool = True) -> None:
+    """Print a key, or JSON with one. Raises `KeysFileError` where nobody gets it."""
+    from extproc.settings.client_keys_file import KeysFileError
+
+    if is_needed and is_output_closed():
+        raise KeysFileError("stdout is closed, so nobody would get the key: nothing was changed")
+    try:
+        if isinstance(value, str):
+            typer.echo(value)
+        else:
+            print_json(value)
+    except OSError as error:
+        with suppress(OSError):
+            sys.stdout.close()
+        reason = (error.strerror or "it failed").lower()
+        raise KeysFileError(f"the key cannot be printed ({reason}): nothing was changed") from None
+
+
+def _say_added(entry: ClientKeyEntry, place: Path, *, stdin: bool) -> None:
+    typer.echo(f"added key {entry.id} of {entry.name} to {place}{_until(entry)}", err=True)
+    if not stdin:
+        typer.echo("keep the key: it is not shown again", err=True)
 
 
 def _today() -> str:

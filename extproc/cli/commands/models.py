@@ -30,6 +30,8 @@ TITLES: Final = (
     *("MODEL", "MACHINE", "STATE", "SINCE", "MIB", "QUEUED", "RUNNING", "SLOTS"),
     *("LOAD", "WHY"),
 )
+POOL_COLUMN: Final = 2
+"""Where pools are configured."""
 NUMBERS: Final = ("SINCE", "MIB", "QUEUED", "RUNNING", "SLOTS", "LOAD")
 POWERS: Final = {
     "going-off": "; it is being put to sleep",
@@ -130,10 +132,15 @@ def _show(answer: pb.ListModelsResponse) -> None:
             "`coxswain keeper --help` says how to run one"
         )
         return
+    has_pools = any(machine.pool for machine in answer.machines)
+    titles = list(TITLES)
+    if has_pools:
+        titles.insert(POOL_COLUMN, "POOL")
     rows = (
         [
             one.name,
             one.machine,
+            *[one.pool] * has_pools,
             f"{one.state}, pinned" if one.is_pinned else one.state,
             seconds(one.state_age_s),
             str(one.memory_mb or ""),
@@ -145,22 +152,23 @@ def _show(answer: pb.ListModelsResponse) -> None:
         ]
         for one in answer.models
     )
-    print_table(TITLES, NUMBERS, rows)
+    print_table(titles, NUMBERS, rows)
     for machine in answer.machines:
         screen.print(Text(_machine_line(machine)))
 
 
 def _machine_line(machine: pb.Machine) -> str:
     """What is used there."""
+    pool = f" in the pool {machine.pool}" if machine.pool else ""
     if machine.is_router:
         most = f" of {machine.max_models}" if machine.max_models else ""
         gone = "" if machine.is_connected else "; it gets no requests now"
-        return f"{machine.name} (a router): {machine.used_models}{most} models loaded{gone}"
+        return f"{machine.name} (a router){pool}: {machine.used_models}{most} models loaded{gone}"
     gone = "" if machine.is_connected else "; its keeper is not connected"
     gone = POWERS.get(machine.power, gone)
     if not machine.memory_mb:
-        return f"{machine.name}: its keeper has not attached yet{gone}"
-    return f"{machine.name}: {machine.used_mb} of {machine.memory_mb} MiB used{gone}"
+        return f"{machine.name}{pool}: its keeper has not attached yet{gone}"
+    return f"{machine.name}{pool}: {machine.used_mb} of {machine.memory_mb} MiB used{gone}"
 
 
 @talks

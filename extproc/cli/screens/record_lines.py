@@ -20,6 +20,7 @@ EVENT_STYLES: Final = {
     **dict.fromkeys(("ready", "recovered", "model-loaded", "joined", "reloaded"), "green"),
     **dict.fromkeys(("ejected", "unreachable", "model-failed", "reload-rejected"), "red"),
     **dict.fromkeys(("issue", "overflow", "bypassed", "rule-off", "took-over"), "yellow"),
+    **STYLES,
 }
 RIGHT: Final = frozenset({"QUEUE", "FIRST", "TOTAL", "TOKENS", "STATUS"})
 NARROW_NAME: Final = 16

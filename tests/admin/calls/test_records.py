@@ -107,6 +107,49 @@ async def test_ended_requests_are_listed_and_followed(picker: FakePicker) -> Non
         assert said in (raised.value.details() or "")
 
 
+async def test_ends_of_requests_are_events_by_their_outcome(picker: FakePicker) -> None:
+    """By the outcome or the reason, with every other selector, and followed as records are."""
+    picker.add_ready(A, name="gpu-1")
+    picker.events.add("joined", "is in the fleet", address=A, name="gpu-1")
+    runs = await picker.ask("r1", headers={"x-gateway-model-name": "tiny"})
+    waits = await picker.ask("r2", headers={"x-gateway-model-name": "tiny"})
+    await picker.admin.CancelRequest(pb.CancelRequestRequest(id="r2"))
+    waits.cancel()
+    await until(lambda: picker.records.total == 1)
+    runs.cancel()
+    await until(lambda: picker.records.total == 2)
+
+    async def found(**selected: str | float | int) -> list[tuple[str, str]]:
+        request = pb.ListEventsRequest(**selected)  # type: ignore[arg-type]  # each by its name
+        answer = await picker.admin.ListEvents(request)
+        return [(each.kind, each.text.split()[1]) for each in answer.events]
+
+    rejected, broken = ("cancelled", "r2"), ("broken", "r1")
+    assert await found(outcome="rejected") == await found(outcome="cancelled") == [rejected]
+    assert await found(outcome="broken") == [broken]
+    assert await found(outcome="served") == []
+    for same in ({"endpoint": "gpu-1"}, {"endpoint": A}, {"model": "tiny"}, {"since_s": 600.0}):
+        assert await found(outcome="broken", **same) == [broken]
+    for other in ({"endpoint": "gpu-2"}, {"model": "other"}, {"client": "ann"}):
+        assert await found(outcome="broken", **other) == []
+    assert await found(outcome="rejected", model="tiny") == [rejected]
+    answer = await picker.admin.ListEvents(pb.ListEventsRequest(outcome="broken"))
+    (end,) = answer.events
+    assert (end.endpoint_name, end.model, end.number, answer.last) == ("gpu-1", "tiny", 0, 2)
+    assert (await show(picker, end.exchange_id)).record.request_id == "r1"
+    last, instance = answer.last, answer.instance
+    assert await found(outcome="broken", after=last, instance=instance) == []
+    for wrong, said in (
+        (pb.ListEventsRequest(outcome="ejected"), "queue-timeout"),
+        (pb.ListEventsRequest(outcome="broken", kind="joined"), "only one"),
+        (pb.ListEventsRequest(outcome="broken", since_s=-1.0), "since_s"),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await picker.admin.ListEvents(wrong)
+        assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert said in (raised.value.details() or "")
+
+
 async def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     """A folder in its place."""
     settings = RecordsSettings(path=str(tmp_path))
@@ -114,6 +157,7 @@ async def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
         for call in (
             picker.admin.ShowRequest(pb.ShowRequestRequest(id="nobody")),
             picker.admin.ListRecords(pb.ListRecordsRequest()),
+            picker.admin.ListEvents(pb.ListEventsRequest(outcome="served")),
         ):
             with pytest.raises(grpc.aio.AioRpcError) as raised:
                 await call

@@ -14,10 +14,12 @@ from extproc.app.options import dispatcher_options
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.observation import ModelReading
+from extproc.core.placement.machine import KeptMachine
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.settings import Settings
 from extproc.stream.options import ExchangeOptions
 from extproc.stream.request.pool_choice import PoolChoice
+from tests.admin.keepers.test_service import HELLO, Keeper
 from tests.cli.typed_command import Run, parsed
 from tests.fakes.picker import FakePicker, running_picker, until
 
@@ -79,6 +81,44 @@ async def test_each_command_shows_one_pool(run: Run) -> None:
         assert "chat (default): 1 of 1 slots idle, 0 running, 0 queued" in text
         for command in ("endpoints", "queue", "scale"):
             assert "POOL" in (await run(command, picker=picker)).stdout
+
+
+async def test_machines_and_their_models_have_their_pool(run: Run) -> None:
+    """A router that of its endpoint, a keeper's machine that of the settings."""
+    settings = Settings.model_validate(
+        {
+            "pools": {"chat": {"default": True}, "batch": {"hosts": ["b.example"]}},
+            "machines": {"gpu-1": {"in_pool": "batch"}},
+        }
+    )
+    resolver = dispatcher_options(settings).resolver
+    async with running_picker(resolver=resolver, places_models=True) as picker:
+        keeper = Keeper(picker)
+        await keeper.hello(HELLO)
+        await until(lambda: "gpu-1" in picker.placement.machines)
+        router = KeptMachine(name="r", memory_mb=0, models={}, is_connected=True, pool="chat")
+        machines = picker.keepers.machines
+        assert isinstance(machines, dict)
+        machines["r"] = router
+        answer = parsed(await run("models", "-o", "json", picker=picker))
+        assert {one["name"]: one["pool"] for one in answer["machines"]} == {
+            "gpu-1": "batch",
+            "r": "chat",
+        }
+        assert {one["pool"] for one in answer["models"]} == {"batch"}
+        text = (await run("models", picker=picker)).stdout
+        assert "MACHINE  POOL" in text and "gpu-1 in the pool batch: " in text
+        (machine,) = picker.placement.status(0.0)
+        assert machine["pool"] == "batch"
+        keeper.call.cancel()
+    async with running_picker(places_models=True) as picker:
+        keeper = Keeper(picker)
+        await keeper.hello(HELLO)
+        await until(lambda: "gpu-1" in picker.placement.machines)
+        assert "POOL" not in (await run("models", picker=picker)).stdout
+        (machine,) = picker.placement.status(0.0)
+        assert "pool" not in machine
+        keeper.call.cancel()
 
 
 async def test_an_unknown_pool_is_refused_with_those_that_there_are(run: Run) -> None:

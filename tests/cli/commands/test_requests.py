@@ -54,3 +54,28 @@ async def test_who_has_ended(run: Run) -> None:
         assert answer["record"]["state"] == "running" and answer["others"] == 0
         assert (await run("requests", "show", "nobody", picker=picker)).exit_code == 4
         runs.cancel()
+
+
+async def test_ended_requests_are_selected(run: Run) -> None:
+    """By each of the options, and by several together."""
+    async with running_picker() as picker:
+        picker.add_ready(A, name="gpu-1")
+        runs = await picker.ask("r0", headers={"x-gateway-model-name": "tiny"})
+        waits = await picker.ask("r1", headers={"x-gateway-model-name": "other"})
+        await run("requests", "cancel", "r1", picker=picker)
+        waits.cancel()
+        await until(lambda: picker.records.total == 1)
+        runs.cancel()
+        await until(lambda: picker.records.total == 2)
+
+        async def ids(*options: str) -> list[str]:
+            answer = parsed(await run("requests", *options, "-o", "json", picker=picker))
+            return [each["request_id"] for each in answer["records"]]
+
+        assert await ids("--since", "1h") == ["r1", "r0"]
+        assert await ids("--outcome", "broken") == await ids("--endpoint", "gpu-1", "--since", "1h")
+        assert await ids("--outcome", "broken", "--model", "tiny") == ["r0"]
+        assert await ids("--outcome", "rejected") == await ids("--outcome", "cancelled") == ["r1"]
+        assert await ids("--outcome", "rejected", "--model", "tiny") == []
+        assert await ids("--since", "1h", "--client", "ann") == []
+        assert await ids("--since", "1h", "-n", "1") == ["r0"]

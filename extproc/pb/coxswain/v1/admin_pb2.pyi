@@ -601,7 +601,7 @@ class ShowRequestResponse(_message.Message):
     def __init__(self, record: _Optional[_Union[RequestRecord, _Mapping]] = ..., parts: _Optional[_Iterable[_Union[ShowRequestResponse.Part, _Mapping]]] = ..., summary: _Optional[str] = ..., beside: _Optional[str] = ..., others: _Optional[int] = ..., others_mean: _Optional[float] = ..., others_most: _Optional[int] = ..., same_id: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListEventsRequest(_message.Message):
-    __slots__ = ("since_s", "endpoint", "model", "kind", "limit", "after", "instance", "client")
+    __slots__ = ("since_s", "endpoint", "model", "kind", "limit", "after", "instance", "client", "outcome")
     SINCE_S_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -610,6 +610,7 @@ class ListEventsRequest(_message.Message):
     AFTER_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
     since_s: float
     endpoint: str
     model: str
@@ -618,10 +619,11 @@ class ListEventsRequest(_message.Message):
     after: int
     instance: str
     client: str
-    def __init__(self, since_s: _Optional[float] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., kind: _Optional[str] = ..., limit: _Optional[int] = ..., after: _Optional[int] = ..., instance: _Optional[str] = ..., client: _Optional[str] = ...) -> None: ...
+    outcome: str
+    def __init__(self, since_s: _Optional[float] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., kind: _Optional[str] = ..., limit: _Optional[int] = ..., after: _Optional[int] = ..., instance: _Optional[str] = ..., client: _Optional[str] = ..., outcome: _Optional[str] = ...) -> None: ...
 
 class FleetEvent(_message.Message):
-    __slots__ = ("number", "at", "kind", "text", "endpoint", "endpoint_name", "model", "client")
+    __slots__ = ("number", "at", "kind", "text", "endpoint", "endpoint_name", "model", "client", "exchange_id")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -630,6 +632,7 @@ class FleetEvent(_message.Message):
     ENDPOINT_NAME_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGE_ID_FIELD_NUMBER: _ClassVar[int]
     number: int
     at: float
     kind: str
@@ -638,7 +641,8 @@ class FleetEvent(_message.Message):
     endpoint_name: str
     model: str
     client: str
-    def __init__(self, number: _Optional[int] = ..., at: _Optional[float] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ..., endpoint: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., model: _Optional[str] = ..., client: _Optional[str] = ...) -> None: ...
+    exchange_id: str
+    def __init__(self, number: _Optional[int] = ..., at: _Optional[float] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ..., endpoint: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., model: _Optional[str] = ..., client: _Optional[str] = ..., exchange_id: _Optional[str] = ...) -> None: ...
 
 class ListEventsResponse(_message.Message):
     __slots__ = ("events", "last", "instance")
@@ -1002,7 +1006,7 @@ class ListModelsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class PlacedModel(_message.Message):
-    __slots__ = ("machine", "name", "aliases", "state", "state_age_s", "address", "memory_mb", "slots", "running", "load_s", "exits", "problem", "detail", "is_wanted", "is_pinned", "queued", "last_change")
+    __slots__ = ("machine", "name", "aliases", "state", "state_age_s", "address", "memory_mb", "slots", "running", "load_s", "exits", "problem", "detail", "is_wanted", "is_pinned", "queued", "last_change", "pool")
     MACHINE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ALIASES_FIELD_NUMBER: _ClassVar[int]
@@ -1020,6 +1024,7 @@ class PlacedModel(_message.Message):
     IS_PINNED_FIELD_NUMBER: _ClassVar[int]
     QUEUED_FIELD_NUMBER: _ClassVar[int]
     LAST_CHANGE_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     machine: str
     name: str
     aliases: _containers.RepeatedScalarFieldContainer[str]
@@ -1037,10 +1042,11 @@ class PlacedModel(_message.Message):
     is_pinned: bool
     queued: int
     last_change: str
-    def __init__(self, machine: _Optional[str] = ..., name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., state_age_s: _Optional[float] = ..., address: _Optional[str] = ..., memory_mb: _Optional[int] = ..., slots: _Optional[int] = ..., running: _Optional[int] = ..., load_s: _Optional[float] = ..., exits: _Optional[int] = ..., problem: _Optional[str] = ..., detail: _Optional[str] = ..., is_wanted: _Optional[bool] = ..., is_pinned: _Optional[bool] = ..., queued: _Optional[int] = ..., last_change: _Optional[str] = ...) -> None: ...
+    pool: str
+    def __init__(self, machine: _Optional[str] = ..., name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., state_age_s: _Optional[float] = ..., address: _Optional[str] = ..., memory_mb: _Optional[int] = ..., slots: _Optional[int] = ..., running: _Optional[int] = ..., load_s: _Optional[float] = ..., exits: _Optional[int] = ..., problem: _Optional[str] = ..., detail: _Optional[str] = ..., is_wanted: _Optional[bool] = ..., is_pinned: _Optional[bool] = ..., queued: _Optional[int] = ..., last_change: _Optional[str] = ..., pool: _Optional[str] = ...) -> None: ...
 
 class Machine(_message.Message):
-    __slots__ = ("name", "memory_mb", "used_mb", "is_connected", "version", "is_router", "max_models", "used_models", "power")
+    __slots__ = ("name", "memory_mb", "used_mb", "is_connected", "version", "is_router", "max_models", "used_models", "power", "pool")
     NAME_FIELD_NUMBER: _ClassVar[int]
     MEMORY_MB_FIELD_NUMBER: _ClassVar[int]
     USED_MB_FIELD_NUMBER: _ClassVar[int]
@@ -1050,6 +1056,7 @@ class Machine(_message.Message):
     MAX_MODELS_FIELD_NUMBER: _ClassVar[int]
     USED_MODELS_FIELD_NUMBER: _ClassVar[int]
     POWER_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     name: str
     memory_mb: int
     used_mb: int
@@ -1059,7 +1066,8 @@ class Machine(_message.Message):
     max_models: int
     used_models: int
     power: str
-    def __init__(self, name: _Optional[str] = ..., memory_mb: _Optional[int] = ..., used_mb: _Optional[int] = ..., is_connected: _Optional[bool] = ..., version: _Optional[str] = ..., is_router: _Optional[bool] = ..., max_models: _Optional[int] = ..., used_models: _Optional[int] = ..., power: _Optional[str] = ...) -> None: ...
+    pool: str
+    def __init__(self, name: _Optional[str] = ..., memory_mb: _Optional[int] = ..., used_mb: _Optional[int] = ..., is_connected: _Optional[bool] = ..., version: _Optional[str] = ..., is_router: _Optional[bool] = ..., max_models: _Optional[int] = ..., used_models: _Optional[int] = ..., power: _Optional[str] = ..., pool: _Optional[str] = ...) -> None: ...
 
 class ListModelsResponse(_message.Message):
     __slots__ = ("models", "machines")

@@ -1,4 +1,5 @@
-"""A real vLLM and a real Ollama, where the variables VLLM and OLLAMA name their programs."""
+"""A real vLLM, a real Ollama and a real llama-swap, where the variables VLLM, OLLAMA and LLAMA_SWAP
+name their programs."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ from tests.fakes.tiny_transformer import write_transformer
 
 VLLM = os.environ.get("VLLM", "")
 OLLAMA = os.environ.get("OLLAMA", "")
+LLAMA_SWAP = os.environ.get("LLAMA_SWAP", "")
 START_S = 240.0
 """vLLM takes a minute on a busy machine."""
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
@@ -64,6 +66,13 @@ class Program:
         if process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+
+    async def terminate(self) -> None:
+        """Returns when it has ended its children, and itself."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.terminate()
             await process.wait()
 
 
@@ -145,6 +154,27 @@ class Ollama(Program):
             (await client.post(f"/api/blobs/{digest}", content=content)).raise_for_status()
             body = {"model": name, "files": {file.name: digest}, "stream": False}
             (await client.post("/api/create", json=body)).raise_for_status()
+
+
+class LlamaSwap(Program):
+    """A real llama-swap with its configuration in `file`."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file = file
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[LlamaSwap]:
+        await self._start(
+            *(LLAMA_SWAP, "-config", self._file, "-listen", self.address),
+            env={"HOME": str(self._file.parent), "PATH": os.environ["PATH"]},
+            log=self._file.with_suffix(".log"),
+            path="/health",
+        )
+        try:
+            yield self
+        finally:
+            await self.terminate()  # its servers are in process groups of their own
 
 
 def small_model(file: Path, seed: int) -> bytes:

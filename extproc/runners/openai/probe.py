@@ -18,12 +18,21 @@ APIS: Final = frozenset({RERANK.name})
 
 class OpenAIProbe(PlainProbe):
     """Lists the models at each scrape. A server that does not show them to us, as it wants a key
-    of its clients, serves all the same."""
+    of its clients, serves all the same; not if it rejects the key with which requests are sent."""
 
     async def scrape(self, priority: ScrapePriority) -> Observation:  # noqa: ARG002 - always alike
         answer = await self._client.ask(MODELS_PATH)
         listed = answers.entries(answers.read(answer), "data")
         is_shut = answers.wants_key(answer)
+        if self._target.sends_key and answers.rejects_key(answer):
+            return Observation(
+                address=self._target.address,
+                began_at=answer.began_at,
+                answered_at=answer.answered_at,
+                status=ScrapeStatus.FAILED,
+                issues=(issues.key_rejected(),),
+                runner=NAME,
+            )
         if listed is None and not is_shut:
             return answers.failed(self._target.address, answer, MODELS_PATH, NAME)
         found = (issues.unauthorized(self._target.api_key is not None),) if is_shut else ()

@@ -59,6 +59,25 @@ async def test_one_that_wants_a_key_serves_and_says_so(status: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("status", "sends_key", "expected"),
+    [
+        (401, True, ScrapeStatus.FAILED),
+        (401, False, ScrapeStatus.READY),  # requests have keys of their clients
+        (403, True, ScrapeStatus.READY),  # the key may serve for other paths
+    ],
+)
+async def test_one_that_rejects_the_key_of_requests_serves_none(
+    status: int, sends_key: bool, expected: ScrapeStatus
+) -> None:
+    async with FakeLlamaServer() as fake:
+        fake.replies["/v1/models"] = Reply(status=status)
+        observation = await scrape(fake, KIND, api_key="k", sends_key=sends_key)
+    assert observation.status is expected
+    assert [issue.code for issue in observation.issues] == ["unauthorized"]
+    assert "rejects the API key" in observation.issues[0].message
+
+
+@pytest.mark.parametrize(
     ("reply", "status"),
     [
         (Reply(status=503), ScrapeStatus.LOADING),

@@ -22,8 +22,8 @@ from tests.fakes.tiny_transformer import write_transformer
 VLLM = os.environ.get("VLLM", "")
 OLLAMA = os.environ.get("OLLAMA", "")
 LLAMA_SWAP = os.environ.get("LLAMA_SWAP", "")
-START_S = 240.0
-"""vLLM takes a minute on a busy machine."""
+START_S = 400.0
+"""vLLM takes a minute on an idle machine, and five on a busy one."""
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -86,8 +86,8 @@ class Vllm(Program):
     @asynccontextmanager
     async def serving(self, name: str) -> AsyncIterator[Vllm]:
         await asyncio.to_thread(write_transformer, self._folder / "transformer")
-        await self.start(name)
         try:
+            await self.start(name)
             yield self
         finally:
             await self.kill()
@@ -122,8 +122,8 @@ class Ollama(Program):
     @asynccontextmanager
     async def serving(self, *names: str) -> AsyncIterator[Ollama]:
         """It has small models of these names."""
-        await self.start()
         try:
+            await self.start()
             for number, name in enumerate(names):
                 await self._create(name, number)
             yield self
@@ -165,13 +165,13 @@ class LlamaSwap(Program):
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[LlamaSwap]:
-        await self._start(
-            *(LLAMA_SWAP, "-config", self._file, "-listen", self.address),
-            env={"HOME": str(self._file.parent), "PATH": os.environ["PATH"]},
-            log=self._file.with_suffix(".log"),
-            path="/health",
-        )
         try:
+            await self._start(
+                *(LLAMA_SWAP, "-config", self._file, "-listen", self.address),
+                env={"HOME": str(self._file.parent), "PATH": os.environ["PATH"]},
+                log=self._file.with_suffix(".log"),
+                path="/health",
+            )
             yield self
         finally:
             await self.terminate()  # its servers are in process groups of their own

@@ -141,7 +141,11 @@ class State:
                 self.fleet, self.ledger, self.in_flight, self.latency, self.costs
             )
         self.learned = LearnedState(
-            self.latency, self.prefix_caches, self.sessions, self.answer_lengths
+            self.latency,
+            self.prefix_caches,
+            self.sessions,
+            self.answer_lengths,
+            self.model_loads,
         )
         self.learners: tuple[Learner, ...] = (
             self.conversations,

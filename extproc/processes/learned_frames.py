@@ -93,9 +93,13 @@ def _written(frame: Frame) -> pb.LearnedFrame:
         case (int(kind), address, learned) if kind == ENDPOINT:
             endpoint = pb.LearnedEndpoint(address=address, learned=learned)
             return pb.LearnedFrame(endpoint=endpoint)
-        case (int(kind), (*values, lengths)) if kind == FLEET:
-            by_model = [pb.LearnedLengths(model=name, values=each) for name, each in lengths]
-            return pb.LearnedFrame(answers=pb.LearnedAnswers(values=values, lengths=by_model))
+        case (int(kind), (*values, lengths, loads)) if kind == FLEET:
+            answers = pb.LearnedAnswers(
+                values=values,
+                lengths=[pb.LearnedLengths(model=name, values=each) for name, each in lengths],
+                loads=[pb.LearnedLoads(model=name, values=each) for name, each in loads],
+            )
+            return pb.LearnedFrame(answers=answers)
         case (int(kind), address) if kind == GONE:
             return pb.LearnedFrame(gone=address)
     raise ValueError(f"this stays on the machine: {frame[0]}")
@@ -109,8 +113,11 @@ def _plain(frame: pb.LearnedFrame) -> Frame | None:
         case "endpoint":
             return (ENDPOINT, frame.endpoint.address, frame.endpoint.learned)
         case "answers":
-            lengths = tuple((each.model, tuple(each.values)) for each in frame.answers.lengths)
-            return (FLEET, (*frame.answers.values, lengths))
+            lengths, loads = (
+                tuple((each.model, tuple(each.values)) for each in listed)
+                for listed in (frame.answers.lengths, frame.answers.loads)
+            )
+            return (FLEET, (*frame.answers.values, lengths, loads))
         case "gone":
             return (GONE, frame.gone)
     return None

@@ -145,8 +145,10 @@ class AnswerError(TypeError):
 
 def checked_verdict(answer: object) -> bool | str:
     """What a filter answered; raises `AnswerError`."""
-    if isinstance(answer, bool) or (isinstance(answer, str) and answer.strip()):
+    if isinstance(answer, bool):
         return answer
+    if isinstance(answer, str) and answer.strip():
+        return answer[:MAX_TEXT_CHARS]
     raise AnswerError(f"filter must return True, False or a reason, not {_shown(answer)}")
 
 
@@ -171,8 +173,8 @@ def checked_admission(answer: object, objectives: Container[str]) -> Admission:
         raise AnswerError(f"admit named {answer.name!r}, which is no objective of the settings")
     if isinstance(answer, v1.Tenant) and _is_text(answer.name):
         return answer
-    if isinstance(answer, v1.Reject) and _is_text(answer.reason):
-        return answer
+    if isinstance(answer, v1.Reject) and isinstance(answer.reason, str) and answer.reason.strip():
+        return v1.Reject(answer.reason[:MAX_TEXT_CHARS])
     wanted = "Objective(name), Tenant(name), Reject(reason) or None"
     raise AnswerError(f"admit must return {wanted}, not {_shown(answer)}")
 
@@ -189,6 +191,8 @@ def _shown(answer: object) -> str:
             return "an empty text"
         case bool() | int() | float():
             return repr(answer)
+        case v1.Objective() | v1.Tenant() | v1.Reject():
+            return f"a {type(answer).__name__} without a text of 1 to {MAX_TEXT_CHARS} characters"
     return f"a {type(answer).__name__}"
 
 

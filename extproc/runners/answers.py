@@ -32,7 +32,8 @@ FULL_SHARE: Final = 0.95
 """A server whose requests hold this share of its cache has no room for another one: it would wait
 there, or make the server drop one that runs."""
 OK: Final = 200
-UNAUTHORIZED: Final = frozenset({401, 403})
+UNKNOWN_KEY: Final = 401
+UNAUTHORIZED: Final = frozenset({UNKNOWN_KEY, 403})
 UNAVAILABLE: Final = 503
 _FAILURES: Final = {
     FailureKind.UNREACHABLE: (ScrapeStatus.UNREACHABLE, issues.unreachable),
@@ -106,6 +107,12 @@ def is_usable(answer: Answer | Failure) -> bool:
 def wants_key(answer: Answer | Failure) -> bool:
     """Whether it is not shown to us: its server may show it to clients."""
     return isinstance(answer, Answer) and answer.status in UNAUTHORIZED
+
+
+def rejects_key(answer: Answer | Failure) -> bool:
+    """Whether its server does not know the key that we sent. With 403 it may: that key may serve
+    for other paths."""
+    return isinstance(answer, Answer) and answer.status == UNKNOWN_KEY
 
 
 def read(answer: Answer | Failure) -> Any:

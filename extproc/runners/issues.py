@@ -16,6 +16,17 @@ def slots_disabled() -> Issue:
     )
 
 
+def key_rejected() -> Issue:
+    return Issue(
+        code="unauthorized",
+        message="the server rejects the API key that requests to this endpoint are sent with",
+        remedy=(
+            "set api_key_env or api_key_file of the endpoint to a key that the server knows; until "
+            "then it gets no requests"
+        ),
+    )
+
+
 def unauthorized(has_key: bool) -> Issue:
     return Issue(
         code="unauthorized",

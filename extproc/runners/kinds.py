@@ -9,8 +9,8 @@ from extproc.runners.kind import RunnerKind
 from extproc.runners.llama_server.probe import PROPS_PATH, LlamaServerProbe, has_no_props
 from extproc.runners.lm_studio.paths import LM_STUDIOS_MODELS_PATH
 from extproc.runners.lm_studio.probe import LmStudioProbe
-from extproc.runners.ollama.paths import VERSION_PATH
-from extproc.runners.ollama.probe import OllamaProbe
+from extproc.runners.ollama.paths import TAGS_PATH, VERSION_PATH
+from extproc.runners.ollama.probe import OllamaProbe, lists_tags
 from extproc.runners.openai.paths import MODELS_PATH
 from extproc.runners.openai.probe import OpenAIProbe
 from extproc.runners.probe import OpenProbe, Probe, ProbeOptions
@@ -37,10 +37,12 @@ PROBES: Final[Mapping[RunnerKind, OpenProbe]] = MappingProxyType(
 )
 WITHOUT_STATS: Final = ((METRICS_PATH, has_no_stats), (MODELS_PATH, is_vllms_list))
 """A vLLM that counts no requests; its metrics must be such as its probe reads."""
+WITH_TAGS: Final = ((TAGS_PATH, lists_tags),)
+"""llama-swap has a version at Ollama's path, too."""
 USUAL: Final = Usual(PROPS_PATH, has_no_props, LlamaServerProbe)
 DETECTS: Final = (
     Detect(LOADS_PATH, b'"loads"', SglangProbe),  # it answers at paths of Ollama's, too
-    Detect(VERSION_PATH, b'"version"', OllamaProbe),
+    Detect(VERSION_PATH, b'"version"', OllamaProbe, WITH_TAGS),
     Detect(METRICS_PATH, b"vllm:num_requests_running", VllmProbe),
     Detect(LM_STUDIOS_MODELS_PATH, b'"loaded_instances"', LmStudioProbe),
     Detect(VERSION_OF_VLLM, b'"version"', VllmProbe, WITHOUT_STATS),

@@ -19,10 +19,11 @@ class EndpointTarget:
     `host_name` is the name to speak to it by (the `Host` header, and the server name under
     TLS). `ca_file` names the CA file for TLS, None the system's; `ca_digest`
     distinguishes the contents of that file. `api_key` is sent as `Authorization: Bearer` and shown
-    nowhere. `slots` is the operator's number, which the core uses; more than the server has are an
-    issue. `may_sleep` says if the server was started with `--sleep-idle-seconds`; None lets the
-    scraper find out (`extproc/runners/llama_server/idle_sleep.py`). `may_be_off`: its machine
-    sleeps, so that it is no fault if it cannot be reached.
+    nowhere; `sends_key`: Envoy sends it with each request, too. `slots` is the operator's number,
+    which the core uses; more than the server has are an issue. `may_sleep` says if the server was
+    started with `--sleep-idle-seconds`; None lets the scraper find out
+    (`extproc/runners/llama_server/idle_sleep.py`). `may_be_off`: its machine sleeps, so that it is
+    no fault if it cannot be reached.
 
     Raises `TargetError` for values that no server could be asked with.
     """
@@ -34,6 +35,7 @@ class EndpointTarget:
     path_prefix: str = ""
     host_name: str | None = None
     api_key: str | None = field(default=None, repr=False)
+    sends_key: bool = False
     slots: int | None = None
     may_sleep: bool | None = None
     may_be_off: bool = False

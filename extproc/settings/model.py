@@ -8,6 +8,7 @@ from typing import Annotated, Self
 from pydantic import ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from extproc.core.constraints import FIRST_TIER
 from extproc.core.request import HOLD_MARGIN_S
 from extproc.settings.bounds_section import BoundsSettings
 from extproc.settings.cluster_section import ClusterSettings
@@ -224,7 +225,19 @@ class Settings(Section):
                 "max_requests_per_day and max_cost_per_day of spill need usage.path: a day's use "
                 "is counted only with it",
             )
+        if spill.max_cost_per_day is not None:
+            self._check_prices()
         return self
+
+    def _check_prices(self) -> None:
+        for one in self.endpoints:
+            if one.tier > FIRST_TIER and one.price is None:
+                raise PydanticCustomError(
+                    "together",
+                    "spill.max_cost_per_day needs the price of {address}: requests to an endpoint "
+                    "of tier 2 without one cost nothing, so they would never close the tier",
+                    {"address": str(one.address)},
+                )
 
     @model_validator(mode="after")
     def _check_batches(self) -> Self:

@@ -31,7 +31,7 @@ class SpillSettings(Section):
     """The highest number of requests to tier 2 in a day, by UTC. Requires usage.path."""
     max_cost_per_day: Reloadable[Money | None] = None
     """The cost of tier 2 in a day, by UTC, after which nothing more spills, by the prices of its
-    endpoints. Requests that run may exceed it. Requires usage.path."""
+    endpoints, of which each needs one. Requests that run may exceed it. Requires usage.path."""
 
     @model_validator(mode="after")
     def _check_named_once(self) -> Self:

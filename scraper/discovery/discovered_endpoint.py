@@ -86,6 +86,7 @@ def discover(entry: EndpointEntry, ip: str) -> DiscoveredEndpoint:
             ca_digest=entry.ca_digest,
             host_name=server_name or None,
             api_key=entry.api_key,
+            sends_key=entry.is_injected and bool(entry.api_key),
             slots=entry.slots,
             may_sleep=entry.may_sleep,
             kind=entry.kind,

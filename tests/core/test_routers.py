@@ -319,6 +319,24 @@ def test_a_wait_that_takes_as_long_as_a_load_is_given_up() -> None:
     assert fleet.served(waiting).address == other
 
 
+def test_who_takes_over_knows_how_long_loads_take() -> None:
+    """It saw none, and makes no model change its server for a wait that is shorter."""
+    before = SteeredFleet()
+    homes = two_ollamas(before, load_s=20.0, answer_s=5.0)
+    fleet = SteeredFleet()
+    addresses = [fleet.join(), fleet.join()]
+    assert sorted(addresses) == sorted(homes)
+    for home, name in zip(homes, ("a", "b"), strict=True):
+        ollama(fleet, home, name, parallel=1)
+    for address in (None, *homes):
+        fleet.dispatcher.relearn(address, before.dispatcher.learned(address))
+    assert fleet.pick(model="a").address == homes[0]
+    waiting = fleet.queue(model="a")
+    fleet.pass_time(2 * LOAD_PATIENCE_S)
+    assert fleet.is_waiting(waiting)
+    assert fleet.dispatcher.faults(fleet.now) == []
+
+
 def test_a_load_that_is_quicker_than_the_wait_is_not_waited_for() -> None:
     """But for the moment in which a slot may be free at once."""
     fleet = SteeredFleet()

@@ -1,4 +1,5 @@
-"""A real vLLM and a real Ollama, where the variables VLLM and OLLAMA name their programs."""
+"""A real vLLM, a real Ollama and a real llama-swap, where the variables VLLM, OLLAMA and LLAMA_SWAP
+name their programs."""
 
 from __future__ import annotations
 
@@ -20,8 +21,9 @@ from tests.fakes.tiny_transformer import write_transformer
 
 VLLM = os.environ.get("VLLM", "")
 OLLAMA = os.environ.get("OLLAMA", "")
-START_S = 240.0
-"""vLLM takes a minute on a busy machine."""
+LLAMA_SWAP = os.environ.get("LLAMA_SWAP", "")
+START_S = 400.0
+"""vLLM takes a minute on an idle machine, and five on a busy one."""
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -66,6 +68,13 @@ class Program:
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
 
+    async def terminate(self) -> None:
+        """Returns when it has ended its children, and itself."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.terminate()
+            await process.wait()
+
 
 class Vllm(Program):
     """A real vLLM that serves a small model and runs `slots` requests at once."""
@@ -77,8 +86,8 @@ class Vllm(Program):
     @asynccontextmanager
     async def serving(self, name: str) -> AsyncIterator[Vllm]:
         await asyncio.to_thread(write_transformer, self._folder / "transformer")
-        await self.start(name)
         try:
+            await self.start(name)
             yield self
         finally:
             await self.kill()
@@ -113,8 +122,8 @@ class Ollama(Program):
     @asynccontextmanager
     async def serving(self, *names: str) -> AsyncIterator[Ollama]:
         """It has small models of these names."""
-        await self.start()
         try:
+            await self.start()
             for number, name in enumerate(names):
                 await self._create(name, number)
             yield self
@@ -145,6 +154,27 @@ class Ollama(Program):
             (await client.post(f"/api/blobs/{digest}", content=content)).raise_for_status()
             body = {"model": name, "files": {file.name: digest}, "stream": False}
             (await client.post("/api/create", json=body)).raise_for_status()
+
+
+class LlamaSwap(Program):
+    """A real llama-swap with its configuration in `file`."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file = file
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[LlamaSwap]:
+        try:
+            await self._start(
+                *(LLAMA_SWAP, "-config", self._file, "-listen", self.address),
+                env={"HOME": str(self._file.parent), "PATH": os.environ["PATH"]},
+                log=self._file.with_suffix(".log"),
+                path="/health",
+            )
+            yield self
+        finally:
+            await self.terminate()  # its servers are in process groups of their own
 
 
 def small_model(file: Path, seed: int) -> bytes:

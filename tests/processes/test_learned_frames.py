@@ -32,7 +32,7 @@ EVERY: list[Frame] = [
     (HASH_SEED, (1 << 32) - 1, -(1 << 63)),
     (HASH_SEED, 0, 5),
     (ENDPOINT, "[::1]:8080", learned_bytes((SPEEDS, CACHE, SESSIONS))),
-    (FLEET, (120.5, 3.0, (("größe", (31.0, 0.25)), ("", (1.0,))))),
+    (FLEET, (120.5, 3.0, (("größe", (31.0, 0.25)), ("", (1.0,))), (("größe", (4.5, 1.0)),))),
     (GONE, "10.0.0.1:8080"),
 ]
 

@@ -148,6 +148,14 @@ def test_costs_are_added_and_named() -> None:
     assert (rules.has_filters, rules.has_costs) == (False, True)
 
 
+def test_a_long_reason_is_cut_and_holds() -> None:
+    """A rule that rejects, however long it explains that, must not let a request pass."""
+    why = "x" * 10_000
+    rules = ActiveRules([rule("A", filter=lambda *_: why, admit=lambda _: v1.Reject(why))])
+    assert rules.admit(REQUEST) == why[:500]
+    assert rules.why_not(REQUEST, endpoint()) == [f"the rule A excludes it: {why[:500]}"]
+
+
 def test_admission_changes_or_rejects() -> None:
     """Each rule sees what those before it answered; a rejection ends it."""
     seen: list[v1.Request] = []

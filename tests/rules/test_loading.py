@@ -65,6 +65,8 @@ WRONG = {
     ADMIT + "    return Objective('lost')\n": "'lost', which is no objective of the settings",
     ADMIT + "    return Reject('')\n": "not a Reject",
     ADMIT + "    return Tenant(None)\n": "not a Tenant",
+    ADMIT + "    return Tenant('')\n": "not a Tenant without a text of 1 to 500 characters",
+    ADMIT + "    return Tenant('x' * 501)\n": "not a Tenant without a text of 1 to 500 characters",
     FILTER + "    return endpoint.labels['zone'] == 'a'\n": (
         "filter fails for an example request at gpu-1: KeyError: 'zone' (mine.py, line 4)"
     ),

@@ -10,6 +10,7 @@ from extproc.core.observation import ScrapeStatus
 from extproc.runners.auto import CHECK_EVERY_SCRAPES
 from extproc.runners.probe import Probe, ScrapePriority
 from tests.fakes.foreign_server import (
+    be_llama_swap,
     be_lm_studio,
     be_ollama,
     be_openai,
@@ -43,6 +44,7 @@ async def kind(probe: Probe) -> str:
         (lambda fake: be_sglang(fake, (0, 0, 0)), "sglang"),
         (lambda fake: be_lm_studio(fake, m=["m"]), "lm-studio"),
         (lambda fake: be_openai(fake, ["m"]), "openai"),
+        (lambda fake: be_llama_swap(fake, m=[]), "openai"),  # with a version as Ollama has one
     ],
 )
 async def test_each_kind_is_found_at_the_first_scrape(

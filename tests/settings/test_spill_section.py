@@ -42,6 +42,10 @@ def test_the_core_gets_what_is_written() -> None:
         ({"spill": {"keys": ["web"]}}, "needs clients.keys_file"),
         ({"spill": {"max_cost_per_day": 1}}, "need usage.path"),
         ({"spill": {"max_requests_per_day": 1}}, "need usage.path"),
+        (
+            {"endpoints": [FAR], "spill": {"max_cost_per_day": 1}, "usage": {"path": "/u"}},
+            "max_cost_per_day needs the price of .*:443",
+        ),
         ({"spill": {"objectives": [""]}}, "empty name"),
         ({"endpoints": [{**FAR, "inject_key": False}]}, "tier 2 needs inject_key"),
         ({"endpoints": [{**FAR, "tier": 3}]}, "Input should be 1 or 2"),
@@ -52,6 +56,15 @@ def test_the_core_gets_what_is_written() -> None:
 def test_contradictions_are_said(written: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
         Settings.model_validate(written)
+
+
+@pytest.mark.parametrize("price", [{"prompt": 0}, {"slot_s": 0.1}])
+def test_a_bound_on_cost_takes_any_price(price: dict[str, float]) -> None:
+    """Also none, if it is said: of a second site. Tier 1 needs none."""
+    endpoints = [{**FAR, "price": price}, "10.0.0.1:8080"]
+    spill, usage = {"max_cost_per_day": 1}, {"path": "/u"}
+    settings = Settings.model_validate({"endpoints": endpoints, "spill": spill, "usage": usage})
+    assert settings.spill.max_cost_per_day == 1
 
 
 def test_a_price_may_be_given_in_part() -> None:

@@ -14,6 +14,7 @@ that started it is answered or ends, or for as long as loads of the model usuall
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from math import inf
 
 from extproc.core.address import Address
 from extproc.core.observation import ModelReading
@@ -27,6 +28,9 @@ MAX_MODELS = 256
 """The models of which it is known how long their loads take; the one learned first is dropped."""
 DECAY = 0.8
 """About the last five loads of a model count."""
+
+PlainLoads = tuple[tuple[str, tuple[float, float]], ...]
+"""How long loads take, by model: what a `DecayingMean` knows."""
 
 
 class ModelLoad:
@@ -119,6 +123,20 @@ class ModelLoadTracker:
         """How long a load of the model takes, in seconds; 0 if none was seen."""
         took = self._took.get(model)
         return 0.0 if took is None else took.value(0.0)
+
+    def as_plain(self) -> PlainLoads:
+        """How long loads take, by model, for `restore`. O(`MAX_MODELS`)."""
+        return tuple((model, took.as_plain()) for model, took in self._took.items())
+
+    def restore(self, plain: PlainLoads) -> None:
+        """Know what another process knew, of models of which no load was seen here. Raises
+        `ValueError` or `TypeError` for what is not from `as_plain`."""
+        for model, (total_s, weight) in plain[-MAX_MODELS:]:
+            if not (0.0 <= total_s < inf and 0.0 <= weight < inf):
+                raise ValueError("this is no time of loads")
+            if model not in self._took and len(self._took) < MAX_MODELS:
+                took = self._took[model] = DecayingMean(DECAY)
+                took.restore((total_s, weight))
 
     def _learn(self, model: str, took_s: float) -> None:
         took = self._took.get(model)

@@ -58,6 +58,11 @@ class OllamaProbe(PlainProbe):
         )
 
 
+def lists_tags(body: bytes) -> bool:
+    """Whether this is an answer to `/api/tags`."""
+    return b'"models"' in body
+
+
 def models_of(
     tags: list[dict[str, Any]], running: list[dict[str, Any]], slots: int | None
 ) -> tuple[ModelReading, ...]:

@@ -186,3 +186,30 @@ def test_the_loads_of_a_bounded_number_of_models_are_known() -> None:
         loads.end(str(number), A)
     assert loads.usual_s("0") == 0.0
     assert loads.usual_s("1") == loads.usual_s(str(MAX_MODELS)) == 1.0
+
+
+def seen(*models: str, took_s: float) -> ModelLoadTracker:
+    loads = ModelLoadTracker()
+    for model in models:
+        loads.start(model, A, 100.0)
+        loads.over(A, {model: LOADED}, 100.0 + took_s)
+        loads.end(model, A)
+    return loads
+
+
+def test_what_another_process_knew_is_known_unless_loads_were_seen() -> None:
+    other = seen("m", took_s=2.0)
+    other.restore(seen("m", "n", took_s=8.0).as_plain())
+    assert (other.usual_s("m"), other.usual_s("n")) == (2.0, 8.0)
+    assert other.as_plain() == (*seen("m", took_s=2.0).as_plain(), ("n", (8.0, 1.0)))
+    full = seen(*(str(number) for number in range(MAX_MODELS)), took_s=1.0)
+    full.restore(other.as_plain())
+    assert len(full.as_plain()) == MAX_MODELS and not full.usual_s("n")
+
+
+@pytest.mark.parametrize("values", [(-1.0, 1.0), (1.0, -1.0), (float("nan"), 1.0), (1.0,)])
+def test_what_is_no_time_of_loads_is_an_error(values: tuple[float, float]) -> None:
+    loads = ModelLoadTracker()
+    with pytest.raises(ValueError, match=r"no time of loads|not enough values"):
+        loads.restore((("m", values),))
+    assert not loads.usual_s("m")

@@ -346,12 +346,22 @@ class Learned(_message.Message):
     def __init__(self, speeds: _Optional[_Iterable[_Union[Learned.Values, _Mapping]]] = ..., prompt_cache: _Optional[_Union[Learned.PromptCache, _Mapping]] = ..., sessions: _Optional[_Iterable[str]] = ..., session_tokens: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class LearnedAnswers(_message.Message):
-    __slots__ = ("values", "lengths")
+    __slots__ = ("values", "lengths", "loads")
     VALUES_FIELD_NUMBER: _ClassVar[int]
     LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    LOADS_FIELD_NUMBER: _ClassVar[int]
     values: _containers.RepeatedScalarFieldContainer[float]
     lengths: _containers.RepeatedCompositeFieldContainer[LearnedLengths]
-    def __init__(self, values: _Optional[_Iterable[float]] = ..., lengths: _Optional[_Iterable[_Union[LearnedLengths, _Mapping]]] = ...) -> None: ...
+    loads: _containers.RepeatedCompositeFieldContainer[LearnedLoads]
+    def __init__(self, values: _Optional[_Iterable[float]] = ..., lengths: _Optional[_Iterable[_Union[LearnedLengths, _Mapping]]] = ..., loads: _Optional[_Iterable[_Union[LearnedLoads, _Mapping]]] = ...) -> None: ...
+
+class LearnedLoads(_message.Message):
+    __slots__ = ("model", "values")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    values: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, model: _Optional[str] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class LearnedLengths(_message.Message):
     __slots__ = ("model", "values")

@@ -117,7 +117,7 @@ class Stage:
             *("--tokens-per-second", str(self.pace.events_s / server.slowness)),
             "--prompt-tokens-per-second",
             str(self.pace.prefill_tokens_s / server.slowness),
-            *("--kept-prompts", str(KEPT_PROMPTS), "--log-deferred"),
+            *("--kept-prompts", str(KEPT_PROMPTS), "--log-deferred", "--metrics"),
         ]
 
     def _real(self, model: Path, port: int, server: Server) -> list[str]:
@@ -127,7 +127,7 @@ class Stage:
         slots = () if server.shared_tokens else ("--parallel", str(server.slots))
         return [
             *(str(binary), "--model", str(model), "--port", str(port), *slots),
-            *("--ctx-size", str(context), "--threads", "1", "--no-webui", *REAL_LOG),
+            *("--ctx-size", str(context), "--threads", "1", "--no-webui", "--metrics", *REAL_LOG),
         ]
 
     async def _start_clients(self, rig: Rig, port: int, begins_at: float, results: Path) -> Child:

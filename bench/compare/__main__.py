@@ -135,7 +135,7 @@ class Comparison:
                 results.append((await stage.play(rival))[1])
             except (ChildError, TimeoutError) as error:
                 tail = getattr(error, "tail", "")
-                print(f"{rival.name}: {error or 'served nothing'}\n{tail}", file=sys.stderr)
+                print(f"{rival.name}: {str(error) or 'served nothing'}\n{tail}", file=sys.stderr)
                 results.append(_nothing(rival, "did not start"))
         print("\n".join(markdown(self.tables[-1])), flush=True)
 

@@ -35,6 +35,7 @@ from bench.compare.serial import BURST, LEARNED, Found, serial_pace, serial_requ
 from bench.compare.trace import (
     MADE_UP_BLOCK_TOKENS,
     MEAN_SERVICE_S,
+    MODEL,
     events,
     made_up_conversations,
     pace_of,
@@ -161,6 +162,7 @@ def test_no_rival_is_shown_how_long_an_answer_will_be() -> None:
     (simulated,) = requests_of([row], 512, is_real=False)
     assert events(row) == json.loads(simulated.body)["simulated_answer_tokens"] == 10
     assert "max_tokens" not in simulated.body and simulated.key == "chat"
+    assert json.loads(simulated.body)["model"] == MODEL
     (real,) = requests_of([row], 512, is_real=True)
     assert json.loads(real.body)["max_tokens"] == 10
 

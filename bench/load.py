@@ -45,7 +45,7 @@ async def generate(
         while (began := time.perf_counter()) < deadline:
             writer.write(request)
             answer = await reader.readuntil(b"\r\n\r\n")
-            await reader.readexactly(content_length(answer))
+            await _read_body(reader, answer)
             latencies.append(time.perf_counter() - began)
             failures += not answer.startswith(b"HTTP/1.1 200")
             if pause_s:
@@ -79,6 +79,13 @@ async def run(port: int, connections: int, seconds: float, body_bytes: int = 0) 
         body_bytes=body_bytes,
     )
     return Load(**found)
+
+
+async def _read_body(reader: asyncio.StreamReader, answer: bytes) -> None:
+    if b"transfer-encoding: chunked" in answer:
+        await reader.readuntil(b"\r\n0\r\n\r\n")
+    else:
+        await reader.readexactly(content_length(answer))
 
 
 def head(path: str, body: bytes) -> bytes:

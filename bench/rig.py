@@ -4,6 +4,7 @@ import asyncio
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -39,11 +40,16 @@ class Rig(Children):
     def __init__(self) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="coxswain-")
         self.folder = Path(self._temporary.name)
+        self.dependencies = AsyncExitStack()
+        """Closed when all processes are stopped."""
         super().__init__(self.folder)
 
     async def __aexit__(self, *error: object) -> None:
-        await super().__aexit__(*error)
-        self._temporary.cleanup()
+        try:
+            await super().__aexit__(*error)
+            await self.dependencies.aclose()
+        finally:
+            self._temporary.cleanup()
 
     async def start_stand_ins(
         self,

@@ -11,6 +11,12 @@ from typing import Any
 import yaml
 
 DELAY = "delay"
+METRICS = """\
+# TYPE llamacpp:requests_processing gauge
+llamacpp:requests_processing 0
+# TYPE llamacpp:requests_deferred gauge
+llamacpp:requests_deferred 0
+"""
 
 
 def configuration(
@@ -39,6 +45,7 @@ def _listener(port: int, slots: int, service_s: float, times_ms: Sequence[int]) 
         _route("/slots", idle),
         _route("/props", props),
         _route("/v1/models", models),
+        _route("/metrics", METRICS, "text/plain"),
         *(_timed(_route("/", answer), each) for each in times_ms),
         _route("/", answer),
     ]
@@ -87,13 +94,14 @@ def _timed(route: dict[str, Any], milliseconds: int) -> dict[str, Any]:
     }
 
 
-def _route(prefix: str, answer: object) -> dict[str, Any]:
+def _route(prefix: str, answer: object, kind: str = "application/json") -> dict[str, Any]:
+    text = answer if isinstance(answer, str) else json.dumps(answer)
     return {
         "match": {"prefix": prefix},
-        "direct_response": {"status": 200, "body": {"inline_string": json.dumps(answer)}},
+        "direct_response": {"status": 200, "body": {"inline_string": text}},
         "response_headers_to_add": [
             {
-                "header": {"key": "content-type", "value": "application/json"},
+                "header": {"key": "content-type", "value": kind},
                 "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
             }
         ],

@@ -17,6 +17,7 @@ from bench.compare.account import Result
 from bench.compare.cells import Cell
 from bench.compare.page import Table, markdown, page
 from bench.compare.picture import picture
+from bench.compare.rates import SIZES, Rate, contenders, play_rates, section
 from bench.compare.rivals import Rival, rivals
 from bench.compare.run import Stage
 from bench.compare.serial import play_serial
@@ -64,7 +65,8 @@ examples:
                                                        bench/public_traces.py says
   make compare COMPARE="--real"                        real llama-servers with a tiny model, on as
                                                        fast a machine as you have
-  make compare COMPARE="--rival 'Paddler=./start-paddler {port} {servers} {slots}'"
+  make compare COMPARE="--rival 'traefik=./start-traefik {port} {servers} {slots}'"
+  make compare COMPARE="--picker \"llm-d's picker 0.4.0=/usr/local/bin/epp\" --no-faults"
 """
 
 
@@ -74,8 +76,10 @@ class Comparison:
     def __init__(self, given: argparse.Namespace, rows: Sequence[Rival]) -> None:
         self.tables: list[Table] = []
         self.serial: list[str] = []
+        self.rates: list[Rate] = []
         self._given = given
-        self._rivals = rows
+        self._rivals = [one for one in rows if not one.has_rates_only]
+        self._in_rates = [] if given.real else contenders(rows)
         traces = read_public_traces(given.trace) if given.trace else {}
         self._traces = {plan.MADE_UP: made_up_conversations(MADE_UP_ROWS), **traces}
         self._cells = plan.cells([*traces], given.load, given.fleet)
@@ -89,8 +93,9 @@ class Comparison:
         self._in_two_orders = [one for one in rows if one.is_ours and "no affinity" in one.name]
         self._has_serial = not (given.quick or given.real or given.no_serial)
         self._serial_runs = 2 * len(self._in_two_orders) if self._has_serial else 0
-        played = sum(not one.missing for one in rows)
+        played = sum(not one.missing for one in self._rivals)
         self._runs = len(self._cells) * played + self._serial_runs + bool(given.real)
+        self._runs += len(self._in_rates) + len(SIZES) if self._in_rates else 0
 
     @property
     def seconds(self) -> float:
@@ -104,6 +109,9 @@ class Comparison:
         capacity = await self._measure_capacity() if self._given.real else None
         for cell in self._cells:
             await self._play(cell, capacity)
+        if self._in_rates:
+            self.rates = await play_rates(self._in_rates, self._say)
+            print("\n".join(section(self.rates)), flush=True)
         if self._has_serial:
             self.serial = await play_serial(self._in_two_orders, self._given.seconds, self._say)
 
@@ -119,12 +127,15 @@ class Comparison:
             if rival.missing:
                 results.append(_nothing(rival, f"not installed: {rival.missing}"))
                 continue
+            if cell.dies and rival.needs_kubelet:
+                results.append(_nothing(rival, "not played: its kubelet would notice"))
+                continue
             self._say(f"{cell.title}: {rival.name}")
             try:
                 results.append((await stage.play(rival))[1])
             except (ChildError, TimeoutError) as error:
                 tail = getattr(error, "tail", "")
-                print(f"{rival.name}: {error or 'served nothing'}\n{tail}", file=sys.stderr)
+                print(f"{rival.name}: {str(error) or 'served nothing'}\n{tail}", file=sys.stderr)
                 results.append(_nothing(rival, "did not start"))
         print("\n".join(markdown(self.tables[-1])), flush=True)
 
@@ -251,6 +262,7 @@ def _write(file: Path, comparison: Comparison, load: float) -> None:
         f"before it was {load:.1f}"
         + (": other work kept the machine busy." if load > 1.0 else "."),
         command=f"make compare{f' COMPARE={shlex.quote(options)}' if options else ''}",
+        rates=comparison.rates,
         serial=comparison.serial,
         image=image.name,
     )
@@ -266,23 +278,35 @@ def _pictured(tables: Sequence[Table]) -> int:
 
 
 def _chosen(given: argparse.Namespace) -> list[Rival]:
-    commands = {}
-    for text in given.rival:
-        name, gap, command = text.partition("=")
-        if not (name and gap and command):
-            raise ValueError(f"--rival {text!r}: NAME=COMMAND is expected")
-        commands[name] = command
-    found = rivals(commands)
+    commands = _named("--rival", given.rival, "COMMAND")
+    pickers, paddlers = (
+        {name: Path(path) for name, path in _named(option, texts, "PATH").items()}
+        for option, texts in (("--picker", given.picker), ("--paddler", given.paddler))
+    )
+    for path in (*pickers.values(), *paddlers.values()):
+        if not os.access(path, os.X_OK):
+            raise ValueError(f"{path} is no program")
+    found = rivals(commands, pickers, paddlers)
     if given.real:  # the rival would see the length of each answer in advance
         found = [one for one in found if not one.knows_sizes]
     if given.quick:
-        found = [one for one in found if one.name in (*QUICK_ROWS, *commands)]
+        found = [one for one in found if one.name in (*QUICK_ROWS, *commands, *pickers, *paddlers)]
     if given.only:
         found = [
             one for one in found if any(text.lower() in one.name.lower() for text in given.only)
         ]
     if not found:
         raise ValueError(f"no rival is called {' or '.join(given.only)}")
+    return found
+
+
+def _named(option: str, texts: Sequence[str], value: str) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        name, gap, given = text.partition("=")
+        if not (name and gap and given):
+            raise ValueError(f"{option} {text!r}: NAME={value} is expected")
+        found[name] = given
     return found
 
 
@@ -320,9 +344,23 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=COMMAND",
-        help="another row, such as llm-d's picker or Paddler: a command that serves clients at "
-        "{port} in front of {servers} (host:port,...) with {slots} each; {folder} is a temporary "
-        "folder",
+        help="another row: a command that serves clients at {port} in front of {servers} "
+        "(host:port,...) with {slots} each; {folder} is a temporary folder",
+    )
+    add(
+        "--picker",
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help="another row: an endpoint picker of the Gateway API Inference Extension, such as "
+        "llm-d's, before which an API server is started (`make kubernetes` builds it)",
+    )
+    add(
+        "--paddler",
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help="another row: Paddler 1.x",
     )
     add("--write", type=Path, metavar="FILE.md", help=f"default {DEFAULT_FILE}")
     return parser

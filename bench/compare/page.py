@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench.compare.account import Result
+from bench.compare.rates import Rate, section
+from bench.compare.rates import losses as rate_losses
 from bench.compare.rivals import NOT_GIVEN
 
 HEADINGS: Final = (
@@ -78,7 +80,7 @@ def markdown(table: Table) -> list[str]:
         *(
             f"| {name} | not given |{' |' * (len(HEADINGS) - 1)}"
             for name in NOT_GIVEN
-            if name not in {one.rival for one in table.rows}
+            if not any(one.rival.startswith(name) for one in table.rows)
         ),
         "",
     ]
@@ -140,7 +142,13 @@ def _is_better(value: float, than: float, column: Measured) -> bool:
 
 
 def page(
-    tables: Sequence[Table], *, machine: str, command: str, serial: Sequence[str], image: str
+    tables: Sequence[Table],
+    *,
+    machine: str,
+    command: str,
+    serial: Sequence[str],
+    image: str,
+    rates: Sequence[Rate] = (),
 ) -> str:
     """The whole page; `image` is the name of the picture beside it."""
     lost = [(table.title, losses(table)) for table in tables]
@@ -154,13 +162,23 @@ def page(
         "Columns in which a rival is better than each row of Coxswain by more than 5 %.",
         "",
     ]
+    if rates:
+        lost.insert(0, ("Rates with bodies, beside pickers", rate_losses(rates)))
     for title, items in lost:
         lines += [f"{title}:", "", *(items or ["- nothing"]), ""]
-    lines += [UNEQUAL, "", "## Waits", "", f"![Waits by percentile]({image})", ""]
+    lines += [
+        UNEQUAL,
+        *([UNEQUAL_PICKERS] if rates else []),
+        "",
+        "## Waits",
+        "",
+        f"![Waits by percentile]({image})",
+        "",
+    ]
     lines += ["## Tables", "", HOW_TO_READ, ""]
     for table in tables:
         lines += markdown(table)
-    return "\n".join([*lines, *serial]).rstrip() + "\n"
+    return "\n".join([*lines, *section(rates), *serial]).rstrip() + "\n"
 
 
 UNEQUAL: Final = """\
@@ -183,6 +201,12 @@ UNEQUAL: Final = """\
   shared contexts it runs one request at a time on each server until it has seen how fast answers
   come, and some 30 of them: the first second of the run, from which its waits there come.
 - Requests that were not served are in no time of their row: read those together."""
+UNEQUAL_PICKERS: Final = """\
+- Pickers of the Gateway API Inference Extension, such as llm-d's, are made for vLLM. Of these
+  servers they get the gauge of waiting requests, 20 times a second, and the prompts: llama-server
+  has none of its cache. They do not limit running requests and have no queue unless it is switched
+  on. Their Envoy sends them the responses, too, as in their own tests. All servers are one Pod with
+  a port for each. Such a picker may use all cores, Coxswain's one."""
 HOW_TO_READ: Final = """\
 A wait is the time that a request took beside its time in a slot, which its server reports: queues
 anywhere, hops and clients. *Cached* is the share of prompt tokens that servers had in a cache.

@@ -7,61 +7,60 @@ them out), health checks of one second, and retries where a connection fails.
 import os
 import shlex
 import shutil
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from bench.compare.cells import Server
 from bench.compare.clients import KEY_HEADER
+from bench.compare.inference_extension import inference_extension
+from bench.compare.proxy import TIMEOUT_S, Proxy, Servers, Start, listener, members
 from bench.rig import QUIET, Rig
 from extproc.demo.port import LOOPBACK, free_ports
-from extproc.demo.process import Child
+from tools.kubernetes_build import is_built
 
 BALANCE_PERCENT: Final = 125
 """How much above the mean a hash may load a server: Envoy's and HAProxy's own example."""
 NO_DELAY: Final = "option http-no-delay"
 """Without it HAProxy holds the tokens of streams back for tenths of a second."""
 CHECK_S: Final = 1
-TIMEOUT_S: Final = 300
 UNREAD_PROMPT_BYTES: Final = 256
 """So little of a body has no whole block of a prompt: nothing of it is remembered."""
 NOT_GIVEN: Final = ("llm-d's picker", "Paddler")
-"""Rivals that only their owners can start: `--rival NAME=COMMAND`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proxy:
-    """A rival that runs: the port for clients, and the processes that count."""
-
-    port: int
-    children: Sequence[Child]
-
-
-Servers = Mapping[int, Server]
-"""By their ports."""
-Start = Callable[[Rig, Servers], Awaitable[Proxy]]
+"""Rivals whose programs the user has to name: `--picker`, `--paddler`, or `--rival`."""
+PLAIN: Final = "Envoy, least request"
+OURS: Final = "Coxswain, first come, prefix affinity"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rival:
     """One row. `missing` says what has to be installed, if anything; `is_ours` marks Coxswain, and
-    `knows_sizes` an order that learns what requests take."""
+    `knows_sizes` an order that learns what requests take. One that `needs_kubelet` learns from
+    Kubernetes that a server died, and nobody says so here. One that `has_rates_only` is in no
+    table of waits."""
 
     name: str
     start: Start
     missing: str = ""
     is_ours: bool = False
     knows_sizes: bool = False
+    needs_kubelet: bool = False
+    has_rates_only: bool = False
 
 
-def rivals(given: Mapping[str, str]) -> list[Rival]:
-    """All rows; `given` has the commands of further ones by name."""
+def rivals(
+    given: Mapping[str, str],
+    pickers: Mapping[str, Path] | None = None,
+    paddlers: Mapping[str, Path] | None = None,
+) -> list[Rival]:
+    """All rows; `given` has the commands of further ones by name, `pickers` and `paddlers` the
+    binaries of llm-d's kind and of Paddler 1.x."""
     affinity, blind = "prefix affinity", "no affinity"
     return [
-        Rival(name=f"Coxswain, first come, {affinity}", start=coxswain, is_ours=True),
+        Rival(name=OURS, start=coxswain, is_ours=True),
         Rival(
             name=f"Coxswain, first come, {blind}",
             start=partial(coxswain, reads_prompts=False),
@@ -80,7 +79,7 @@ def rivals(given: Mapping[str, str]) -> list[Rival]:
             knows_sizes=True,
         ),
         Rival(name="Envoy, round robin", start=partial(envoy, policy="ROUND_ROBIN")),
-        Rival(name="Envoy, least request", start=partial(envoy, policy="LEAST_REQUEST")),
+        Rival(name=PLAIN, start=partial(envoy, policy="LEAST_REQUEST")),
         Rival(
             name="Envoy, ring hash, bounded load",
             start=partial(envoy, policy="RING_HASH", is_bounded=True),
@@ -97,7 +96,24 @@ def rivals(given: Mapping[str, str]) -> list[Rival]:
             missing=_missing("haproxy"),
         ),
         *(Rival(name=name, start=partial(command, text=text)) for name, text in given.items()),
+        *(
+            Rival(name=name, start=partial(paddler, binary=binary))
+            for name, binary in (paddlers or {}).items()
+        ),
+        *(each for name, binary in (pickers or {}).items() for each in _pickers(name, binary)),
     ]
+
+
+def _pickers(name: str, binary: Path) -> Iterator[Rival]:
+    missing = "" if is_built() else "make kubernetes"
+    for has_tls in (False, True):
+        yield Rival(
+            name=f"{name}, by TLS" if has_tls else name,
+            start=partial(inference_extension, binary=binary, has_tls=has_tls),
+            missing=missing,
+            needs_kubelet=True,
+            has_rates_only=has_tls,
+        )
 
 
 def _missing(program: str) -> str:
@@ -137,29 +153,10 @@ def envoy_alone(
     port: int, servers: Servers, policy: str, *, is_bounded: bool = False
 ) -> dict[str, Any]:
     """A static configuration with this `lb_policy`; its hash, if it has one, is of clients' key."""
-    filters = "type.googleapis.com/envoy.extensions.filters"
     route = {
         "cluster": "servers",
         "timeout": "0s",
         "retry_policy": {"retry_on": "connect-failure,refused-stream", "num_retries": 2},
-        "hash_policy": [{"header": {"header_name": KEY_HEADER}}],
-    }
-    manager = {
-        "@type": f"{filters}.network.http_connection_manager.v3.HttpConnectionManager",
-        "stat_prefix": "clients",
-        "stream_idle_timeout": "0s",
-        "route_config": {
-            "virtual_hosts": [
-                {
-                    "name": "all",
-                    "domains": ["*"],
-                    "routes": [{"match": {"prefix": "/"}, "route": route}],
-                }
-            ]
-        },
-        "http_filters": [
-            {"name": "router", "typed_config": {"@type": f"{filters}.http.router.v3.Router"}}
-        ],
     }
     cluster: dict[str, Any] = {
         "name": "servers",
@@ -175,34 +172,12 @@ def envoy_alone(
                 "http_health_check": {"path": "/health"},
             }
         ],
-        "load_assignment": {
-            "cluster_name": "servers",
-            "endpoints": [
-                {
-                    "lb_endpoints": [
-                        {
-                            "endpoint": {"address": _address(server)},
-                            "load_balancing_weight": one.slots,
-                        }
-                        for server, one in servers.items()
-                    ]
-                }
-            ],
-        },
+        "load_assignment": members("servers", {at: one.slots for at, one in servers.items()}),
     }
     if is_bounded:
         bound = {"hash_balance_factor": BALANCE_PERCENT}
         cluster["common_lb_config"] = {"consistent_hashing_lb_config": bound}
-    listener = {
-        "name": "clients",
-        "address": _address(port),
-        "filter_chains": [{"filters": [{"name": "http", "typed_config": manager}]}],
-    }
-    return {"static_resources": {"listeners": [listener], "clusters": [cluster]}}
-
-
-def _address(port: int) -> dict[str, Any]:
-    return {"socket_address": {"address": LOOPBACK, "port_value": port}}
+    return {"static_resources": {"listeners": [listener(port, route)], "clusters": [cluster]}}
 
 
 async def nginx(rig: Rig, servers: Servers) -> Proxy:
@@ -270,6 +245,26 @@ async def haproxy(rig: Rig, servers: Servers, *, hashes: bool = False) -> Proxy:
     check = f"check inter {CHECK_S}s fall 2 rise 1"
     child, port = await rig.start_haproxy(binary, slots, options, check)
     return Proxy(port=port, children=(child,))
+
+
+async def paddler(rig: Rig, servers: Servers, *, binary: Path) -> Proxy:
+    """Paddler 1.x: its balancer, and an agent for each server, which report each second instead of
+    every 10 s."""
+    port, management = free_ports(2)
+    listens = ("--reverseproxy-addr", f"{LOOPBACK}:{port}")
+    reports = ("--management-addr", f"{LOOPBACK}:{management}")
+    child, _ = await rig.start_listening("paddler", (binary, "balancer", *listens, *reports), port)
+    agents = [
+        await rig.start(
+            f"paddler-agent-{server}",
+            (
+                *(binary, "agent", *reports, "--monitoring-interval", str(CHECK_S)),
+                *("--local-llamacpp-addr", f"{LOOPBACK}:{server}"),
+            ),
+        )
+        for server in servers
+    ]
+    return Proxy(port=port, children=(*agents, child))
 
 
 async def command(rig: Rig, servers: Servers, *, text: str) -> Proxy:

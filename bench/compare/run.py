@@ -15,7 +15,7 @@ from bench.compare.account import Result, account, count_deferred
 from bench.compare.cells import Server
 from bench.compare.clients import KEY_HEADER, PATH, Record
 from bench.compare.rivals import Rival
-from bench.compare.trace import LONGEST_PROMPT_TOKENS, Pace, Request
+from bench.compare.trace import LONGEST_PROMPT_TOKENS, MODEL, Pace, Request
 from bench.process import session_cpu_seconds
 from bench.rig import Rig
 from extproc.demo.fleet import health_probe, server_environment
@@ -111,13 +111,13 @@ class Stage:
         shared = server.shared_tokens
         return [
             *own_module("extproc.demo.simulator"),
-            *("--port", str(port), "--slots", str(server.slots)),
+            *("--port", str(port), "--slots", str(server.slots), "--alias", MODEL),
             *("--context-tokens", str(shared or CONTEXT_TOKENS)),
             *(("--shared-context",) if shared else ()),
             *("--tokens-per-second", str(self.pace.events_s / server.slowness)),
             "--prompt-tokens-per-second",
             str(self.pace.prefill_tokens_s / server.slowness),
-            *("--kept-prompts", str(KEPT_PROMPTS), "--log-deferred"),
+            *("--kept-prompts", str(KEPT_PROMPTS), "--log-deferred", "--metrics"),
         ]
 
     def _real(self, model: Path, port: int, server: Server) -> list[str]:
@@ -126,8 +126,8 @@ class Stage:
         context = server.shared_tokens or server.slots * CONTEXT_TOKENS
         slots = () if server.shared_tokens else ("--parallel", str(server.slots))
         return [
-            *(str(binary), "--model", str(model), "--port", str(port), *slots),
-            *("--ctx-size", str(context), "--threads", "1", "--no-webui", *REAL_LOG),
+            *(str(binary), "--model", str(model), "--port", str(port), *slots, "--alias", MODEL),
+            *("--ctx-size", str(context), "--threads", "1", "--no-webui", "--metrics", *REAL_LOG),
         ]
 
     async def _start_clients(self, rig: Rig, port: int, begins_at: float, results: Path) -> Child:
@@ -153,7 +153,8 @@ async def _warm_up(http: httpx.AsyncClient, port: int, servers: int) -> None:
     """Wait until requests are served: a rival may listen before it knows its servers."""
 
     async def is_served() -> bool:
-        body = {"messages": [{"role": "user", "content": "row"}], "max_tokens": 1}
+        message = {"role": "user", "content": "row"}
+        body = {"model": MODEL, "messages": [message], "max_tokens": 1}
         try:
             answer = await http.post(
                 f"http://{LOOPBACK}:{port}{PATH}", json=body, headers={KEY_HEADER: "warm-up"}

@@ -13,6 +13,8 @@ from zlib import crc32
 from bench.public_traces import TraceRow
 from extproc.demo.vocabulary import WORDS
 
+MODEL: Final = "compared"
+"""Some pickers reject requests without a model."""
 PREFILL_TOKENS_S: Final = 2_000.0
 DECODE_TOKENS_S: Final = 30.0
 """The speed of one slot of the servers that are played."""
@@ -119,7 +121,7 @@ def requests_of(rows: Sequence[TraceRow], block_tokens: int, *, is_real: bool) -
             length = {"simulated_answer_tokens": events(row)}
         text = prompt(row, number, block_tokens)
         messages = [{"role": "user", "content": text}]
-        body = json.dumps({"messages": messages, "stream": True} | length)
+        body = json.dumps({"model": MODEL, "messages": messages, "stream": True} | length)
         made.append(Request(row.at_s, body, row.conversation or str(number), "all"))
     return made
 

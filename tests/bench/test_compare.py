@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import stat
+import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,12 +19,23 @@ from bench.compare.cells import EVEN, MADE_UP, SLOW, UNEVEN, Server, cells
 from bench.compare.clients import End, Record
 from bench.compare.page import Table, losses, markdown, page
 from bench.compare.picture import picture
-from bench.compare.rivals import command_words, envoy_alone, nginx_configuration, rivals
+from bench.compare.rates import Rate, contenders, section
+from bench.compare.rates import losses as rate_losses
+from bench.compare.rivals import (
+    OURS,
+    PLAIN,
+    Rival,
+    command_words,
+    envoy_alone,
+    nginx_configuration,
+    rivals,
+)
 from bench.compare.run import Stage
 from bench.compare.serial import BURST, LEARNED, Found, serial_pace, serial_requests
 from bench.compare.trace import (
     MADE_UP_BLOCK_TOKENS,
     MEAN_SERVICE_S,
+    MODEL,
     events,
     made_up_conversations,
     pace_of,
@@ -32,6 +46,7 @@ from bench.compare.trace import (
     window,
 )
 from bench.public_traces import TraceRow, read_azure, read_mooncake
+from tests.fakes.kubernetes import NEEDS_KUBERNETES
 
 AZURE = """\
 TIMESTAMP,ContextTokens,GeneratedTokens
@@ -147,6 +162,7 @@ def test_no_rival_is_shown_how_long_an_answer_will_be() -> None:
     (simulated,) = requests_of([row], 512, is_real=False)
     assert events(row) == json.loads(simulated.body)["simulated_answer_tokens"] == 10
     assert "max_tokens" not in simulated.body and simulated.key == "chat"
+    assert json.loads(simulated.body)["model"] == MODEL
     (real,) = requests_of([row], 512, is_real=True)
     assert json.loads(real.body)["max_tokens"] == 10
 
@@ -289,6 +305,57 @@ def test_the_picture_has_a_curve_for_each_rival_that_served() -> None:
     assert "a < b" in {one.text for one in tree.iter()}
 
 
+# Rates
+
+
+def rate(rival: str, rate: float, ratio: float, *, added_ms: float, is_ours: bool = False) -> Rate:
+    return Rate(
+        body="1 KB",
+        rival=rival,
+        rate=rate,
+        ratio=ratio,
+        picker_us=None if rival == PLAIN else 100.0,
+        envoy_us=200.0,
+        added_ms=added_ms,
+        failures=0,
+        is_ours=is_ours,
+    )
+
+
+def test_rates_are_played_where_a_picker_is_named_beside_envoy_alone() -> None:
+    assert contenders(rivals({"Paddler": "x"})) == []
+    with_picker = rivals({}, {"llm-d's picker 0.4.0": Path("/bin/true")})
+    found = contenders([replace(one, missing="") for one in with_picker])
+    names = [one.name for one in found]
+    picker = "llm-d's picker 0.4.0"
+    assert names == [OURS, PLAIN, picker, f"{picker}, by TLS"]
+    assert [one.has_rates_only for one in found] == [False, False, False, True]
+    assert contenders([one for one in found if one.name != PLAIN]) == []
+    uninstalled = [replace(one, missing="make kubernetes") for one in with_picker]
+    assert contenders(uninstalled) == []
+
+
+def test_losses_to_pickers_are_said_number_by_number_and_not_those_to_envoy_alone() -> None:
+    rows = [
+        rate(OURS, 900.0, 1.0, added_ms=0.5, is_ours=True),
+        rate(PLAIN, 3000.0, 0.3, added_ms=0.0),
+        rate("faster", 1000.0, 0.9, added_ms=0.25),
+        rate("as fast", 910.0, 0.99, added_ms=0.6),
+    ]
+    assert rate_losses(rows) == [
+        "- 1 KB, faster: 1000 requests/s, Coxswain 900 (0.90 of its, round by round)",
+        "- 1 KB, faster: added median 0.25 ms, Coxswain 0.5 ms",
+    ]
+    lines = section(rows)
+    assert f"| 1 KB | **{OURS}** | 900 | 1.00 | 100 us | 200 us | 0.50 ms | 0 |" in lines
+    assert f"| 1 KB | {PLAIN} | 3000 | 0.30 |  | 200 us | 0.00 ms | 0 |" in lines
+    table = Table(title="One", note="", rows=[result("Coxswain", 0.1, is_ours=True)])
+    text = page([table], machine="m.", command="c", serial=["### Serial"], image="p", rates=rows)
+    places = [text.index(part) for part in ("1 KB, faster", "## What was", "### Rates", "### Ser")]
+    assert places == sorted(places) and "are made for vLLM" in text
+    assert section([]) == [] and rate_losses([]) == []
+
+
 # Rivals
 
 
@@ -316,6 +383,8 @@ def test_the_command_rejects_what_cannot_be(
     for arguments, text in (
         (["--quick", "--write", "x.md"], "it is not kept"),
         (["--rival", "Paddler"], "NAME=COMMAND is expected"),
+        (["--paddler", "paddler"], "NAME=PATH is expected"),
+        (["--picker", f"epp={tmp_path}/none"], "none is no program"),
         (["--only", "traefik"], "no rival is called traefik"),
         (["--trace", "/nowhere"], "No such file"),
         (["--trace", str(tmp_path)], "a row has no 'TIMESTAMP'"),
@@ -343,3 +412,43 @@ async def test_ours_and_another_serve_each_request_and_ours_no_full_server() -> 
         assert found.cpu_s > 0 and 0 < found.cached_share < 1
         assert all(one.took_s >= one.first_token_s > 0 for one in records)
         assert not (found.is_ours and found.to_full)
+
+
+AS_A_PICKER = """\
+#!{python}
+import os, sys, yaml
+flags = dict(one[2:].split("=", 1) for one in sys.argv[1:])
+ports = flags["endpoint-target-ports"].split(",")
+assert os.path.exists(os.environ["KUBECONFIG"]) and yaml.safe_load(open(flags["config-file"]))
+settings = {{
+    "listen": {{
+        "grpc": "127.0.0.1:" + flags["grpc-port"],
+        "admin": "127.0.0.1:" + flags["grpc-health-port"],
+        "http": "127.0.0.1:" + flags["metrics-port"],
+    }},
+    "endpoints": ["127.0.0.1:" + port for port in ports],
+}}
+with open({config!r}, "w") as file:
+    yaml.safe_dump(settings, file)
+command = [sys.executable, "-m", "extproc.cli", "serve", "--config", {config!r}]
+os.execv(sys.executable, command)
+"""
+"""Coxswain, started as a picker of the Inference Extension is: it speaks their protocol."""
+
+
+@pytest.mark.e2e
+@NEEDS_KUBERNETES
+async def test_a_picker_of_kubernetes_is_given_an_api_server_and_an_envoy(tmp_path: Path) -> None:
+    binary = tmp_path / "picker"
+    config = str(tmp_path / "picker.yaml")
+    binary.write_text(AS_A_PICKER.format(python=sys.executable, config=config))
+    binary.chmod(binary.stat().st_mode | stat.S_IXUSR)
+    rows = made_up_conversations(2_000)
+    pace = pace_of(rows)
+    taken = window(rows, 1.0, 0.5 * 4 * 1.0, lambda row: service_s(row, pace))
+    requests = requests_of(taken, MADE_UP_BLOCK_TOKENS, is_real=False)
+    picker: Rival = next(one for one in rivals({}, {"its": binary}) if one.name == "its")
+    # One server, as Coxswain names others to fall back to, which that Envoy does not read.
+    records, found = await Stage(UNEVEN[-1:], requests, pace).play(picker)
+    assert [one.end for one in records] == [End.SERVED] * len(requests)
+    assert found.cpu_s > 0

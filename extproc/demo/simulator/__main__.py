@@ -65,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--load", dest="load_s", type=float, default=0.0, metavar="SECONDS")
     add("--api-key")
     add("--no-slots", dest="shows_slots", action="store_false", help="answer /slots with 501")
+    add("--metrics", dest="shows_metrics", action="store_true", help="answer /metrics")
     add(
         "--no-embeddings",
         dest="gives_embeddings",

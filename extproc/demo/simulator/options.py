@@ -27,7 +27,8 @@ class SimulatorOptions:
     `has_early_headers`, streams send their headers before the prefill, as newer servers do,
     otherwise with the first token. `load_s` is the duration of loading. `kept_prompts` are the
     prompts whose caches are kept outside the slots. `logs_deferred` prints a
-    line for each task that finds no free slot. Raises `ValueError` for invalid values.
+    line for each task that finds no free slot, and `shows_metrics` serves the gauges of requests
+    at `/metrics`. Raises `ValueError` for invalid values.
     """
 
     slots: int = 2
@@ -43,6 +44,7 @@ class SimulatorOptions:
     load_s: float = 0.0
     api_key: str | None = None
     shows_slots: bool = True
+    shows_metrics: bool = False
     gives_embeddings: bool = True
     kept_prompts: int = 0
     logs_deferred: bool = False

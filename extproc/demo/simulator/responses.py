@@ -70,7 +70,7 @@ def props(options: SimulatorOptions) -> Json:
         "modalities": {"vision": False, "video": False, "audio": False},
         "endpoint_slots": options.shows_slots,
         "endpoint_props": False,
-        "endpoint_metrics": False,
+        "endpoint_metrics": options.shows_metrics,
         "ui": False,
         "chat_template": CHAT_TEMPLATE,
         "bos_token": "<s>",
@@ -78,6 +78,20 @@ def props(options: SimulatorOptions) -> Json:
         "build_info": FINGERPRINT,
         "is_sleeping": False,
     }
+
+
+def metrics(slots: Slots) -> str:
+    """Of all that llama-server serves there, the gauges of requests."""
+    gauges = {
+        "processing": sum(slot.is_processing for slot in slots.all),
+        "deferred": slots.deferred,
+    }
+    return "".join(
+        f"# HELP llamacpp:requests_{name} Number of requests {name}\n"
+        f"# TYPE llamacpp:requests_{name} gauge\n"
+        f"llamacpp:requests_{name} {count}\n"
+        for name, count in gauges.items()
+    )
 
 
 def models(options: SimulatorOptions, started_at: int) -> Json:

@@ -103,7 +103,7 @@ class Simulator:
             web.get("/models", self._models),
             web.get("/v1/models", self._models),
             web.get("/lora-adapters", self._adapters),
-            web.get("/metrics", self._no_metrics),
+            web.get("/metrics", self._metrics),
             web.post("/tokenize", self._tokenize),
             web.post("/detokenize", self._detokenize),
             web.post("/apply-template", self._apply_template),
@@ -171,8 +171,10 @@ class Simulator:
     async def _adapters(self, _: web.Request) -> web.Response:
         return _json([])
 
-    async def _no_metrics(self, _: web.Request) -> web.Response:
-        raise NotSupportedError("metrics endpoint", "--metrics")
+    async def _metrics(self, _: web.Request) -> web.Response:
+        if not self.options.shows_metrics:
+            raise NotSupportedError("metrics endpoint", "--metrics")
+        return web.Response(text=responses.metrics(self.slots))
 
     async def _slots(self, request: web.Request) -> web.Response:
         if not self.options.shows_slots:

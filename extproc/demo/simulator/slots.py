@@ -140,6 +140,11 @@ class Slots:
         self._running: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count()
 
+    @property
+    def deferred(self) -> int:
+        """How many tasks wait for a slot."""
+        return len(self._deferred)
+
     async def between_steps(self) -> None:
         """Wait for the end of the current prefills; without one, return at once."""
         for task in [slot.last for slot in self.all if slot.is_processing]:

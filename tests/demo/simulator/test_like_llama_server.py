@@ -24,7 +24,7 @@ from extproc.demo.fleet import (
 )
 from extproc.demo.llama_server import find_llama_server
 from extproc.demo.model import write_model
-from extproc.demo.process import Children
+from extproc.demo.process import Children, until
 from extproc.stream.envoy.codec import read_response_head
 from extproc.stream.server_errors import is_about_request
 from tests.fakes import envoy_messages
@@ -372,6 +372,30 @@ class TestLikeLlamaServer:
 
 
 class TestWithOptionsLikeLlamaServer:
+    async def test_metrics_say_how_many_requests_run_and_wait(
+        self, kind: str, tmp_path: Path
+    ) -> None:
+        async with AsyncExitStack() as stack:
+            _, client = await run(kind, tmp_path, stack, "--metrics")
+            assert (await client.get("/props")).json()["endpoint_metrics"] is True
+            for _ in range(2):
+                await open_stream(client, stack)
+            body = {"prompt": "third", "stream": True, **ENDLESS}
+            third = asyncio.create_task(client.post("/completion", json=body))
+
+            async def is_deferred() -> bool:
+                return "requests_deferred 1\n" in (await client.get("/metrics")).text
+
+            async with asyncio.timeout(PATIENCE_S):
+                await until(is_deferred)
+            text = (await client.get("/metrics")).text
+            third.cancel()
+            await asyncio.wait([third])
+            assert "\nllamacpp:requests_processing 2\n" in text
+            assert (
+                "\n# TYPE llamacpp:requests_deferred gauge\nllamacpp:requests_deferred 1\n" in text
+            )
+
     async def test_hidden_slots_are_501_and_props_say_so(self, kind: str, tmp_path: Path) -> None:
         async with AsyncExitStack() as stack:
             _, client = await run(kind, tmp_path, stack, "--no-slots")

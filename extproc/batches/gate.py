@@ -3,8 +3,8 @@
 A line takes a slot that no other request wants now. Nobody knows whether one arrives before the
 line ends, but a line can be given back: its connection is closed, and its slot is free after the
 step that the server computes, and after a scrape has shown that. So what matters is how many other
-requests arrive within the time of giving back (`YIELD_S`): enough slots stay idle for them in nine
-of ten cases. In a quiet fleet that is none, as hardly ever one arrives
+requests arrive within the time of giving back (`YIELD_S`): enough slots stay idle for them in four
+of five cases. In a quiet fleet that is none, as hardly ever one arrives
 (docs/decisions/0252-a-batch-takes-idle-slots-and-gives-them-back.md).
 
 Pure: `now` is an argument, in seconds.
@@ -20,13 +20,13 @@ YIELD_S: Final = 0.15
 UNSEEN_S: Final = 0.5
 """After this time a line that was sent or given back counts no more, whether the picker's news have
 shown it or not: they come within 20 ms of a change, and another change may hide it."""
-ENOUGH: Final = 0.9
+ENOUGH: Final = 0.8
 """The share of cases in which the idle slots suffice."""
 MAX_RESERVE: Final = 1000
 
 
 def reserve(arrivals_per_s: float, yield_s: float = YIELD_S) -> int:
-    """The slots that stay idle for these arrivals of other requests: the 90 % quantile of Poisson's
+    """The slots that stay idle for these arrivals of other requests: the 80 % quantile of Poisson's
     distribution."""
     mean = arrivals_per_s * yield_s
     if mean > MAX_RESERVE / 2:

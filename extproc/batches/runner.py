@@ -36,6 +36,9 @@ MAX_NO_SLOT_PAUSE_S: Final = 2.0
 KEY_PAUSE_S: Final = 30.0
 """After the picker took our key for none of its clients'."""
 MAX_RUNNING: Final = 4096
+CLAIMED_AHEAD: Final = 16
+"""Lines of a model that are claimed beyond those that are sent now: a slot that becomes idle need
+not wait for the store."""
 TICK_S: Final = 1.0
 """The interval at which batches expire, and changes from outside are seen."""
 CONNECT_S: Final = 5.0
@@ -245,7 +248,8 @@ class Runner:
             room = self._room(pool) if lines.paused_until <= now else 0
             missing = room - sum(line.owner not in paused for line in lines.claimed)
             if missing > 0 and model in self._waiting:
-                found = await self._in_store(self._store.claim, model, missing, paused)
+                count = missing + CLAIMED_AHEAD
+                found = await self._in_store(self._store.claim, model, count, paused)
                 lines.claimed.extend(found)
                 if not found:
                     self._waiting.discard(model)

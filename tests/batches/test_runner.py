@@ -156,6 +156,34 @@ async def test_no_more_than_there_are_slots(tmp_path: Path) -> None:
         assert rig.most == 2
 
 
+async def test_a_slot_that_becomes_idle_need_not_wait_for_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines are claimed ahead; those that were not sent when the process ended are sent later."""
+    async with running(tmp_path) as rig:
+        claims: list[int] = []
+        claim = rig.store.claim
+
+        def counted(model: str, count: int, *without: Any) -> Any:
+            claims.append(count)
+            return claim(model, count, *without)
+
+        monkeypatch.setattr(rig.store, "claim", counted)
+        batch = submit(rig.store, content(9)).id
+        rig.tell(slots=1, busy=0)
+        await until(lambda: ended(rig, batch))
+        assert len(rig.seen) == 9 and rig.most == 1
+        assert len([count for count in claims if count > 0]) <= 2, "the second finds none"
+        batch = submit(rig.store, content(9)).id
+        rig.gate.clear()
+        rig.tell(slots=1, busy=0)
+        await until(lambda: rig.held == 1)
+    async with running(tmp_path) as rig:
+        rig.tell(slots=1, busy=0)
+        await until(lambda: ended(rig, batch))
+        assert len(rig.seen) == 9
+
+
 async def test_lines_are_given_back_at_once_newest_first(tmp_path: Path) -> None:
     """And they are sent again; each has one result."""
     async with running(tmp_path, holds=True) as rig:

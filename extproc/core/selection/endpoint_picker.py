@@ -174,8 +174,9 @@ class EndpointPicker:
                 continue  # no cache is worth loading a model for
             cost = self._cost(address, pool, request, ranking, now)
             is_late = ttft_s is not None and cost.first_token_s > ttft_s
-            if not is_late and request.max_tokens is not None:
-                is_late = self._cuts_answer(request, address)
+            if request.max_tokens is not None and request.prompt_tokens is not None:
+                most_tokens = request.prompt_tokens + request.max_tokens
+                is_late = is_late or self._cuts_answer(most_tokens, address)
             scored.append(Selection(address, cost, cost.total_s, is_late))
         while scored:
             selection = None
@@ -225,14 +226,12 @@ class EndpointPicker:
                 return address
         return None
 
-    def _cuts_answer(self, request: Request, address: Address) -> bool:
-        """Whether the answer may be cut off there because the context ends: a worse endpoint, like
-        one whose first token comes too late."""
-        if request.prompt_tokens is None or request.max_tokens is None:
-            return False
+    def _cuts_answer(self, most_tokens: int, address: Address) -> bool:
+        """Whether an answer may be cut off there because the context ends, after `most_tokens` with
+        its prompt: a worse endpoint, like one whose first token comes too late."""
         endpoint = self._fleet.get(address)
         context = None if endpoint is None else endpoint.context_tokens
-        return context is not None and request.prompt_tokens + request.max_tokens > context
+        return context is not None and most_tokens > context
 
     def _session_selection(self, scored: list[Selection], request: Request) -> Selection | None:
         """The session's last endpoint, unless another one is clearly better for the request: by

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from extproc.core.address import Address
+from extproc.core.options import DispatcherOptions
 from extproc.core.queue.affinity_wait import AffinityWaits
 from extproc.core.queue.request_queue import RequestQueue
 from extproc.core.queue.ticket import Ticket
@@ -39,6 +40,21 @@ def test_it_waits_for_a_busy_endpoint_as_long_as_the_cache_would_save() -> None:
     fleet.now = timer
     fleet.dispatcher.advance(fleet.now)
     assert fleet.served(patient).address == other
+
+
+def test_a_request_that_finds_the_queue_full_takes_the_free_endpoint() -> None:
+    """A cache is worth a wait, and no rejection."""
+    fleet = SteeredFleet()
+    target, other = fleet.add(1, context_tokens=65536), fleet.add(1, context_tokens=65536)
+    chain = tuple(range(400))
+    asked = {"prompt_blocks": chain, "prompt_tokens": 26_000}
+    lease = fleet.pick(**asked, allowed=frozenset({target}))
+    fleet.dispatcher.responded(lease, fleet.now + 13.0)
+    waiting = fleet.queue(**asked)
+    assert waiting.pinned_to == target
+    fleet.dispatcher.withdraw(waiting, fleet.now)
+    fleet.dispatcher.renew(DispatcherOptions(queue_max_requests=0))
+    assert fleet.pick(**asked).address == other
 
 
 def test_a_lost_affinity_target_is_not_waited_for() -> None:

@@ -66,7 +66,7 @@ examples:
   make compare COMPARE="--real"                        real llama-servers with a tiny model, on as
                                                        fast a machine as you have
   make compare COMPARE="--rival 'traefik=./start-traefik {port} {servers} {slots}'"
-  make compare COMPARE="--picker \"llm-d's picker 0.4.0=/usr/local/bin/epp\" --no-faults"
+  make compare COMPARE="--picker 'llm-d 0.4.0=/usr/local/bin/epp' --no-faults"
 """
 
 

@@ -295,10 +295,7 @@ class Endpoint:
             not self.is_ejected
             and self.paused_until is None
             and not self.is_going_off
-            and self.health in SERVING  # `is_usable`, written out: each change of a slot asks
-            and self.is_routable
-            and not self.is_removed
-            and self.intent is Intent.ACTIVE
+            and self.is_usable
         )
 
     @property

@@ -45,7 +45,7 @@ class Admission:
     ) -> Reason | None:
         """Why a request that finds no slot may not be queued, None if it may. A full queue may
         have a `victim`. A suspect's upload is never queued: see `uploads`."""
-        is_bound = bool(resolved.bounds) and is_held_back(resolved.bounds)
+        is_bound = is_held_back(resolved.bounds)
         if not self._may_wait(request, resolved.objective, now):
             return Reason.BOUND_REACHED if is_bound else Reason.SHED
         if request.timeout_s <= 0:

@@ -68,8 +68,7 @@ class Cost:
 
     @property
     def total_s(self) -> float:
-        parts_s = self.first_token_s + self.answer_s + self.adapter_s + self.rules_s
-        return parts_s + self.stall_s  # `own_s`, written out: each candidate asks
+        return self.own_s + self.stall_s
 
 
 class AdapterUse:

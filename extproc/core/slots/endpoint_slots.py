@@ -74,9 +74,7 @@ class EndpointSlots:
 
     @property
     def free_slots(self) -> int:
-        # Written out, as in `open_slots`: each pick asks often.
-        free_slots = self.slots - self.leased_slots - self.foreign_slots
-        return 0 if free_slots < 0 or self.is_full else free_slots
+        return max(0, self.surplus_slots)
 
     @property
     def usable_slots(self) -> int:
@@ -90,10 +88,7 @@ class EndpointSlots:
     @property
     def open_slots(self) -> int:
         """Slots that an arrival may take: none while they are reserved."""
-        if self.reservation is not None or self.is_full:
-            return 0
-        free_slots = self.slots - self.leased_slots - self.foreign_slots
-        return max(0, free_slots)
+        return 0 if self.reservation is not None else self.free_slots
 
     def fits(self, weight_slots: int, demand: TokenDemand | None) -> bool:
         """Whether enough slots are free, reserved or not, and room for its tokens if they share a

@@ -31,19 +31,8 @@ class RecordCalls(AdminCalls):
         limit = arguments.read_limit(request.limit, "limit", LIMIT, MAX_LIMIT)
         _check_outcome(request.outcome)
         records = self._records()
-        selection = Selection(
-            client=request.client,
-            model=request.model,
-            endpoint=request.endpoint,
-            outcome=request.outcome,
-            pool=request.pool,
-        )
-        after = request.after if request.instance == records.instance else 0
         last = records.total
-        try:
-            found, total = await records.select(selection, _since(request.since_s), limit, after)
-        except OSError as error:
-            raise not_now(_unreadable(error)) from None
+        found, total = await self._select(records, request, limit, request.pool)
         return pb.ListRecordsResponse(
             records=map(_message, found), total=total, last=last, instance=records.instance
         )
@@ -127,18 +116,8 @@ class RecordCalls(AdminCalls):
         if request.kind:
             raise invalid("outcome and kind: only one of them; the kind of an end is its outcome")
         records = self._records()
-        selection = Selection(
-            client=request.client,
-            model=request.model,
-            endpoint=request.endpoint,
-            outcome=request.outcome,
-        )
-        after = request.after if request.instance == records.instance else 0
         last = records.total
-        try:
-            found, _ = await records.select(selection, _since(request.since_s), limit, after)
-        except OSError as error:
-            raise not_now(_unreadable(error)) from None
+        found, _ = await self._select(records, request, limit)
         events = [
             pb.FleetEvent(
                 at=record.ended_at,
@@ -153,6 +132,27 @@ class RecordCalls(AdminCalls):
             for record in found
         ]
         return pb.ListEventsResponse(events=events, last=last, instance=records.instance)
+
+    async def _select(
+        self,
+        records: RecordsAccess,
+        request: pb.ListRecordsRequest | pb.ListEventsRequest,
+        limit: int,
+        pool: str = "",
+    ) -> tuple[list[RequestRecord], int]:
+        """The newest `limit` that a request selects, and how many there are."""
+        selection = Selection(
+            client=request.client,
+            model=request.model,
+            endpoint=request.endpoint,
+            outcome=request.outcome,
+            pool=pool,
+        )
+        after = request.after if request.instance == records.instance else 0
+        try:
+            return await records.select(selection, _since(request.since_s), limit, after)
+        except OSError as error:
+            raise not_now(_unreadable(error)) from None
 
     def _records(self) -> RecordsAccess:
         records = self._dependencies.records

@@ -147,8 +147,8 @@ def checked_verdict(answer: object) -> bool | str:
     """What a filter answered; raises `AnswerError`."""
     if isinstance(answer, bool):
         return answer
-    if isinstance(answer, str) and answer.strip():
-        return answer[:MAX_TEXT_CHARS]
+    if (reason := _cut(answer)) is not None:
+        return reason
     raise AnswerError(f"filter must return True, False or a reason, not {_shown(answer)}")
 
 
@@ -173,14 +173,19 @@ def checked_admission(answer: object, objectives: Container[str]) -> Admission:
         raise AnswerError(f"admit named {answer.name!r}, which is no objective of the settings")
     if isinstance(answer, v1.Tenant) and _is_text(answer.name):
         return answer
-    if isinstance(answer, v1.Reject) and isinstance(answer.reason, str) and answer.reason.strip():
-        return v1.Reject(answer.reason[:MAX_TEXT_CHARS])
+    if isinstance(answer, v1.Reject) and (reason := _cut(answer.reason)) is not None:
+        return v1.Reject(reason)
     wanted = "Objective(name), Tenant(name), Reject(reason) or None"
     raise AnswerError(f"admit must return {wanted}, not {_shown(answer)}")
 
 
+def _cut(value: object) -> str | None:
+    """The beginning of a text, as long as it may be; None for what is none, or blank."""
+    return value[:MAX_TEXT_CHARS] if isinstance(value, str) and value.strip() else None
+
+
 def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip()) and len(value) <= MAX_TEXT_CHARS
+    return isinstance(value, str) and _cut(value) == value
 
 
 def _shown(answer: object) -> str:

@@ -1,7 +1,7 @@
 """A llama-server as the simulation knows it: slots, speeds, a prompt cache, a hidden line.
 
 The headers of its answers come with the first token or, as some builds send them, as soon as a
-slot takes the request up (docs/decisions/0033-time-to-first-token-and-response-headers.md).
+slot takes the request up (docs/decisions/0034-samples-of-the-latency-model.md).
 
 Prefill is linear in the tokens that are not cached, decoding slows as more slots are busy when
 it begins. The cache keeps the most recently used blocks of ended requests. More requests than

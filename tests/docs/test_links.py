@@ -28,6 +28,15 @@ def test_decisions_are_listed() -> None:
     assert listed == {str(file.relative_to(folder)) for file in folder.rglob("0*.md")}
 
 
+def test_decisions_say_first_whether_they_hold() -> None:
+    """One in replaced/ begins with what took its place, and none outside does."""
+    folder = ROOT / "docs/decisions"
+    for file in folder.rglob("0*.md"):
+        _, second, *_ = file.read_text(encoding="utf-8").splitlines()
+        is_moved = second.startswith(("Replaced by [", "Moved into [", "No longer holds"))
+        assert is_moved == (file.parent != folder), file.name
+
+
 def test_first_pages_are_short_and_linked_first() -> None:
     """Each reader's first page takes three minutes, and README names all of them."""
     folder = ROOT / "docs/start"

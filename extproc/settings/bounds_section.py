@@ -14,21 +14,19 @@ from extproc.settings.values import MAP, Count, PositiveCount, Reloadable, Secon
 
 class BoundSettings(Section):
     """How many requests of an objective or a pool, for a model or to a path may run and wait at
-    once. Where
-    as many run as may, further ones are queued even if slots are free; where as many are queued as
-    may, further ones are rejected with 429 `bound-reached`."""
+    once. Further ones are queued even if slots are free, and beyond `queued` rejected with 429
+    `bound-reached`."""
 
     running: PositiveCount | None = None
-    """The highest number of requests at once that have a slot. Those whose client left count until
-    their server has ended them."""
+    """The highest number of requests at once that have a slot, until their server has ended
+    them."""
     queued: Count | None = None
     """The highest number of queued requests; 0 queues none."""
     queue_timeout_s: Seconds | None = None
-    """The longest time in the queue in seconds, at most queue.timeout_s; then the request is
-    rejected with 504."""
+    """The longest time in the queue in seconds, at most queue.timeout_s; then 504."""
     order: Literal["fifo", "lifo"] | None = None
     """Which queued request of a flow is next: `fifo` is the order of the queue, `lifo` the newest
-    first. `lifo` is right where people press reload: those who wait longest have left."""
+    first, for people who press reload."""
 
     @model_validator(mode="after")
     def _check_any(self) -> Self:
@@ -52,13 +50,11 @@ class BoundsSettings(Section):
     """Bounds of the requests that take a slot. If several apply, all of them hold."""
 
     objectives: Annotated[Reloadable[dict[str, BoundSettings]], MAP] = Field(default={})
-    """The bounds of objectives by name, each with the keys below. In the environment: JSON."""
+    """The bounds of objectives by name, each with the keys below."""
     models: Annotated[Reloadable[dict[str, BoundSettings]], MAP] = Field(default={})
-    """The bounds of models by any of their names, or by a name in `models`. In the environment:
-    JSON."""
+    """The bounds of models by any of their names, or by a name in `models`."""
     paths: Annotated[Reloadable[dict[str, BoundSettings]], MAP] = Field(default={})
-    """The bounds of paths that take a slot, such as `/v1/embeddings`, with or without `/v1`. In the
-    environment: JSON."""
+    """The bounds of paths that take a slot, such as `/v1/embeddings`, with or without `/v1`."""
 
     @model_validator(mode="after")
     def _check_paths(self) -> Self:

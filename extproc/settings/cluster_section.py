@@ -32,30 +32,28 @@ def _engine(text: str) -> str:
 
 
 class ClusterSettings(Section):
-    """Several machines serve one queue: each runs `coxswain serve` with `fronts`, one leads, and
-    another one takes over when it is lost (docs/cluster.md). Off without `name`. With valkey it
+    """Several machines serve one queue: each runs `coxswain serve` with `fronts`, one leads,
+    another takes over when it is lost (docs/cluster.md). Off without `name`. With valkey it
     requires the extra coxswain-llm[cluster]."""
 
     name: str = Field(default="", max_length=64, pattern=r"^[A-Za-z0-9._-]*$")
-    """The name of the cluster, the same at all members. Several clusters may share one Valkey."""
+    """The name of the cluster, the same at all members. Clusters may share one Valkey."""
     valkey: Annotated[tuple[Annotated[str, AfterValidator(_engine)], ...], LIST] = ()
-    """The Valkey or Redis that says who leads: redis://host:port, or rediss:// for TLS. With
-    sentinel: the addresses of the sentinels. It is not on the way of requests, and needs no
-    persistence."""
+    """The Valkey or Redis that says who leads: redis://host:port, or rediss:// for TLS; with
+    sentinel, the sentinels. It needs no persistence."""
     sentinel: str | None = Field(default=None, min_length=1, max_length=128)
     """The name of the master that the sentinels in valkey watch."""
     valkey_password_env: str | None = Field(default=None, min_length=1)
-    """The environment variable that holds Valkey's password. Without this and valkey_password_file,
-    COXSWAIN_VALKEY_PASSWORD if it is set."""
+    """The environment variable that holds Valkey's password; by default
+    COXSWAIN_VALKEY_PASSWORD."""
     valkey_password_file: File | None = None
     """The file that holds Valkey's password."""
     valkey_ca_file: File | None = None
-    """The CA file, PEM, for Valkey's certificate; by default the system's CAs."""
+    """The CA file, PEM, for Valkey's certificate; by default the system's."""
     kubernetes: bool = False
     """Whether a Lease of Kubernetes says who leads, in place of Valkey: the Lease `name` and the
-    ConfigMap `name`-intents. The service account needs the role of
-    deploy/kubernetes/cluster-role.yaml. Choose lease_s by what the API server may take: a member
-    writes up to eight times in it."""
+    ConfigMap `name`-intents, with the role of deploy/kubernetes/cluster-role.yaml. A member writes
+    up to eight times in lease_s."""
     kubernetes_namespace: Namespace | None = None
     """The namespace of both; by default the pod's."""
     kubernetes_api: ApiUrl | None = None
@@ -63,35 +61,34 @@ class ClusterSettings(Section):
     kubernetes_folder: str = FOLDER
     """The folder with the service account's token, ca.crt and namespace."""
     advertise: Target | None = None
-    """Where the other members reach this one, host:port: another one for each member. A port of its
-    own, for members only."""
+    """Where the other members reach this one, host:port, different at each. A port for members
+    only."""
     listen: Bind | None = None
     """Where this member listens for the others; by default advertise."""
     member: str | None = Field(default=None, max_length=128, pattern=r"^[A-Za-z0-9._:\[\]-]+$")
     """The name of this member, for operators; by default advertise."""
     token_env: str | None = Field(default=None, min_length=1)
-    """The environment variable that holds the token by which members know each other. Without this
-    and token_file, COXSWAIN_CLUSTER_TOKEN if it is set."""
+    """The environment variable that holds the token by which members know each other; by default
+    COXSWAIN_CLUSTER_TOKEN."""
     token_file: File | None = None
     """The file that holds this token."""
     cert_file: File | None = None
     """This member's certificate chain, PEM, which names the host in advertise. With it, members use
-    mutual TLS: each shows its certificate and checks the other's."""
+    mutual TLS."""
     key_file: File | None = None
     """The certificate's private key, PEM."""
     ca_file: File | None = None
     """The CA file, PEM, that has signed the certificates of all members."""
     lease_s: SomeSeconds = Field(default=2.0, ge=0.5, le=60.0)
-    """How many seconds a leader that is lost with its whole machine is waited for before another
-    member leads. A core that is lost alone is replaced at once."""
+    """Seconds for which a leader that is lost with its machine is waited for. A core that is lost
+    alone is replaced at once."""
     without_engine: Literal["stay", "stop"] = "stay"
     """What a leader does while Valkey or the Kubernetes API does not answer. `stay`: it goes on.
     `stop`: it goes on while all fronts of the other members follow it, and stops deciding
-    otherwise; so two members never decide at the same time, also where the network is cut in
-    two."""
+    otherwise, so that two members never decide at the same time."""
     patience_s: SomeSeconds = 10.0
-    """How many seconds a front waits for a leader before it sends Envoy to another member; if there
-    is none, Envoy continues without the picker, or fails closed (docs/envoy.md)."""
+    """Seconds for which a front waits for a leader before it sends Envoy to another member; if
+    there is none, Envoy continues without the picker, or fails closed (docs/envoy.md)."""
 
     @property
     def member_name(self) -> str:

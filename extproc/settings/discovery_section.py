@@ -79,20 +79,19 @@ class DiscoverySettings(Section):
     """Further sources of endpoints. They can be combined; one address is one endpoint."""
 
     file: Reloadable[File | None] = None
-    """A YAML or JSON file with a list `endpoints`, in the same format as the setting. Coxswain
-    watches it: a change applies within a second, and an invalid file changes nothing."""
+    """A YAML or JSON file with a list `endpoints` as in the settings. A change applies within a
+    second; an invalid file changes nothing."""
     dns: Annotated[Reloadable[tuple[DnsSettings, ...]], LIST] = ()
-    """The DNS names to resolve: a list of dns://name:port or srv://name, or of sections with the
-    keys below."""
+    """The DNS names to resolve: dns://name:port or srv://name each, or sections with the keys
+    below."""
     dns_min_s: Reloadable[SomeSeconds] = 1.0
     """The shortest time in seconds between two lookups of a name, even if its TTL is shorter."""
     dns_max_s: Reloadable[SomeSeconds] = 5.0
-    """The longest time in seconds between two lookups of a name, even if its TTL is longer."""
+    """The longest, even if its TTL is longer."""
     nameservers: Annotated[Reloadable[tuple[Target, ...]], LIST] = ()
-    """The name servers, host:port with an IP address; by default those that this machine is
-    configured with."""
+    """The name servers, host:port with an IP address; by default the system's."""
     kubernetes: Annotated[Reloadable[tuple[KubernetesSettings, ...]], LIST] = ()
-    """The pods of Kubernetes to follow: a list of sections with the keys below."""
+    """The pods of Kubernetes to follow: sections with the keys below."""
     kubernetes_namespace: Reloadable[Namespace | None] = None
     """The namespace of entries without one; by default the pod's."""
     kubernetes_api: ApiUrl | None = None
@@ -101,14 +100,14 @@ class DiscoverySettings(Section):
     """The folder with the service account's token, ca.crt and namespace."""
     kubernetes_objectives: bool = False
     """Whether the InferenceObjectives and InferenceModelRewrites of the pools in `kubernetes` are
-    objectives and splits (docs/kubernetes.md). Those of the settings go before them."""
+    objectives and splits (docs/kubernetes.md). The settings go before them."""
     critical_priority: Reloadable[Whole] = 1
-    """An InferenceObjective with this priority, or a higher one, is critical."""
+    """An InferenceObjective with this priority or a higher one is critical."""
     sheddable_priority: Reloadable[Whole] = -1
-    """An InferenceObjective with this priority, or a lower one, is sheddable."""
+    """An InferenceObjective with this priority or a lower one is sheddable."""
     grace_s: Annotated[Seconds, Field(le=2.5)] = 2.5
     """After a start, Coxswain publishes the fleet to Envoy when every source has reported, or after
-    this many seconds. A restart of Coxswain therefore removes no servers from Envoy."""
+    this many seconds, so a restart removes no servers from Envoy."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -40,21 +40,20 @@ class PriceSettings(Section):
 
 
 class WakeSettings(Section):
-    """How a machine is woken when requests wait for it, and put to sleep when it is idle. Give all
+    """How a machine is woken when requests wait for it, and put to sleep when idle. Give all
     endpoints of one machine the same. See docs/sleeping.md."""
 
     mac: Mac
-    """The MAC address of its network card, as 00:11:22:33:44:55, to which magic packets go."""
+    """The MAC address of its network card, as 00:11:22:33:44:55."""
     broadcast: Broadcast = "255.255.255.255"
-    """The IPv4 broadcast address of its network, with a UDP port if that is not 9."""
+    """The IPv4 broadcast address of its network, with a UDP port if not 9."""
     after_idle_s: SomeSeconds = 900.0
-    """The number of seconds without a request after which it is put to sleep."""
+    """Seconds without a request after which it is put to sleep."""
     sleep_command: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], LIST] = ()
     """The program that puts it to sleep, and its arguments, run without a shell. Without it, the
     machine is only woken."""
     timeout_s: SomeSeconds = 120.0
-    """The number of seconds without an answer after which it counts as lost. It is tried again
-    later."""
+    """Seconds without an answer after which it counts as lost; tried again later."""
 
     def for_core(self) -> WakeOptions:
         """The same for the core."""
@@ -72,19 +71,18 @@ class MachineSettings(Section):
     """A machine with a keeper, by the keeper's --name."""
 
     wake: WakeSettings | None = None
-    """How it is woken when requests wait for a model that its keeper can load, and put to sleep.
-    Without it, it does not sleep."""
+    """How it is woken when requests wait for a model of its keeper, and put to sleep. Without it,
+    it does not sleep."""
     in_pool: str | None = None
     """The name of the pool (`pools`) for whose requests it loads models, and in which their servers
-    are; by default that of the default one."""
+    are; by default the default one."""
 
 
 class EndpointSettings(Section):
-    """One llama-server. A plain `host:port` in the list stands for its `address`."""
+    """One llama-server. A plain `host:port` is its `address`."""
 
     address: Server
-    """Where the server listens: host:port, or https://host:port. The host is an IP address or a
-    name."""
+    """Where the server listens: host:port, or https://host:port."""
     name: str | None = Field(
         default=None,
         min_length=1,
@@ -93,44 +91,40 @@ class EndpointSettings(Section):
     )
     """Its name in logs, metrics, spans, commands and x-coxswain-endpoint; else its address."""
     kind: Kind = "auto"
-    """The kind of the server: see docs/runners.md. `openai` is any other with OpenAI's API; `auto`
-    finds out."""
+    """The kind of the server: see docs/runners.md. `openai` is any other with OpenAI's API."""
     slots: SlotCount | None = None
-    """The number of its slots, for a server that does not report it: a llama-server with --no-slots
-    and without /props, or another kind. Of Ollama: of each loaded model (OLLAMA_NUM_PARALLEL)."""
+    """The number of its slots, if it does not report it: a llama-server with --no-slots and without
+    /props, or another kind. Of Ollama: of each loaded model (OLLAMA_NUM_PARALLEL)."""
     context: Literal["auto", "shared", "per_slot"] = "auto"
-    """Whether its slots share one context: `shared` for a llama-server that was started without
-    -np, or with --kv-unified; `per_slot` for one with -np and without --kv-unified; `auto` finds
-    out."""
+    """Whether its slots share one context: `shared` for a llama-server without -np, or with
+    --kv-unified; `per_slot` for one with -np and without --kv-unified; `auto` finds out."""
     labels: Labels = Field(default={})
     """Names and values by which rules know it (docs/rules.md), such as `region: eu`."""
     tier: Literal[1, 2] = 1
-    """Only requests that may spill (`spill`) get to an endpoint of tier 2, and only while tier 1 is
-    too slow: a second site, or a hosted provider. Requires inject_key and envoy.discovery."""
+    """Only requests that may spill (`spill`) get to tier 2, such as a second site or a hosted
+    provider, and only while tier 1 is too slow. Requires inject_key and envoy.discovery."""
     models: dict[str, str] = Field(default={}, max_length=1000)
-    """Of tier 2: its own names of models by the names that requests have, as `tiny: gpt-4o-mini`;
-    `"*"` stands for all others. If given, it gets only requests that name one of them. The name is
+    """Of tier 2: its own names of models by the names in requests, as `tiny: gpt-4o-mini`; `"*"`
+    stands for all others. If given, it gets only requests that name one of them. The name is
     written into the body, which must be complete JSON."""
     in_pool: str | None = None
-    """The name of its pool (`pools`); by default that of the default one."""
+    """The name of its pool (`pools`); by default the default one."""
     price: PriceSettings | None = None
     """What use of it costs, for `coxswain usage`."""
     wake: WakeSettings | None = None
     """How its machine is woken and put to sleep; without it, Coxswain does neither."""
     may_sleep: bool | None = None
-    """Whether it was started with --sleep-idle-seconds. If not set, Coxswain detects it, and a
-    server whose idle time is longer than 15 minutes stays awake."""
+    """Whether it runs with --sleep-idle-seconds. By default Coxswain finds out; a server whose idle
+    time is longer than 15 minutes then stays awake."""
     api_key_env: str | None = Field(default=None, min_length=1)
     """The environment variable that holds the server's API key (--api-key)."""
     api_key_file: File | None = None
-    """The file that holds the server's API key, without surrounding blanks. Coxswain reloads it
-    when it changes."""
+    """The file that holds this key; reloaded when it changes."""
     inject_key: bool = False
-    """Whether Envoy sends this server its API key with each request, so that clients need no key of
-    the server. Requires envoy.discovery."""
+    """Whether Envoy sends the server this key with each request, so that clients need none.
+    Requires envoy.discovery."""
     ca_file: File | None = None
-    """For https: the CA file, PEM; by default the system's CAs. Coxswain reloads the file when it
-    changes."""
+    """For https: the CA file, PEM, by default the system's; reloaded when it changes."""
     server_name: ServerName | None = None
     """For https: the name in the server's certificate; by default the host."""
 

@@ -51,105 +51,99 @@ class EnvoySettings(Section):
     in docs/envoy.md. false: each response of the picker names an address (ORIGINAL_DST), and Envoy
     fails closed. The picker and the printed configuration must have the same value."""
     listen: IpBind = "0.0.0.0:10000"
-    """The address on which Envoy serves clients, an IP address and a port."""
+    """Where Envoy serves clients, an IP address and a port."""
     admin: IpBind = "127.0.0.1:9901"
     """Envoy's own admin pages."""
     metrics: IpBind | None = None
-    """The address on which Envoy also serves its metrics for Prometheus, at /stats/prometheus, and
-    no other of its admin pages; by default none."""
+    """Where Envoy serves /stats/prometheus, and no other of its admin pages; by default nowhere."""
     stats: Annotated[tuple[Target, ...], LIST] = ()
-    """Where Coxswain reads each Envoy's counters about it, host:port: its envoy.admin or
-    envoy.metrics. With them it shows when an Envoy continues without it."""
+    """Where Coxswain reads each Envoy's counters, host:port: its envoy.admin or envoy.metrics. They
+    show when an Envoy continues without it."""
     picker: Target | None = None
-    """The address at which Envoy reaches Coxswain's data plane, host:port; by default listen.grpc,
-    or loopback if that is all interfaces."""
+    """Where Envoy reaches Coxswain's data plane, host:port; by default listen.grpc, or loopback if
+    that is all interfaces."""
     other_pickers: Annotated[tuple[Target, ...], LIST] = ()
-    """The data plane's addresses at the other members of a cluster, host:port: Envoy uses all of
-    them. Requires cluster.name. On hosts other than that of envoy.picker it also uses their status
-    pages, at the port of listen.http, for the countdown."""
+    """The data planes of the other members of a cluster, host:port. Requires cluster.name. On hosts
+    other than that of envoy.picker Envoy also uses their status pages, at the port of listen.http,
+    for the countdown."""
     picker_ca_file: str | None = Field(default=None, min_length=1)
-    """The CA file, PEM, for Coxswain's certificate (grpc_tls.cert_file); a path where Envoy runs.
-    By default the system's CAs."""
+    """The CA file, PEM, for Coxswain's certificate (grpc_tls.cert_file), where Envoy runs; by
+    default the system's."""
     picker_cert_file: str | None = Field(default=None, min_length=1)
-    """Envoy's client certificate for Coxswain (grpc_tls.client_ca_file), PEM. Envoy reads it and
-    its key only when it starts."""
+    """Envoy's client certificate for Coxswain (grpc_tls.client_ca_file), PEM. Envoy reads it only
+    when it starts."""
     picker_key_file: str | None = Field(default=None, min_length=1)
-    """The private key of Envoy's client certificate, PEM."""
+    """Its private key, PEM."""
     picker_server_name: str | None = Field(default=None, min_length=1)
     """The name in Coxswain's certificate; by default the host in envoy.picker."""
     server_ca_files: Annotated[tuple[str, ...], LIST] = ()
     """For `coxswain config envoy --snippet`: the CA files, PEM, of https servers that are added
-    later, so that Envoy needs no new configuration for them: paths where Envoy runs, the same as
-    the servers' ca_file, or `system`. The CA files of known servers are included without this
-    setting. The complete configuration gets them from Coxswain."""
+    later, where Envoy runs, the same as their ca_file, or `system`. Those of known servers are
+    included; the complete configuration gets them from Coxswain."""
     inject_keys: bool = False
-    """For `coxswain config envoy --snippet`: whether Envoy can send servers their API keys even if
-    no known server has inject_key, so that such a server can be added later."""
+    """For `coxswain config envoy --snippet`: whether servers with inject_key can be added later if
+    none is known."""
     countdown: bool = True
-    """Whether clients can read the queue position of their request at GET /queue/{request-id}.
-    Envoy then connects to listen.http, for this path only."""
+    """Whether clients can read the queue position of their request at GET /queue/{request-id}, for
+    which Envoy connects to listen.http."""
     health: bool = False
-    """Whether GET /health and /v1/health through Envoy show the slots of the whole fleet: status,
-    slots_idle and slots_processing, with 200 while any endpoint that gets requests has a slot, and
-    otherwise 503. Load balancers need no client's key for it. false: one of the servers
-    responds."""
+    """Whether GET /health and /v1/health through Envoy show the slots of the whole fleet, without a
+    client's key: status, slots_idle and slots_processing, with 200 while any endpoint that gets
+    requests has a slot, else 503. false: one of the servers responds."""
     batches: Target | None = None
-    """The address at which Envoy reaches `coxswain batch run`, host:port. Clients then find
-    /v1/files and /v1/batches there; by default these are rejected like other unknown paths."""
+    """Where Envoy reaches `coxswain batch run`, host:port, for /v1/files and /v1/batches; by
+    default these paths are unknown."""
     message_timeout_s: SomeSeconds = 1.0
-    """How many seconds Envoy waits for a response of Coxswain before it continues without it, or
-    rejects the request where it fails closed (docs/envoy.md). Time in the queue does not count. The
-    connection of a silent picker is given up 2 s later, at the earliest after 3 s."""
+    """Seconds that Envoy waits for a response of Coxswain, beyond the time in the queue, before it
+    continues without it or fails closed (docs/envoy.md). A silent picker's connection is given up 2
+    s later, at the earliest after 3 s."""
     max_message_timeout_s: SomeSeconds = Field(default=3600.0, le=3600.0)  # Envoy's own bound
-    """The longest time in the queue that Envoy allows, at most 3600 s. queue.timeout_s must be at
-    least 5 s shorter."""
+    """The longest time in the queue that Envoy allows, at most 3600 s. queue.timeout_s must be 5 s
+    shorter."""
     access_log_stream: bool = True
-    """Whether Envoy reports responses that were cut off, and by which side, and the ends of event
-    streams. Without it their slots count as busy until a scrape shows them free."""
+    """Whether Envoy reports responses that were cut off, and the ends of event streams. Without it
+    their slots count as busy until a scrape shows them free."""
     connect_timeout_s: SomeSeconds = 1.0
-    """How many seconds Envoy waits for a connection to a server."""
+    """Seconds that Envoy waits for a connection to a server."""
     reuse_connections: bool = False
     """Whether requests that are never streamed (embeddings, rerank, token counts) share connections
-    to the servers: Envoy then takes a quarter less time for one, and with TLS far less. All others
-    get a connection each. llama-server needs a version of April 2026 or later: older ones have few
-    threads for connections."""
+    to the servers, which takes Envoy a quarter less time, and with TLS far less. Requires
+    llama-servers of April 2026 or later: older ones have few threads for connections."""
     per_try_idle_timeout_s: EnvoySeconds = 300.0
-    """The longest time in seconds without data from a server before Envoy ends the attempt; 0
-    disables the limit."""
+    """Seconds without data from a server after which Envoy ends the attempt; 0 disables the
+    limit."""
     retries: Whole = Field(default=3, ge=0, le=10)
     """The number of retries by Envoy, along the fallbacks."""
     body_buffer_bytes: Count = 4 * MIB
-    """The number of body bytes that Envoy buffers while a request is queued or may be retried. A
-    request with a longer body is not retried."""
+    """The body bytes that Envoy buffers while a request is queued or may be retried. A longer body
+    is not retried."""
     health_interval_s: SomeSeconds = 2.0
     """Seconds between Envoy's own health checks of each server (/health)."""
     discovery_timeout_s: SomeSeconds = 5.0
-    """The number of seconds after which Envoy accepts requests, with or without endpoints."""
+    """Seconds after which Envoy accepts requests even without endpoints."""
     host_rewrite: bool = False
     """Whether requests have the endpoint's name as Host. Requires discovery."""
     open_paths: Annotated[tuple[RuleText, ...], LIST] = ()
     """The paths that clients can use besides model requests, models, health, properties and the web
-    page: `/path`, `/path*` for all paths below it, `/path/*.js` for files, or `POST /path` for one
-    method. All other paths are rejected. The picker and the printed configuration must
-    have the same value."""
+    page: `/path`, `/path*` for all below it, `/path/*.js` for files, `POST /path` for one method.
+    All others are rejected. The picker and the printed configuration must have the same value."""
     blocked_paths: Annotated[tuple[RuleText, ...], LIST] = ()
-    """Open paths that are rejected with 403, in the same format: `GET /` blocks the web page. Upper
-    and lower case are equal, and the rule applies below any prefix."""
+    """Open paths that are rejected with 403, in the same format: `GET /` blocks the web page. Case
+    does not matter, and any prefix is covered."""
     request_headers_timeout_s: SomeSeconds = 10.0
-    """How many seconds a client may take to send its headers."""
+    """Seconds that a client may take to send its headers."""
     request_body_timeout_s: SomeSeconds = 300.0
-    """How many seconds a client may take to send its body."""
+    """Seconds that a client may take to send its body."""
     request_body_idle_timeout_s: EnvoySeconds = 30.0
-    """If a request has a slot and no part of its body arrives for this many seconds, it is rejected
+    """A request with a slot is rejected if no part of its body arrives for this many seconds,
     within twice this time; 0 disables the limit."""
     request_body_min_rate_bytes_per_s: Whole = Field(default=125_000, ge=0, le=MAX_RATE_BYTES_PER_S)
-    """The lowest upload rate of a request body, in bytes per second (125,000 is 1 Mbit/s), while
-    another request waits for its slot. Slower requests are rejected; 0 disables the limit."""
+    """The lowest upload rate of a body in bytes per second (125,000 is 1 Mbit/s) while another
+    request waits for its slot. Slower requests are rejected; 0 disables the limit."""
     request_body_grace_s: SomeSeconds = 2.0
-    """How many seconds a client may fall behind that rate before its slot goes to another
-    request."""
+    """Seconds that a client may fall behind that rate before its slot goes to another request."""
     connection_idle_timeout_s: SomeSeconds = 300.0
-    """The number of seconds after which a client's connection without a request is closed."""
+    """Seconds after which a client's connection without a request is closed."""
     max_connections: Whole = Field(default=50_000, ge=1, le=10_000_000)
     """The highest number of client connections."""
     max_heap_bytes: Whole = Field(default=4096 * MIB, ge=0, le=MAX_HEAP_BYTES)
@@ -161,7 +155,7 @@ class EnvoySettings(Section):
     tracing: Target | None = None
     """An OpenTelemetry collector's gRPC port, host:port, for Envoy's own spans."""
     trace_percent: Percent = 100.0
-    """The share of requests that are traced, in percent, if the caller did not decide it."""
+    """The share of requests that are traced, in percent, if the caller does not say."""
 
     @property
     def opened(self) -> tuple[PathRule, ...]:

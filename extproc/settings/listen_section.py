@@ -10,34 +10,32 @@ class ListenSettings(Section):
     """The addresses on which Coxswain listens. Port 0 selects any free port."""
 
     grpc: Bind = "127.0.0.1:9002"
-    """The data plane, for Envoy: ext_proc, endpoint discovery and health. Keep clients away from
-    it: anyone who can reach it can control the traffic."""
+    """The data plane, for Envoy: ext_proc, endpoint discovery and health. Who can reach it can
+    control the traffic."""
     admin: Bind = "127.0.0.1:9003"
     """The admin gRPC services, for operators and agents."""
     http: Bind = "127.0.0.1:9090"
-    """The status pages over HTTP: the dashboard at /, /playground, /status, /activity, /metrics,
-    /health, /healthz, /readyz, /queue/{request-id}, and for operators with the admin token
-    /actions/ and /keys."""
+    """The status pages: the dashboard at /, /playground, /status, /activity, /metrics, /health,
+    /healthz, /readyz, /queue/{request-id}, and for operators /actions/ and /keys."""
     http_hosts: Annotated[tuple[ServerName, ...], LIST] = ()
-    """The host names that the status pages accept, such as the name of a service, besides IP
-    addresses, localhost and the host in listen.http. This protects the pages from other web sites
-    (DNS rebinding)."""
+    """The host names that the status pages accept, besides IP addresses, localhost and the host in
+    listen.http. This protects them from other web sites (DNS rebinding)."""
     insecure: bool = False
     """Allow listening beyond loopback without a token and without mutual TLS; the same as
     --insecure."""
 
 
 class DashboardSettings(Section):
-    """Where the dashboard leads to. Viewers' browsers open these addresses, the picker does not."""
+    """Where the dashboard leads to. Viewers' browsers open these addresses."""
 
     grafana_url: WebUrl | None = None
-    """The address of Grafana, http:// or https://. Without it, the dashboard has no such link."""
+    """The address of Grafana, http:// or https://, for a link."""
     jaeger_url: WebUrl | None = None
-    """The address of Jaeger, http:// or https://. Without it, the dashboard has no such link."""
+    """The address of Jaeger, http:// or https://, for a link."""
 
     gateway_url: WebUrl | None = None
-    """The address at which viewers reach Envoy, http:// or https://, for the playground. By default
-    the host by which they reach the dashboard, at the port of envoy.listen."""
+    """The address of Envoy for the playground, http:// or https://; by default the host of the
+    dashboard at the port of envoy.listen."""
 
     @property
     def links(self) -> dict[str, str]:

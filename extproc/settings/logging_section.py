@@ -21,11 +21,11 @@ class StatsdSettings(Section):
     """StatsD gauges slots_idle, slots_processing and requests_buffered, over UDP."""
 
     addr: Target | None = None
-    """The address of StatsD, host:port. Without it, nothing is sent."""
+    """The address of StatsD, host:port; off without it."""
     prefix: str = Field(default="coxswain", max_length=200, pattern=r"^[A-Za-z0-9_.-]*$")
     """The prefix of the names: `coxswain` gives coxswain.slots_idle."""
     interval_s: SomeSeconds = 10.0
-    """The number of seconds between two reports."""
+    """Seconds between two reports."""
 
     @property
     def host(self) -> str:
@@ -42,13 +42,11 @@ class RecordsSettings(Section):
     """Ended requests for `coxswain requests`: no bodies, prompts or keys (docs/operations.md)."""
 
     size: Whole = Field(default=10_000, ge=1, le=1_000_000)
-    """The number of ended requests that are kept in memory, of about 2 KB each; the oldest are
-    forgotten."""
+    """The number of ended requests in memory, of about 2 KB each."""
     path: File | None = None
-    """The file to which they are written, too, as lines of JSON, so that those of yesterday can be
-    shown; created if it is missing. Without it, they are kept in memory only."""
+    """The file to which they are written, too, as lines of JSON; created if it is missing."""
     max_mb: Whole = Field(default=100, ge=10, le=100_000)
-    """The highest size of the file and the one before it, FILE.1, together, in MB."""
+    """The highest size in MB of the file and the one before it, FILE.1, together."""
 
 
 class UsageSettings(Section):
@@ -56,12 +54,12 @@ class UsageSettings(Section):
     without `path`."""
 
     path: File | None = None
-    """The SQLite file that keeps the counts over restarts; created if it is missing. With it, the
-    printed Envoy configuration sends the responses to Coxswain too, which reads the token counts at
-    their ends: the picker and the printed configuration must have the same value."""
+    """The SQLite file that keeps the counts over restarts; created if it is missing. With it,
+    Envoy's printed configuration sends responses to Coxswain, too: print it again when this
+    changes."""
     keep_days: Whole = Field(default=400, ge=1, le=36_500)
-    """The number of days after which counts are removed from the file."""
+    """Days after which counts are removed."""
     read_counters: bool = False
     """Whether to read the token counters of llama-servers that run with `--metrics`, so that the
-    sums are theirs even if clients leave. Each reading resets the averages that such a server shows
-    in `/metrics` as `llamacpp:prompt_tokens_seconds` and `llamacpp:predicted_tokens_seconds`."""
+    sums are theirs even if clients leave. Each reading resets their averages
+    `llamacpp:prompt_tokens_seconds` and `llamacpp:predicted_tokens_seconds`."""

@@ -71,16 +71,16 @@ class Settings(Section):
     model_config = ConfigDict(title="Coxswain settings")
 
     endpoints: Annotated[Reloadable[tuple[EndpointSettings, ...]], LIST] = ()
-    """The llama-servers: a list of host:port, or of sections with the keys below. In the
-    environment: host:port,host:port. May be empty; endpoints can be added later."""
+    """The llama-servers: host:port each, or sections with the keys below. More can be added
+    later."""
     discovery: Annotated[DiscoverySettings, EMPTY_SECTION] = DiscoverySettings()
     machines: Annotated[Reloadable[dict[str, MachineSettings]], MAP] = Field(default={})
-    """The machines with a keeper that may sleep or are in a pool of their own, by the keeper's
-    --name, each with the keys below. In the environment: JSON."""
+    """The machines with a keeper that may sleep or are in a pool, by the keeper's --name, each with
+    the keys below."""
     fronts: FrontCount = 0
     """The number of front processes, which hold Envoy's connections for one core process that
-    decides, beside a spare core: `auto` is one less than the processors. 0 runs everything in one
-    process. See docs/cluster.md."""
+    decides, beside a spare core; `auto` is one less than the processors, 0 is one process for
+    everything. See docs/cluster.md."""
     cluster: Annotated[ClusterSettings, EMPTY_SECTION] = ClusterSettings()
     listen: Annotated[ListenSettings, EMPTY_SECTION] = ListenSettings()
     queue: Annotated[QueueSettings, EMPTY_SECTION] = QueueSettings()
@@ -106,18 +106,17 @@ class Settings(Section):
     models: Annotated[Reloadable[dict[str, Targets]], MAP] = Field(default={})
     """Other names for models: `chat: tiny`, or a split by weight: `chat: {tiny: 90, small: 10}`.
     The name decides which endpoints are eligible; if the whole body is available, Coxswain writes
-    the selected model into it. In the environment: JSON."""
+    the selected model into it."""
     objectives: Annotated[Reloadable[dict[str, ObjectiveSettings]], MAP] = Field(default={})
-    """The services that share the fleet, by name, each with the keys below. In the environment:
-    JSON."""
+    """The services that share the fleet, by name, each with the keys below."""
     bounds: Annotated[BoundsSettings, EMPTY_SECTION] = BoundsSettings()
     pools: Annotated[Reloadable[dict[PoolName, PoolSettings]], MAP] = Field(default={})
     """Parts of the fleet, by name, each with the keys below: a request for one never waits for
-    another, nor gets to its endpoints (docs/pools.md). In the environment: JSON."""
+    another, nor gets to its endpoints. See docs/pools.md."""
     spill: Annotated[SpillSettings, EMPTY_SECTION] = SpillSettings()
     response_headers: Reloadable[bool] = True
     """Whether responses have the headers x-coxswain-endpoint, x-coxswain-queue-ms,
-    x-coxswain-attempts, and x-coxswain-tier where the request spilled."""
+    x-coxswain-attempts, and, if spilled, x-coxswain-tier."""
     drain_timeout_s: Reloadable[Seconds] = 30.0
     """How many seconds running requests may still take after SIGTERM."""
 

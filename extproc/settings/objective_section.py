@@ -17,19 +17,19 @@ class SloSettings(Section):
     """The SLO of an objective."""
 
     ttft_ms: Millis | None = None
-    """The SLO for the time to the first token in milliseconds, including the time in the queue."""
+    """The SLO for the time to the first token in milliseconds, with the time in the queue."""
     queue_ms: Millis | None = None
     """The SLO for the time in the queue in milliseconds."""
 
 
 class ObjectiveSettings(Section):
     """A service that requests select with the header x-gateway-inference-objective or by their
-    model. Of two objectives of the same criticality, the one with the lower SLO attainment in
-    the last five minutes is served first."""
+    model. Of two of the same criticality, the one with the lower SLO attainment in the last five
+    minutes is served first."""
 
     criticality: Literal["critical", "standard", "sheddable"] = "standard"
-    """Critical requests go before standard ones. Sheddable requests are never queued; they are
-    rejected with 429 if no slot is free."""
+    """Critical requests go before standard ones. Sheddable ones are never queued: 429 if no slot is
+    free."""
     slo: SloSettings = SloSettings()
     weight: float = Field(default=1.0, gt=0, le=1000)
     """Its share of slot-seconds, relative to other objectives of the same criticality without an

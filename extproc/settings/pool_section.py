@@ -70,16 +70,15 @@ class PoolMetadataSettings(Section):
 
 
 class PoolSettings(Section):
-    """A part of the fleet with its own queue. Its endpoints have its name as `in_pool`. Of several
-    pools that a request could be for, the port decides first, then the metadata, the header and the
-    host."""
+    """A part of the fleet with its own queue. Its endpoints have its name as `in_pool`. If several
+    could claim a request, the port decides first, then the metadata, the header and the host."""
 
     default: bool = False
     """Whether requests that no pool claims are for this one, and endpoints and machines without
     `in_pool` belong to it."""
     port: Annotated[Whole, Field(ge=1, le=65_535)] | None = None
     """A further port beside that of listen.grpc: all requests about which Envoy asks there are for
-    this pool. With `fronts`, a new or changed port needs a restart."""
+    this pool. With `fronts`, a change needs a restart."""
     hosts: Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], LIST] = ()
     """The values of `:authority` (the header Host) of its requests; without a port, any."""
     header: PoolHeaderSettings | None = None
@@ -89,8 +88,8 @@ class PoolSettings(Section):
     models: dict[str, Targets] = Field(default={})
     """Other names for models, in place of `models` at the top."""
     objectives: dict[str, ObjectiveSettings] = Field(default={})
-    """Objectives of this pool, in place of `objectives` at the top. Elsewhere they are named with
-    the pool before them, as `chat/interactive`."""
+    """Objectives of this pool, in place of `objectives` at the top. Elsewhere they are named
+    `chat/interactive`, with the pool first."""
     limits: BoundSettings | None = None
     """How many of its requests may run and wait at once."""
     _written: Mapping[str, ObjectiveSettings] = PrivateAttr(default={})

@@ -8,7 +8,7 @@ import ast
 import inspect
 import json
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import pairwise
 from typing import Any, Final
@@ -23,13 +23,16 @@ from extproc.settings.model import Settings
 from extproc.settings.values import RELOADABLE
 
 INTRODUCTION: Final = (
-    "Flags override environment variables, which override the file (`--config "
-    "coxswain.yaml` or `COXSWAIN_CONFIG`), which overrides the defaults. `coxswain config check` "
-    "reports every mistake with its line or its setting, including those that otherwise show only "
-    "at a start, and `coxswain config show` prints the settings in effect. `coxswain config "
-    "reload` applies those with a *yes* in the column *reload* while requests run; all others need "
-    "a restart."
+    "Flags override environment variables, which override the file (`--config coxswain.yaml` or "
+    "`COXSWAIN_CONFIG`), which overrides the defaults. Each setting in a table with the column "
+    f"*reload* has a variable, as `queue.timeout_s` has `{variable_of(('queue', 'timeout_s'))}`: a "
+    "list is `a,b` there, or JSON, a mapping is JSON. `coxswain config check` reports every "
+    "mistake, `coxswain config show` prints the settings in effect. `coxswain config reload` "
+    "applies those with *yes* while requests run; all others need a restart."
 )
+
+_Shown = dict[type[BaseModel], str]
+"""The sections whose settings the page has already, and where."""
 
 
 def settings_schema() -> dict[str, Any]:
@@ -67,65 +70,77 @@ def _unwrapped(schema: Any) -> Any:
 
 
 def settings_reference() -> str:
-    """`docs/settings.md`: every setting with its default, variable and description."""
-    lines = [
-        "# Settings",
-        INTRODUCTION,
-        "",
-        *_table(Settings, ()),
-    ]
+    """`docs/settings.md`: every setting with its default and description.
+
+    What several entries have in common is described at the first of them.
+    """
+    lines = ["# Settings", INTRODUCTION, "", *_table(Settings)]
+    shown: _Shown = {}
     for name, field in Settings.model_fields.items():
         section, is_list = model_of(field)
-        if section is not None:
-            title = f"Each entry of `{name}`" if is_list else f"`{name}`"
-            lines += ["", f"## {title}", *_text(section), ""]
-            lines += _table(section, None if is_list else (name,))
-            for below, inner in section.model_fields.items():
-                item, is_list = model_of(inner)
-                if item is not None and is_list:
-                    lines += ["", f"### Each entry of `{name}.{below}`", *_text(item), ""]
-                    lines += _table(item, None)
+        if section is None:
+            continue
+        if is_list:
+            lines += ["", f"## Each entry of `{name}`", *_entry(section, name, shown)]
+        else:
+            lines += ["", f"## `{name}`", _text(section), "", *_table(section)]
+        for below, inner in section.model_fields.items():
+            item, is_list = model_of(inner)
+            if item is not None and is_list:
+                path = f"{name}.{below}"
+                lines += ["", f"### Each entry of `{path}`", *_entry(item, path, shown)]
     return "\n".join(lines) + "\n"
 
 
-def _text(section: type[BaseModel]) -> Iterator[str]:
-    """The description of a section."""
-    yield " ".join((section.__doc__ or "").split())
+def _text(section: type[BaseModel]) -> str:
+    """The description of a section, in one line."""
+    return " ".join((section.__doc__ or "").split())
 
 
-def _table(model: type[BaseModel], path: tuple[str, ...] | None) -> Iterator[str]:
-    """One row for each setting of `model`; `path` is None where no variable can set it."""
-    only_set = () if path is None else ("variable", "reload")
-    columns = ("key", "default", *only_set, "meaning")
-    yield _row(*columns)
-    yield f"|{'---|' * len(columns)}"
-    texts = descriptions_of(model)
-    for name, field in _fields(model, is_entry=path is None):
-        section, is_list = model_of(field)
-        if section is None or is_list:
-            cells = [f"`{name}`", _default(field)]
-            if path is not None:
-                cells += [f"`{variable_of((*path, name))}`", _reload(field)]
-            yield _row(*cells, texts.get(name, ""))
-        elif path is None:  # sections that a variable can set have headings of their own
-            yield from _rows_below(section, name)
+def _table(section: type[BaseModel]) -> Iterator[str]:
+    """One row for each setting of a section that variables can set."""
+    yield from _head("key", "default", "reload", "meaning")
+    texts = descriptions_of(section)
+    for name, field in section.model_fields.items():
+        below, is_list = model_of(field)
+        if below is None or is_list:
+            yield _row(f"`{name}`", _default(field), _reload(field), texts.get(name, ""))
 
 
-def _rows_below(section: type[BaseModel], name: str) -> Iterator[str]:
-    """One row for each setting of a section in an entry."""
-    for below, inner in section.model_fields.items():
-        deeper, _ = model_of(inner)
-        if deeper is not None:
-            yield from _rows_below(deeper, f"{name}.{below}")
+def _entry(section: type[BaseModel], path: str, shown: _Shown) -> Iterator[str]:
+    """The section of the entries at `path`: its text, and one row for each setting."""
+    if section in shown:
+        yield f"As each entry of `{shown[section]}`."
+        return
+    shown[section] = path
+    yield from (_text(section), "", *_head("key", "default", "meaning"))
+    (base,) = section.__bases__
+    shared = [name for name in section.model_fields if name not in section.__annotations__]
+    own = [name for name in section.model_fields if name not in shared]
+    if base in shown:
+        yield from _rows(section, own)
+        names = ", ".join(f"`{name}`" for name in shared)
+        yield from ("", f"Further keys, as in each entry of `{shown[base]}`: {names}.")
+    else:
+        yield from _rows(section, own + shared)
+        if shared:
+            shown[base] = path
+
+
+def _rows(section: type[BaseModel], names: Iterable[str], before: str = "") -> Iterator[str]:
+    """One row for each of some settings of an entry, which have the path `before` their names."""
+    texts = descriptions_of(section)
+    for name in names:
+        field = section.model_fields[name]
+        below, is_list = model_of(field)
+        if below is None or is_list:
+            yield _row(f"`{before}{name}`", _default(field), texts.get(name, ""))
         else:
-            text = descriptions_of(section).get(below, "")
-            yield _row(f"`{name}.{below}`", _default(inner), text)
+            yield from _rows(below, below.model_fields, f"{before}{name}.")
 
 
-def _fields(model: type[BaseModel], *, is_entry: bool) -> list[tuple[str, FieldInfo]]:
-    """In their order; what an entry of a list says itself precedes what it shares with others."""
-    own = model.__annotations__ if is_entry else model.model_fields
-    return sorted(model.model_fields.items(), key=lambda named: named[0] not in own)
+def _head(*columns: str) -> tuple[str, str]:
+    return _row(*columns), f"|{'---|' * len(columns)}"
 
 
 def _row(*cells: str) -> str:

@@ -44,19 +44,19 @@ class ScaleSettings(Section):
     target_wait_s: Reloadable[SomeSeconds] = 5.0
     """The mean time in the queue, in seconds, that the number aims at."""
     idle_s: Reloadable[Seconds] = 300.0
-    """The number of seconds without a request for a model after which it needs no server."""
+    """Seconds without a request for a model after which it needs no server."""
     down_after_s: Reloadable[Seconds] = 300.0
-    """The number of seconds for which fewer servers would have done, after which fewer are wanted.
-    More are wanted at once."""
+    """Seconds for which fewer servers would have done, after which fewer are wanted. More are
+    wanted at once."""
     models: Annotated[dict[str, ScaledModelSettings], MAP] = Field(default={})
     """The models that can be scaled from zero, by name, each with the keys below: requests for them
-    are queued while they have no server, also right after a start. In the environment: JSON."""
+    are queued while they have no server."""
     command: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], LIST] = ()
-    """The program that starts and stops servers, and its arguments. It is run without a shell, with
-    three more arguments: `up` or `down`, a name in models, and the number of servers that there
-    should be. Without it, nothing is run."""
+    """The program that starts and stops servers, and its arguments, run without a shell. Three
+    arguments are added: `up` or `down`, a name in models, and the number of servers that there
+    should be."""
     command_timeout_s: SomeSeconds = 60.0
-    """The number of seconds after which a run of the command is ended."""
+    """Seconds after which a run of the command is ended."""
 
     @model_validator(mode="after")
     def _check_models(self) -> Self:
@@ -83,6 +83,5 @@ class KedaSettings(PortTlsSettings):
     """KEDA's external scaler: reports how many servers each model needs. See docs/scaling.md."""
 
     listen: Bind | None = None
-    """The address of the port that KEDA connects to, such as 0.0.0.0:9004. KEDA sends no token:
-    without client_ca_file anyone who can reach the port can read these numbers, and nothing else.
-    Without it, the port is closed."""
+    """The address for KEDA, such as 0.0.0.0:9004; closed without it. KEDA sends no token: without
+    client_ca_file anyone who reaches the port can read these numbers, and nothing else."""

@@ -14,7 +14,7 @@ class LedgerSettings(Section):
     """How leased slots are counted."""
 
     draining_cap_s: Seconds = 10.0
-    """How many seconds the slot of a client that left stays leased, unless a scrape shows it free
+    """Seconds for which the slot of a client that left stays leased, unless a scrape shows it free
     earlier."""
     blind_draining_cap_s: Seconds = 1.0
     """The same, for a server that does not report its slots."""
@@ -36,30 +36,26 @@ class ScraperSettings(Section):
     slow_interval_s: SomeSeconds = 2.0
     """Seconds between two scrapes while Coxswain's own requests account for all busy slots."""
     max_per_s: PositiveCount = 500
-    """The most scrapes a second, of all servers together. With more servers than this allows, each
-    is scraped less often, and `stale_after_s` grows with it: with 10,000 each 20 s. What scrapes
-    take of the picker's core does not grow any more."""
+    """The most scrapes a second, of all servers together. With more servers each is scraped less
+    often, and `stale_after_s` grows with it: with 10,000 each 20 s."""
     jitter: Share = 0.1
-    """The share by which each interval varies, so that the scrapes spread out."""
+    """The share by which each interval varies."""
     connect_timeout_s: SomeSeconds = 1.0
     """Seconds to wait for a connection to a server."""
     read_timeout_s: SomeSeconds = 3.0
     """Seconds to wait for a response to any path except /slots."""
     slots_read_timeout_s: SomeSeconds = 30.0
-    """Seconds to wait for /slots, which a server answers between decode steps: a long prefill
-    delays it."""
+    """Seconds to wait for /slots, which a long prefill delays."""
     write_timeout_s: SomeSeconds = 2.0
     """Seconds to wait until a request is sent."""
     pool_timeout_s: SomeSeconds = 2.0
     """Seconds to wait for a free connection of the pool."""
     slow_after_s: SomeSeconds = 1.0
-    """The number of seconds after which an unanswered /slots counts as slow. A slow server is not
-    down, and the request continues."""
+    """Seconds after which an unanswered /slots counts as slow. A slow server is not down."""
     stale_after_s: SomeSeconds = 6.0
-    """The age in seconds from which an observation is stale: its server is then used only if no
-    other one is free."""
+    """The age in seconds from which an observation is stale: its server is then a backup only."""
     failures_to_down: PositiveCount = 3
-    """The number of consecutive failed scrapes after which a server is down."""
+    """The number of failed scrapes in a row after which a server is down."""
 
     @property
     def stale_per_endpoint_s(self) -> float:

@@ -42,34 +42,33 @@ class AdminSettings(_TokenSettings):
     """Authentication of operators at the admin services and reflection."""
 
     token_env: str | None = Field(default=None, min_length=1)
-    """The environment variable that holds the operators' bearer token. Without this and token_file,
-    COXSWAIN_ADMIN_TOKEN if it is set."""
+    """The environment variable that holds the operators' bearer token; by default
+    COXSWAIN_ADMIN_TOKEN."""
 
     api_key_envs: Annotated[Reloadable[tuple[str, ...]], LIST] = ()
-    """The environment variables that an operator may give as a server's API key with `endpoints
-    add`. An operator who can add endpoints can send these keys to any address."""
+    """The environment variables that operators may name as a server's API key with `endpoints add`,
+    and so send to any address."""
     api_key_folder: Reloadable[File | None] = None
-    """The folder with the API key files that an operator may give with `endpoints add`."""
+    """The folder with the API key files that they may name."""
 
 
 class AgentsSettings(_TokenSettings):
     """Agents: `coxswain agent` runs beside a server and reports its state to the admin port."""
 
     token_env: str | None = Field(default=None, min_length=1)
-    """The environment variable that holds the agents' bearer token. Without this and token_file,
-    COXSWAIN_AGENTS_TOKEN if it is set; otherwise agents use the operators' token."""
+    """The environment variable that holds the agents' bearer token; by default
+    COXSWAIN_AGENTS_TOKEN. Without a token agents use the operators'."""
     ttl_s: Reloadable[SomeSeconds] = 3.0
-    """The number of seconds without a message from its agent after which an endpoint is down."""
+    """Seconds without a message from its agent after which an endpoint is down."""
     forget_s: Reloadable[SomeSeconds] = 300.0
-    """The number of seconds without a message from its agent after which an endpoint leaves the
-    fleet."""
+    """Seconds without a message from its agent after which an endpoint leaves the fleet."""
     allowed_networks: Annotated[Reloadable[tuple[Network, ...]], LIST] = PRIVATE
-    """The networks that contain the addresses which agents may report and operators may add with
-    `endpoints add`. A caller can always give its own address, and loopback from loopback;
-    link-local addresses and the ports of Envoy and Coxswain are never allowed."""
+    """The networks whose addresses agents may report and operators may add. A caller can always
+    give its own address, and loopback from loopback; never link-local addresses or the ports of
+    Envoy and Coxswain."""
     expected: Count = 0
-    """The number of agents to wait for after a start, for at most discovery.grace_s, before
-    Coxswain publishes the fleet to Envoy."""
+    """The number of agents to wait for after a start, for at most discovery.grace_s, before the
+    fleet is published to Envoy."""
 
 
 class PortTlsSettings(Section):
@@ -80,7 +79,7 @@ class PortTlsSettings(Section):
     key_file: File | None = None
     """The certificate's private key, PEM."""
     client_ca_file: File | None = None
-    """The CA file, PEM, for client certificates; callers must then present one (mutual TLS)."""
+    """The CA file, PEM, for client certificates, which callers must then present (mutual TLS)."""
 
     @model_validator(mode="after")
     def _check_complete(self) -> Self:
@@ -113,12 +112,12 @@ class BudgetSettings(Section):
     """What a client may spend until the budget is used up."""
 
     tokens: Annotated[int, Field(ge=1, le=10**15)] | None = None
-    """The number of tokens of prompts and responses in that time, by UTC, after which its requests
-    are rejected with 429 `budget-used-up`. Running requests reserve the estimate of their prompt
-    and their max_tokens. Requires usage.path."""
+    """The tokens of prompts and responses in that time, by UTC, after which requests get 429
+    `budget-used-up`. Running requests reserve the estimate of their prompt and their max_tokens.
+    Requires usage.path."""
     cost: Annotated[Money, Field(gt=0)] | None = None
-    """The cost in that time by the prices of the endpoints, after which the same happens. Requests
-    that run may exceed it. Requires usage.path."""
+    """The cost in that time by the prices of the endpoints. Running requests may exceed it.
+    Requires usage.path."""
 
     def for_core(self) -> Budget | None:
         """The same for the core; None if it bounds nothing."""
@@ -136,7 +135,7 @@ class BudgetsSettings(Section):
 
 class ClientLimitSettings(Section):
     """The limits of one client, named as in clients.keys_file; `*` stands for all others. Requests
-    above them are rejected with 429 `rate-limited`, or `budget-used-up`."""
+    above them get 429 `rate-limited`, or `budget-used-up`."""
 
     requests: Count | None = None
     """The highest number of its requests at once, running and queued."""
@@ -148,15 +147,14 @@ class ClientLimitSettings(Section):
     requests_per_flow: Count | None = None
     """The same for each of its flows: requests with one `x-gateway-inference-fairness-id`."""
     tokens_per_minute: Annotated[int, Field(ge=1, le=10**12)] | None = None
-    """The number of tokens, of prompts and responses, that it may use in a minute. They are counted
-    after each response, so requests that run may exceed it. Requires usage.path."""
+    """The tokens of prompts and responses that it may use in a minute, counted after each response.
+    Requires usage.path."""
     models: Names | None = None
-    """The only models that it may use, under any of their names; others are rejected with 404
-    `model-not-found`, and are not in its /v1/models. Its requests must name their model."""
+    """The only models that it may use, under any of their names, and sees in /v1/models; others get
+    404 `model-not-found`. Its requests must name their model."""
     objectives: Names | None = None
-    """The only objectives that its requests may name; others are rejected with 403
-    `objective-not-allowed`. A request that names none, and whose model has none of these, gets the
-    first."""
+    """The only objectives that its requests may name; others get 403 `objective-not-allowed`. A
+    request that names none, and whose model has none of these, gets the first."""
     budgets: Annotated[BudgetsSettings, EMPTY_SECTION] = BudgetsSettings()
 
     def for_core(self) -> ClientLimit:
@@ -184,20 +182,18 @@ class ClientsSettings(Section):
     """API keys of clients, which the picker checks, and limits of clients."""
 
     keys_file: File | None = None
-    """The file with the API keys of clients, which `coxswain keys` manages: one line for each,
-    `name sha256:DIGEST`, or `name key`, and behind that `expires=2026-12-31` if it ends. A key that
-    is added to or removed from the file opens or stops opening within two seconds. The picker
-    checks the keys, so nobody is served while no picker answers: print Envoy's configuration again
-    and restart Envoy when you set this first. The servers do not receive these keys; if they
-    require a key, set inject_key."""
+    """The file with the API keys of clients, which `coxswain keys` manages: `name sha256:DIGEST` or
+    `name key` in each line, then `expires=2026-12-31` if it ends. Changes apply within two seconds.
+    The picker checks the keys, so nobody is served while no picker answers: print Envoy's
+    configuration again and restart Envoy when you set this first. The servers do not receive these
+    keys."""
     batches: Reloadable[str | None] = Field(default=None, min_length=1)
-    """The client with whose key `coxswain batch run` sends lines. Such a request counts as one of
-    the client that its fairness id names: its models, objectives, limits, budgets and usage are
-    that client's. Required where envoy.batches is set and keys are checked."""
+    """The client with whose key `coxswain batch run` sends lines, which count as requests of the
+    client that their fairness id names. Required where envoy.batches is set and keys are
+    checked."""
     limits: Annotated[Reloadable[dict[str, ClientLimitSettings]], MAP] = Field(default={})
     """The limits of clients by name, each with the keys below. Requires keys_file, except for
-    requests_per_session and requests_per_flow of `*`, which hold for everybody without it. In the
-    environment: JSON."""
+    requests_per_session and requests_per_flow of `*`, which hold for everybody without it."""
 
     @model_validator(mode="after")
     def _check_limits(self) -> Self:

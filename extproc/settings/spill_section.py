@@ -12,26 +12,25 @@ from extproc.settings.values import LIST, Count, PositiveCount, Reloadable, Seco
 
 
 class SpillSettings(Section):
-    """Requests that would wait too long go to endpoints of tier 2 (docs/tiers.md). Nothing spills
-    that is not named here."""
+    """Requests that would wait too long go to endpoints of tier 2 (docs/tiers.md)."""
 
     objectives: Annotated[Reloadable[tuple[str, ...]], LIST] = ()
-    """The objectives whose requests may spill. If keys is given, too, both must hold: clients name
-    their objective themselves."""
+    """The objectives whose requests may spill. With keys, both must hold: clients name their
+    objective themselves."""
     keys: Annotated[Reloadable[tuple[str, ...]], LIST] = ()
-    """The clients whose requests may spill, by the names of their keys in clients.keys_file."""
+    """The clients whose requests may spill, named as in clients.keys_file."""
     after_wait_s: Reloadable[Seconds] = 10.0
-    """A request spills if it is expected to wait for longer than this in tier 1, in seconds."""
+    """A request spills if it is expected to wait longer than this in tier 1, in seconds."""
     slo_share: Reloadable[Annotated[float, Field(gt=0, le=10)] | None] = None
-    """The same as a share of its objective's SLO, if that has one: `0.5` is half of slo.queue_ms,
-    or else of slo.ttft_ms."""
+    """The same as a share of its objective's SLO, if any: `0.5` is half of slo.queue_ms, or else of
+    slo.ttft_ms."""
     max_running: Reloadable[Count] = 8
     """The highest number of requests at once in tier 2."""
     max_requests_per_day: Reloadable[PositiveCount | None] = None
     """The highest number of requests to tier 2 in a day, by UTC. Requires usage.path."""
     max_cost_per_day: Reloadable[Money | None] = None
-    """The cost of tier 2 in a day, by UTC, after which nothing more spills, by the prices of its
-    endpoints, of which each needs one. Requests that run may exceed it. Requires usage.path."""
+    """The cost of tier 2 in a day, by UTC, by the prices of its endpoints, of which each needs one;
+    running requests may exceed it. Requires usage.path."""
 
     @model_validator(mode="after")
     def _check_named_once(self) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -26,6 +27,7 @@ from extproc.settings import (
 from extproc.settings.envoy_section import EnvoySettings
 from extproc.settings.keys import every_key, model_of
 from extproc.settings.reference import descriptions_of
+from extproc.settings.servers_section import ServersSettings
 from extproc.stream.envoy import codec
 
 NAMED = {"name": "gpu", "port": 1, "tls": True}
@@ -215,11 +217,23 @@ def test_schema_knows_every_key() -> None:
         assert definition["additionalProperties"] is False
 
 
-def test_reference_names_every_variable() -> None:
-    """The page of all settings leaves none out."""
+def test_reference_names_every_setting() -> None:
+    """The page leaves none out that a variable can set, and says how the variable is made."""
     page = settings_reference()
-    for path in every_key(Settings):
-        assert f"`COXSWAIN_{'__'.join(path).upper()}`" in page
+    assert "`queue.timeout_s` has `COXSWAIN_QUEUE__TIMEOUT_S`" in page
+    for *section, key in every_key(Settings):
+        heading = f"## `{section[0]}`" if section else "# Settings"
+        assert f"\n| `{key}` |" in page.partition(f"{heading}\n")[2].partition("\n## ")[0]
+
+
+def test_reference_describes_each_kind_of_entry_once() -> None:
+    """Its other places lead there, those that share a part of their keys with it too."""
+    page = settings_reference()
+    for key in ("queue_timeout_s", "sleep_command", "tls"):
+        assert page.count(f"\n| `{key}` |") == 1
+    assert "### Each entry of `bounds.paths`\nAs each entry of `bounds.objectives`.\n" in page
+    (further,) = re.findall(r"\nFurther keys, as in each entry of `discovery.dns`: (.+)\.\n", page)
+    assert further.replace("`", "").split(", ") == list(ServersSettings.model_fields)
 
 
 def test_reference_names_what_no_variable_can_set() -> None:

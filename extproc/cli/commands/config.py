@@ -169,7 +169,7 @@ def schema() -> None:
 def reference() -> None:
     """Print what each setting means.
 
-    Markdown, with every default and environment variable; docs/settings.md is generated from it.
+    Markdown, with every default; docs/settings.md is generated from it.
 
     \b
     Example:

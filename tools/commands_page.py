@@ -1,8 +1,10 @@
 """Writes docs/commands.md from the commands themselves: `make docs`."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Container, Iterator
 from enum import Enum
 from pathlib import Path
+from typing import Final
 
 import typer.main
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
@@ -14,28 +16,40 @@ from extproc.cli.rpc_command import CONNECTION_OPTIONS
 Command = TyperCommand | TyperGroup
 
 OPENING = """# Commands
-Written by `make docs` from the commands themselves; `--help` says the same, with examples.
+Written by `make docs` from the commands themselves; `--help` says the same, with examples. Options
+of several commands are [below](#shared-options), those that [connect](#connection) to a picker too.
 
-| command | does |
+"""
+TABLE = """
+| option | meaning |
 |---|---|
+"""
+SHARED = """
+## Shared options
+Each command names those that it takes.
 """
 CONNECTION = """
 ## Connection
 How a command reaches the picker. All of them but those that say otherwise take these options.
-
-| option | meaning |
-|---|---|
 """
+MANY: Final = 3
+"""An option that as many commands have in common is described once."""
 
 
 def page() -> str:
     """The whole page as Markdown."""
     commands = list(commands_below())
-    parts = [OPENING]
-    parts += [f"| [`{name}`](#{_anchor(name)}) | {_summary(each)} |\n" for name, each in commands]
-    parts += [_section(name, command) for name, command in commands]
-    shared = next(command for _, command in commands if _connection_of(command))
-    parts.append(CONNECTION + "".join(map(_row, _connection_of(shared))))
+    rows = Counter(_row(option) for _, command in commands for option in _own(command))
+    shared: dict[str, str] = {}  # by the name: only the most common of one name
+    for row, count in rows.most_common():
+        if count >= MANY:
+            shared.setdefault(row.split("`")[1], row)
+    links = [f"[`{name.partition(' ')[2]}`](#{_anchor(name)})" for name, _ in commands]
+    parts = [OPENING, f"{', '.join(links)}\n"]
+    parts += [_section(name, command, shared.values()) for name, command in commands]
+    parts += [SHARED, TABLE, *shared.values()]
+    connected = next(command for _, command in commands if _connection_of(command))
+    parts += [CONNECTION, TABLE, *map(_row, _connection_of(connected))]
     parts.append(f"\n{' '.join(EXIT_CODES.split())}\n")
     return "".join(parts)
 
@@ -57,17 +71,26 @@ def commands_below(
             yield from commands_below(below, f"{name} {part}")
 
 
-def _section(name: str, command: Command) -> str:
+def _section(name: str, command: Command, shared: Container[str]) -> str:
     arguments = [p for p in command.params if isinstance(p, TyperArgument)]
     shown = " ".join([name, *(_argument(argument) for argument in arguments)])
     usage = f"\n    {shown}\n" if arguments else ""
-    own = [p for p in _options(command) if p not in _connection_of(command)]
     text = f"\n## `{name}`\n{_description(command)}\n{usage}"
-    if own:
-        text += "\n| option | meaning |\n|---|---|\n" + "".join(map(_row, own))
+    rows = {option: _row(option) for option in _own(command)}
+    if own := [row for row in rows.values() if row not in shared]:
+        text += TABLE + "".join(own)
+    notes = []
+    if also := [f"`{option.opts[0]}`" for option, row in rows.items() if row in shared]:
+        notes.append(f"Shared options: {', '.join(also)}.")
     if not _connection_of(command):
-        text += "\nIt talks to no running picker.\n"
-    return text
+        notes.append("It talks to no running picker.")
+    return text + (f"\n{' '.join(notes)}\n" if notes else "")
+
+
+def _own(command: Command) -> list[TyperOption]:
+    """The options of a command but those that connect it to a picker."""
+    connection = _connection_of(command)
+    return [option for option in _options(command) if option not in connection]
 
 
 def _options(command: Command) -> list[TyperOption]:
@@ -105,11 +128,6 @@ def _kind(option: TyperOption) -> str:
 def _argument(argument: TyperArgument) -> str:
     shown = argument.metavar or (argument.name or "").upper()
     return shown if argument.required else f"[{shown}]"
-
-
-def _summary(command: Command) -> str:
-    first = (command.help or "").strip().partition("\n\n")[0]
-    return " ".join(first.split())
 
 
 def _description(command: Command) -> str:

@@ -56,8 +56,8 @@ async def agent(
         bool | None,
         typer.Option(
             "--may-sleep/--stays-awake",
-            help="Whether it was started with --sleep-idle-seconds. If not set, Coxswain "
-            "detects it, and a server whose idle time is longer than 15 minutes stays awake.",
+            help="Whether it was started with --sleep-idle-seconds. By default Coxswain finds "
+            "out; a server whose idle time is longer than 15 minutes then stays awake.",
         ),
     ] = None,
     api_key_env: Annotated[
@@ -76,9 +76,8 @@ async def agent(
         bool,
         typer.Option(
             "--inject-key",
-            help="Let Envoy send the server its API key, so that clients need no key of the "
-            "server. The agent sends the key to the picker, only over TLS or on the same "
-            "machine.",
+            help="Let Envoy send the server its API key, so that clients need none. The agent "
+            "sends it to the picker, only over TLS or on the same machine.",
         ),
     ] = False,
     server_ca: Annotated[
@@ -86,8 +85,8 @@ async def agent(
         typer.Option(
             "--server-ca",
             metavar="FILE",
-            help="For https: the CA file for the server's certificate, PEM, here and for Envoy; "
-            "by default the system's CAs.",
+            help="For https: the CA file for the server's certificate, PEM, also for Envoy; by"
+            " default the system's CAs.",
         ),
     ] = None,
     certificate_name: Annotated[
@@ -96,7 +95,7 @@ async def agent(
             "--certificate-name",
             metavar="NAME",
             help="For https: the name in the server's certificate; by default the host in "
-            "--llama, or the advertised IP address if that is not a name.",
+            "--llama, or the advertised IP address.",
         ),
     ] = "",
     fleet: Annotated[
@@ -104,8 +103,8 @@ async def agent(
         typer.Option(
             "--fleet",
             metavar="HOST:PORT",
-            help="Report a whole fleet in place of a llama-server: the admin port of its picker. "
-            "--advertise is then the address of its Envoy, with the port.",
+            help="Report a whole fleet: the admin port of its picker. --advertise is then the "
+            "address of its Envoy, with the port.",
         ),
     ] = "",
     fleet_token_file: Annotated[
@@ -146,10 +145,9 @@ async def agent(
             metavar="N",
             min=0,
             max=MAX_AHEAD,
-            help="Let N requests of the parent wait in the fleet's queue, so that no slot idles "
-            "while the news of it and the next request are on their way. A good value is the "
-            "fleet's slots times the round trip to the parent, divided by the mean duration of "
-            "a request.",
+            help="Let N requests of the parent wait in the fleet's queue, so that no slot "
+            "idles meanwhile: the fleet's slots times the round trip to the parent, "
+            "divided by the mean duration of a request.",
         ),
     ] = 0,
     drain_timeout: DrainOption = 30.0,
@@ -157,12 +155,10 @@ async def agent(
 ) -> None:
     """Run beside a llama-server and report it to the picker, until Ctrl-C or SIGTERM.
 
-    The agent registers the endpoint when the server answers. At the end it deregisters: the
-    endpoint gets no new requests, and the agent exits when the running ones have ended. The picker
-    never connects to the server itself.
+    The agent registers the endpoint when the server answers. At the end the endpoint gets no new
+    requests, and the agent exits when the running ones have ended.
 
-    With --fleet it runs beside the picker of a whole fleet, and reports that fleet as one endpoint
-    to a parent picker: see docs/cluster.md.
+    With --fleet it reports a whole fleet as one endpoint to a parent picker: see docs/cluster.md.
 
     \b
     Examples:

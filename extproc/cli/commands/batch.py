@@ -240,9 +240,8 @@ async def run(
 ) -> None:
     """Run batches: send their lines while slots are idle, and serve the API, until Ctrl-C.
 
-    One process beside the picker. It sends lines through Envoy as requests that are never queued,
-    and gives their slots back as soon as others wait. If it is killed, the lines that ran are sent
-    again. docs/batches.md describes it.
+    It sends lines through Envoy as requests that are never queued, and gives their slots back as
+    soon as others wait. If it is killed, the lines that ran are sent again. See docs/batches.md.
 
     \b
     Examples:

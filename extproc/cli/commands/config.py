@@ -59,11 +59,9 @@ def check(
 ) -> None:
     """Check the settings and report every error; whether ports are in use is not checked.
 
-    This includes errors that otherwise show only at a start: keys, tokens and certificates that
-    cannot be read, a file of usage that cannot be written, or an unprotected port. Each error is
-    reported with its file and line, its variable or its setting. The exit code is then 2. Settings
-    that `coxswain config envoy` would reject are also reported, but a picker that another Envoy
-    configuration uses does not need them.
+    This includes errors that otherwise show only at a start: files that cannot be read or written,
+    or an unprotected port. Each error is reported with its file and line, its variable or its
+    setting; the exit code is then 2.
 
     \b
     Examples:
@@ -135,8 +133,7 @@ def show(
 ) -> None:
     """Print the settings in effect.
 
-    The output is a settings file with the same effect. It never contains API keys: settings contain
-    only the source of a key.
+    The output is a settings file with the same effect, without keys.
 
     \b
     Example:
@@ -193,9 +190,9 @@ ModeOption = Annotated[
     typer.Option(
         "--mode",
         help="discovery: the picker serves the addresses, and Envoy fails open; gateway: the "
-        "same, with the protocol of the Gateway API inference extension; original-dst: each "
+        "same in full duplex, as the Gateway API inference extension; original-dst: each "
         "response of the picker names one address, and Envoy fails closed; it requires "
-        "envoy.discovery: false, for the picker too. The default depends on envoy.discovery.",
+        "envoy.discovery: false. The default depends on envoy.discovery.",
     ),
 ]
 
@@ -210,8 +207,8 @@ ServedClusterOption = Annotated[
     bool,
     typer.Option(
         "--served-cluster",
-        help="With --snippet: the picker serves the servers' cluster and its changes, so that "
-        "new CAs and keys need no new parts. For an Envoy without a cds_config of its own.",
+        help="With --snippet: the picker serves the servers' cluster, so that new CAs and keys"
+        " need no new parts. For an Envoy without a cds_config of its own.",
     ),
 ]
 

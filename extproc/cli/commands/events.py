@@ -56,8 +56,8 @@ async def events(
         typer.Option(
             "--outcome",
             metavar="OUTCOME",
-            help="Show the ends of requests instead, of those with this outcome (`served`, "
-            "`rejected`, `withdrawn`, `broken`) or reason of a rejection.",
+            help="Show the ends of requests instead: `served`, `rejected`, `withdrawn`, "
+            "`broken` or the reason of a rejection.",
         ),
     ] = "",
     limit: Annotated[
@@ -71,12 +71,11 @@ async def events(
         bool, typer.Option("--watch", "-w", help="Keep running and show new ones, until Ctrl-C.")
     ] = False,
 ) -> None:
-    """Show what happened to the fleet, the newest last: endpoints that came, failed and recovered,
-    loads of models, reloads of settings, bypasses, clients' keys and budgets. docs/operations.md
-    lists the kinds.
+    """Show what happened to the fleet and to clients' keys and budgets, the newest last.
+    docs/operations.md lists the kinds.
 
-    The picker keeps the last 2,000; its log has the same for longer. The ends of requests are no
-    events of the fleet: --outcome lists them, as far back as `coxswain requests --outcome` does.
+    The picker keeps the last 2,000; its log has more. --outcome lists ends of requests, as far back
+    as `coxswain requests --outcome` does.
 
     \b
     Examples:

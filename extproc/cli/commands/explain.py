@@ -55,9 +55,8 @@ async def explain(
 ) -> None:
     """Explain the decision about a request: its endpoint or its time in the queue, and why.
 
-    The request is neither queued nor sent, and does not count towards its client's limits. Where
-    clients need keys, name its client: its limits and its share of the slots count. The exit code
-    is 1 if the request would be rejected.
+    The request is neither queued nor sent, and does not count towards its client's limits. The exit
+    code is 1 if the request would be rejected.
 
     COST_S is the sum of FIRST_TOKEN_S, ANSWER_S and ADAPTER_S; it already includes SAVED_S, the
     time that the prompt cache saves. Costs that differ by less than a tenth count as equal.

@@ -33,9 +33,8 @@ async def keeper(
         typer.Option(
             "--advertise",
             metavar="IP",
-            help="The address at which Envoy reaches this machine, where the servers listen; "
-            "`auto` uses the address on the route to the picker, `aws` that from EC2's metadata "
-            "service.",
+            help="The address at which Envoy reaches this machine; `auto` uses that on the "
+            "route to the picker, `aws` that from EC2's metadata service.",
         ),
     ] = "auto",
     name: Annotated[
@@ -55,10 +54,8 @@ async def keeper(
 ) -> None:
     """Start, watch and stop the llama-servers of this machine, until Ctrl-C or SIGTERM.
 
-    The file names the models, the command of each and the memory that they take. Each loaded model
-    is an endpoint of the picker, as with `coxswain agent`. No llama-server outlives the keeper,
-    even if it is killed. SIGHUP makes it read the file again: models whose entry is the same serve
-    on. docs/models.md describes the file.
+    docs/models.md describes the file. No llama-server outlives the keeper, even if it is killed.
+    SIGHUP makes it read the file again: models whose entry is the same serve on.
 
     \b
     Examples:

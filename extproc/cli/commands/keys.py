@@ -51,8 +51,8 @@ ExpiresOption = Annotated[
     typer.Option(
         "--expires",
         metavar="TIME",
-        help="When the key stops opening: a time with its zone, a date, of which it is the end by "
-        "UTC, or a duration from now.",
+        help="When the key stops opening: a time with its zone, a date (its end by UTC), or a "
+        "duration from now.",
     ),
 ]
 StdinOption = Annotated[
@@ -73,8 +73,7 @@ def add(
 ) -> None:
     """Add a key of a client and print it.
 
-    The key is shown once: the file has only its digest. If it cannot be printed, none is added. A
-    client may have several keys, so that it can change to a new one before the old one is revoked.
+    The key is shown once: the file has only its digest. If it cannot be printed, none is added.
 
     \b
     Examples:
@@ -110,6 +109,7 @@ def rotate(
             "--overlap",
             metavar=METAVAR,
             parser=duration,
+            show_default="24h",
             help="How long the keys that the client has now open beside the new one.",
         ),
     ] = 86_400.0,
@@ -121,7 +121,7 @@ def rotate(
 ) -> None:
     """Add a new key of a client and print it; its other keys expire after the overlap.
 
-    By default they open for 24 hours more. A key that expires sooner stays as it is.
+    A key that expires sooner stays as it is.
 
     \b
     Examples:

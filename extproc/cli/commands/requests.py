@@ -62,19 +62,19 @@ async def requests(
         typer.Option(
             "--outcome",
             metavar="OUTCOME",
-            help="Show the ended requests with this outcome (`served`, `rejected`, `withdrawn`, "
-            "`broken`) or reason of a rejection.",
+            help="Show the ended requests with this outcome: `served`, `rejected`, "
+            "`withdrawn`, `broken` or the reason of a rejection.",
         ),
     ] = "",
     limit: LimitOption = 50,
     output: OutputOption = Format.TABLE,
     watch: WatchOption = False,
 ) -> None:
-    """Show running requests and those whose body still arrives, the oldest first; then the queue.
-    With --since or --outcome show ended requests, the newest last; with -w also those that end.
+    """Show running requests and those whose body still arrives, then the queue. With --since or
+    --outcome show ended requests, the newest last; with -w also those that end.
 
-    The picker keeps the last ended requests in memory (records.size) and, if records.path names a
-    file, many more there. `requests show` says where the time of one went.
+    The picker keeps the last `records.size` ended requests, and more with `records.path`. `requests
+    show` says where the time of one went.
 
     \b
     Examples:
@@ -114,8 +114,7 @@ async def show(
     id_: IdArgument,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Show one request, running, queued or ended, and where its time went: the queue and why, the
-    prompt and its cached share, the answer and its speed, who else ran at its server.
+    """Show one request, running, queued or ended, and where its time went.
 
     Tokens and the server's own times are known where usage.path is set. What is not known is said
     to be unknown. Requests that take no slot are not kept.

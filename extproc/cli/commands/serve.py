@@ -32,9 +32,8 @@ def serve(
 ) -> None:
     """Run the endpoint picker, until Ctrl-C or SIGTERM.
 
-    Start Envoy separately; `coxswain config envoy` prints its configuration, and `coxswain up` runs
-    everything in one command. The exit code is 1 if a port is in use, and 2 if the settings are
-    invalid, with a line for each error.
+    `coxswain config envoy` prints Envoy's configuration; `coxswain up` runs both. The exit code is
+    1 if a port is in use, and 2 if the settings are invalid.
 
     \b
     Examples:

@@ -40,9 +40,9 @@ async def top(
 ) -> None:
     """Watch the fleet, the queue and the requests, the busiest endpoints first.
 
-    Press `q` or Ctrl-C to quit. While the picker restarts, the screen keeps the last data and says
-    so. In a bar of slots, █ is leased, ▒ is foreign, · is idle, and x is free at a server that gets
-    no requests. If the output is not a terminal, and with -o json, it is printed once.
+    Press `q` or Ctrl-C to quit. In a bar of slots, █ is leased, ▒ is foreign, · is idle, and x is
+    free at a server that gets no requests. If the output is not a terminal, and with -o json, it is
+    printed once.
 
     \b
     Examples:

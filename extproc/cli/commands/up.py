@@ -25,8 +25,8 @@ OwnEndpointOption = Annotated[
         "--endpoint",
         "-e",
         metavar="HOST:PORT,...",
-        help="The address of your llama-server; repeat it or separate several with commas. If "
-        "neither this nor the settings name servers, a fleet is started here.",
+        help="The address of your llama-server; repeat it or separate several with commas. "
+        "Without any, also in the settings, a fleet is started here.",
     ),
 ]
 PortOption = Annotated[
@@ -45,8 +45,8 @@ HostOption = Annotated[
     typer.Option(
         "--host",
         metavar="IP",
-        help="The address on which Envoy serves clients, by default the host in envoy.listen if "
-        "that is set, otherwise loopback; 0.0.0.0 opens it to other machines.",
+        help="The address on which Envoy serves clients; by default that of envoy.listen if it"
+        " is set, otherwise loopback.",
     ),
 ]
 CountOption = Annotated[
@@ -64,8 +64,8 @@ SlotsOption = Annotated[
     typer.Option(
         "--slots",
         metavar="N,...",
-        help="The slots of each server, each with a context of its own; with 2,4 the second server "
-        "has four. By default a server is started plainly: 4 slots that share one context.",
+        help="The slots of each server, each with a context of its own; with 2,4 the second "
+        "server has four. By default 4 that share one context.",
     ),
 ]
 SimulatorOption = Annotated[
@@ -79,8 +79,8 @@ ModelsOption = Annotated[
         metavar="N",
         min=1,
         max=16,
-        help="Start a keeper with N tiny models and memory for one instead: they are loaded when "
-        "they are asked for, and make way for each other. Needs a llama-server.",
+        help="Start a keeper with N tiny models and memory for one: they are loaded when they "
+        "are asked for. Needs a llama-server.",
     ),
 ]
 ServiceTimeOption = Annotated[
@@ -108,9 +108,9 @@ def up(
 ) -> None:
     """Run Envoy, the picker and a fleet of llama-servers, until Ctrl-C.
 
-    The embedded fleet consists of real llama-servers with a tiny model if llama-server is found,
-    otherwise of Coxswain's simulator. If one of them ends, the others serve on. The exit code is 1
-    if a part is missing, or if the picker or Envoy ends by itself.
+    The embedded fleet is of real llama-servers with a tiny model if llama-server is found,
+    otherwise simulated. The exit code is 1 if a part is missing, or if the picker or Envoy ends by
+    itself.
 
     \b
     Examples:

@@ -45,16 +45,16 @@ _PICKS_S: Final = (
 
 SLOTS: Final = _gauge(
     "coxswain_slots",
-    "Slots of an endpoint by state: idle (available now), leased (used through Coxswain), "
-    "foreign (used by requests that bypass it) or unusable (not in use, but the server gets no "
-    "requests; also what was foreign or draining on a server that is down).",
+    "Slots of an endpoint by state: idle (available now), leased (used through Coxswain),"
+    " foreign (used by requests that bypass it) or unusable (the server gets no requests;"
+    " also what was foreign or draining there).",
     labels=("endpoint", "state"),
 )
 CONTEXT_TOKENS: Final = _gauge(
     "coxswain_context_tokens",
-    "Tokens of the context that the slots of an endpoint share, by state: held (in it now), "
-    "reserved (at its likely peak, with those that are held), free (for further requests) or "
-    "total. Absent where each slot has its own context.",
+    "Tokens of the context that the slots of an endpoint share, by state: held, reserved "
+    "(at the likely peak of what is held), free or total. Absent where each slot has its "
+    "own context.",
     labels=("endpoint", "state"),
 )
 CONTEXT_OVERFLOWS: Final = _counter(
@@ -78,23 +78,21 @@ QUEUE_DEPTH: Final = _gauge(
 )
 MODEL_QUEUE_DEPTH: Final = _gauge(
     "coxswain_model_queue_depth",
-    "Queued requests by model and by the reason why they wait: no-idle-slot, reserved, "
-    "too-few-slots, too-few-tokens, affinity, model-loading, waking, no-endpoint, "
-    "excluded-by-rule, bound-reached or unreported (docs/operations.md). "
-    "`no-idle-slot` of each served model is always there. The model is empty for requests that "
-    "name none, or none that is served.",
+    "Queued requests by model and by the reason why they wait (docs/operations.md). "
+    "`no-idle-slot` of each served model is always there. The model is empty for requests"
+    " that name none, or none that is served.",
     labels=("model", "reason"),
 )
 MODEL_IDLE_SLOTS: Final = _gauge(
     "coxswain_model_idle_slots",
-    "Slots that a request for a model can have now, unless they are reserved. A model that a "
-    "router can load has one there.",
+    "Slots that a request for a model can have now, unless they are reserved. A model "
+    "that a router can load has one there.",
     labels=("model",),
 )
 MODEL_WANTED_SERVERS: Final = _gauge(
     "coxswain_model_wanted_servers",
-    "The number of servers that a model needs, from its queue, its arrivals and the time of "
-    "its requests (docs/scaling.md). The model is empty for requests that name none of several.",
+    "The number of servers that a model needs (docs/scaling.md). The model is empty for "
+    "requests that name none of several.",
     labels=("model",),
 )
 QUEUE_MAX_REQUESTS: Final = _gauge(
@@ -135,18 +133,14 @@ PICK: Final = _histogram(
 )
 TIME_TO_FIRST_TOKEN: Final = _histogram(
     "coxswain_time_to_first_token_seconds",
-    "Time from a request's arrival to its first token, including its time in the queue: "
-    "for an ordinary response its end; for a stream its headers or, if these come before the "
-    "first token, an estimate from scrapes and from the stream's end "
-    "(docs/decisions/0051-when-an-slo-is-evaluated.md).",
+    "Time from a request's arrival to its first token, with its time in the queue (docs/metrics.md).",
     unit="s",
     buckets=_WAITS_S,
 )
 SIZE_ERROR: Final = _gauge(
     "coxswain_size_estimate_error_ratio",
-    "The factor by which the expected slot-seconds of requests for a model differ from those "
-    "that they took, in either direction; 1 is exact. `quantile` is 0.5 or 0.9. Only with "
-    "`queue.discipline: shortest_expected`.",
+    "The factor by which expected slot-seconds differ from those that requests took; 1 is"
+    " exact. `quantile` is 0.5 or 0.9. Only with `queue.discipline: shortest_expected`.",
     labels=("model", "quantile"),
 )
 SLO_REQUESTS: Final = _counter(
@@ -186,14 +180,12 @@ ENDPOINT_FIRST_TOKEN: Final = _histogram(
 )
 ENDPOINT_PROMPT_TOKENS: Final = _counter(
     "coxswain_endpoint_prompt_tokens_total",
-    "Tokens of the prompts that scrapes saw answered, cached ones included, by endpoint and "
-    "model. Requests that begin and end between two scrapes are missing.",
+    "Tokens of the prompts that scrapes saw answered, cached ones included (docs/metrics.md).",
     labels=("endpoint", "model"),
 )
 ENDPOINT_GENERATED_TOKENS: Final = _counter(
     "coxswain_endpoint_generated_tokens_total",
-    "Generated tokens that scrapes saw, by endpoint and model; their rate is in tokens per "
-    "second. What follows the last scrape of a response is missing.",
+    "Generated tokens that scrapes saw (docs/metrics.md).",
     labels=("endpoint", "model"),
 )
 MODEL_LOADED: Final = _gauge(
@@ -209,7 +201,7 @@ MODEL_LOAD_SECONDS: Final = _gauge(
 )
 MODEL_CHANGES: Final = _counter(
     "coxswain_machine_model_changes_total",
-    "Decisions to load or unload a model on a machine with a keeper, by change: load or unload.",
+    "Decisions to load or unload a model, by change: load or unload.",
     labels=("machine", "model", "change"),
 )
 MACHINE_CHANGES: Final = _counter(
@@ -220,16 +212,14 @@ MACHINE_CHANGES: Final = _counter(
 )
 MACHINE_WAKE_SECONDS: Final = _gauge(
     "coxswain_machine_wake_seconds",
-    "What the last wake of a machine took, from the first magic packet until it served; absent "
-    "before the first one.",
+    "What the last wake of a machine took until it served; absent before the first one.",
     labels=("machine",),
     unit="s",
 )
 PROBLEMS: Final = _gauge(
     "coxswain_problems",
-    "Sources in the settings that cannot be read now: an endpoints file, DNS names, "
-    "servers' keys; and parts that do not work while requests are served: the file of usage, "
-    "KEDA's port, scrapes for which the process has no descriptors, rules that are switched off. "
+    "What cannot be read (an endpoints file, DNS names, servers' keys) or does not work "
+    "(the file of usage, KEDA's port, scrapes without descriptors, rules that are off). "
     "`/status` describes each.",
 )
 DROPPED: Final = _counter(
@@ -239,27 +229,23 @@ DROPPED: Final = _counter(
 )
 AUDIT_CORRECTIONS: Final = _counter(
     "coxswain_audit_corrections_total",
-    "Faults that the auditor corrected, by kind: a lease or a ticket without a request, a "
-    "stream without its lease or ticket, a count of a limit without a request, or an inconsistent "
-    "ledger. Each is a bug: report it.",
+    "Faults that the auditor corrected, by kind. Each is a bug: report it.",
     labels=("kind",),
 )
 BYPASSED: Final = _counter(
     "coxswain_bypassed_requests_total",
-    "Requests that Envoy sent to a server without asking this picker, although it served: "
-    "a message timeout, or a stream that broke. Envoy's access log stream reports them.",
+    "Requests that Envoy sent to a server without asking this picker, although it served "
+    "(docs/operations.md).",
 )
 EVENT_LOOP_LAG: Final = _histogram(
     "coxswain_event_loop_lag_seconds",
-    "By how much the picker's event loop was late, ten times a second. While it is late, the "
-    "picker answers nobody.",
+    "By how much the picker's event loop was late, ten times a second.",
     unit="s",
     buckets=_LAGS_S,
 )
 BOUND_REQUESTS: Final = _gauge(
     "coxswain_bound_requests",
-    "Requests under a bound of an objective, a model, a path or a pool, by state: running (until "
-    "their server has ended them) or queued.",
+    "Requests under a bound, by state: running (until their server has ended them) or queued.",
     labels=("kind", "name", "state"),
 )
 BOUND_LIMIT: Final = _gauge(
@@ -269,21 +255,20 @@ BOUND_LIMIT: Final = _gauge(
 )
 RULES: Final = _gauge(
     "coxswain_rule_on",
-    "1 for each rule of `routing.rules`, 0 for one that failed and is switched off until the next "
-    "reload.",
+    "1 for each rule of `routing.rules`, 0 for one that failed and is off until the next reload.",
     labels=("rule",),
 )
 RULE_FAULTS: Final = _counter(
     "coxswain_rule_faults_total",
-    "Calls of a rule of `routing.rules` that failed since it was loaded, by kind: error (it raised "
-    "an exception, or its answer is none that it may give) or slow (more than 2 ms).",
+    "Calls of a rule that failed since it was loaded, by kind: error (an exception, or an"
+    " answer that it may not give) or slow (more than 2 ms).",
     labels=("rule", "kind"),
 )
 ENVOY_FAILURES: Final = _counter(
     "coxswain_envoy_ext_proc_failures_total",
-    "Counters of each Envoy in `envoy.stats` about the picker, by kind: message_timeouts (it "
-    "answered too late), failure_mode_allowed (a request went on without it, or asked again) and "
-    "streams_failed.",
+    "Counters of each Envoy in `envoy.stats`, by kind: message_timeouts (the picker "
+    "answered too late), failure_mode_allowed (a request went on without it, or asked "
+    "again) and streams_failed.",
     labels=("envoy", "kind"),
 )
 BUILD: Final = _gauge(
@@ -291,22 +276,19 @@ BUILD: Final = _gauge(
 )
 PROCESSES: Final = _gauge(
     "coxswain_processes",
-    "With fronts: processes by role: core, spare, front, or starting (a spare or a front that "
-    "is not ready yet).",
+    "With fronts: processes by role: core, spare, front, or starting.",
     labels=("role",),
 )
 TAKEOVERS: Final = _counter(
     "coxswain_takeovers_total",
-    "With fronts: how often a spare took over from a core, by reason: ended (it crashed or "
-    "was killed), hung (it did not answer and was killed by the supervisor), left (it was asked "
-    "to end) or member (it ran on another machine of the cluster). The supervisor counts, so a "
-    "takeover does not reset it.",
+    "With fronts: how often a spare took over from a core, by reason: ended (it crashed "
+    "or was killed), hung (the supervisor killed it), left (it was asked to end) or "
+    "member (it ran on another machine of the cluster).",
     labels=("reason",),
 )
 FRONT_CALLS: Final = _gauge(
     "coxswain_front_calls",
-    "With fronts: Envoy's open streams at each front. A front that replaces another one gets "
-    "the lowest free number.",
+    "With fronts: Envoy's open streams at each front.",
     labels=("front",),
 )
 LEADER: Final = _gauge(
@@ -326,26 +308,23 @@ ENGINE_UP: Final = _gauge(
 _USAGE_LABELS: Final = ("client", "objective", "model", "tier")
 USAGE_REQUESTS: Final = _counter(
     "coxswain_usage_requests_total",
-    "With usage.path: requests by client, objective, model and tier, and by result: counted, "
-    "uncounted (it had a slot, but its tokens are not known) or rejected.",
+    "With usage.path: requests by result: counted, uncounted (it had a slot, but its "
+    "tokens are not known) or rejected.",
     labels=(*_USAGE_LABELS, "result"),
 )
 USAGE_TOKENS: Final = _counter(
     "coxswain_usage_tokens_total",
-    "With usage.path: tokens by client, objective, model and tier, and by kind: prompt, cached "
-    "(those of the prompts that were found in a cache) or generated.",
+    "With usage.path: tokens by kind: prompt, cached (of the prompts) or generated.",
     labels=(*_USAGE_LABELS, "kind"),
 )
 USAGE_SLOT_SECONDS: Final = _counter(
     "coxswain_usage_slot_seconds_total",
-    "With usage.path: for how long slots were held, in seconds summed over slots, by client, "
-    "objective, model and tier.",
+    "With usage.path: for how long slots were held, in seconds summed over slots.",
     labels=_USAGE_LABELS,
     unit="s",
 )
 USAGE_COST: Final = _counter(
     "coxswain_usage_cost_total",
-    "With usage.path: what this use costs by the prices of endpoints in the settings, by client, "
-    "objective, model and tier.",
+    "With usage.path: what this use costs by the prices of endpoints.",
     labels=_USAGE_LABELS,
 )

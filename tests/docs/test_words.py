@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import io
 import json
 import re
@@ -162,24 +161,8 @@ def _in_text(text: str) -> Iterator[str]:
 
 
 def test_the_glossary_is_in_order() -> None:
-    """Both tables are alphabetical, and no term comes twice."""
-    for section in page("docs/glossary.md").text.split("\n## ")[1:]:
-        terms = re.findall(r"^\| ([^|]+) \|", section.partition("|---|---|\n")[2], re.MULTILINE)
-        plain = [term.replace("`", "").lower() for term in terms]
-        assert plain == sorted(set(plain))
-
-
-def test_names_of_the_glossary_exist() -> None:
-    """Each name in the second table is a class or a type of the code."""
-    defined: set[str] = set()
-    for file in (*ROOT.glob("extproc/**/*.py"), *ROOT.glob("scraper/**/*.py")):
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
-            match node:
-                case ast.ClassDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]):
-                    defined.add(name)
-                case _:
-                    pass
-    section = page("docs/glossary.md").text.partition("\n## Names in the code\n")[2]
-    rows = re.findall(r"^\| (`[^|]+`) \|", section, re.MULTILINE)
-    assert rows
-    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} <= defined
+    """It is alphabetical, and no term comes twice."""
+    table = page("docs/glossary.md").text.partition("|---|---|\n")[2]
+    terms = [term.lower() for term in re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE)]
+    assert len(terms) > 50
+    assert terms == sorted(set(terms))

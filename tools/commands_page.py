@@ -30,8 +30,7 @@ Each command names those that it takes.
 """
 CONNECTION = """
 ## Connection
-How a command reaches the picker. All of them but those that say otherwise take these options.
-"""
+How a command reaches the picker. These talk to none and take no such option: """
 MANY: Final = 3
 """An option that as many commands have in common is described once."""
 
@@ -48,8 +47,9 @@ def page() -> str:
     parts = [OPENING, f"{', '.join(links)}\n"]
     parts += [_section(name, command, shared.values()) for name, command in commands]
     parts += [SHARED, TABLE, *shared.values()]
+    apart = [f"`{name.partition(' ')[2]}`" for name, each in commands if not _connection_of(each)]
     connected = next(command for _, command in commands if _connection_of(command))
-    parts += [CONNECTION, TABLE, *map(_row, _connection_of(connected))]
+    parts += [CONNECTION, f"{', '.join(apart)}.\n", TABLE, *map(_row, _connection_of(connected))]
     parts.append(f"\n{' '.join(EXIT_CODES.split())}\n")
     return "".join(parts)
 
@@ -79,12 +79,9 @@ def _section(name: str, command: Command, shared: Container[str]) -> str:
     rows = {option: _row(option) for option in _own(command)}
     if own := [row for row in rows.values() if row not in shared]:
         text += TABLE + "".join(own)
-    notes = []
     if also := [f"`{option.opts[0]}`" for option, row in rows.items() if row in shared]:
-        notes.append(f"Shared options: {', '.join(also)}.")
-    if not _connection_of(command):
-        notes.append("It talks to no running picker.")
-    return text + (f"\n{' '.join(notes)}\n" if notes else "")
+        text += f"\nShared options: {', '.join(also)}.\n"
+    return text
 
 
 def _own(command: Command) -> list[TyperOption]:

@@ -80,15 +80,15 @@ class ClusterSettings(Section):
     ca_file: File | None = None
     """The CA file, PEM, that has signed the certificates of all members."""
     lease_s: SomeSeconds = Field(default=2.0, ge=0.5, le=60.0)
-    """Seconds for which a leader that is lost with its machine is waited for. A core that is lost
-    alone is replaced at once."""
+    """Seconds to wait for a leader that is lost with its machine. A core that is lost alone is
+    replaced at once."""
     without_engine: Literal["stay", "stop"] = "stay"
     """What a leader does while Valkey or the Kubernetes API does not answer. `stay`: it goes on.
-    `stop`: it goes on while all fronts of the other members follow it, and stops deciding
-    otherwise, so that two members never decide at the same time."""
+    `stop`: it goes on only while all fronts of the other members follow it, so that two members
+    never decide at the same time."""
     patience_s: SomeSeconds = 10.0
-    """Seconds for which a front waits for a leader before it sends Envoy to another member; if
-    there is none, Envoy continues without the picker, or fails closed (docs/envoy.md)."""
+    """Seconds for which a front waits for a leader before it sends Envoy to another member, or lets
+    it continue without the picker."""
 
     @property
     def member_name(self) -> str:

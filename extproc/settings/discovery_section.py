@@ -80,7 +80,7 @@ class DiscoverySettings(Section):
 
     file: Reloadable[File | None] = None
     """A YAML or JSON file with a list `endpoints` as in the settings. A change applies within a
-    second; an invalid file changes nothing."""
+    second."""
     dns: Annotated[Reloadable[tuple[DnsSettings, ...]], LIST] = ()
     """The DNS names to resolve: dns://name:port or srv://name each, or sections with the keys
     below."""

@@ -105,8 +105,8 @@ class EndpointSettings(Section):
     provider, and only while tier 1 is too slow. Requires inject_key and envoy.discovery."""
     models: dict[str, str] = Field(default={}, max_length=1000)
     """Of tier 2: its own names of models by the names in requests, as `tiny: gpt-4o-mini`; `"*"`
-    stands for all others. If given, it gets only requests that name one of them. The name is
-    written into the body, which must be complete JSON."""
+    stands for all others. If given, it gets only requests that name one of them, in a body of
+    complete JSON, into which the name is written."""
     in_pool: str | None = None
     """The name of its pool (`pools`); by default the default one."""
     price: PriceSettings | None = None

@@ -47,9 +47,9 @@ class EnvoySettings(Section):
     """Settings for the Envoy configuration of `coxswain config envoy` and `coxswain up`."""
 
     discovery: bool = True
-    """Whether Envoy gets the endpoints from Coxswain and fails open without it, with the exceptions
-    in docs/envoy.md. false: each response of the picker names an address (ORIGINAL_DST), and Envoy
-    fails closed. The picker and the printed configuration must have the same value."""
+    """Whether Envoy gets the endpoints from Coxswain and fails open without it (docs/envoy.md).
+    false: each response of the picker names an address (ORIGINAL_DST), and Envoy fails closed. The
+    picker and the printed configuration must have the same value."""
     listen: IpBind = "0.0.0.0:10000"
     """Where Envoy serves clients, an IP address and a port."""
     admin: IpBind = "127.0.0.1:9901"
@@ -63,9 +63,9 @@ class EnvoySettings(Section):
     """Where Envoy reaches Coxswain's data plane, host:port; by default listen.grpc, or loopback if
     that is all interfaces."""
     other_pickers: Annotated[tuple[Target, ...], LIST] = ()
-    """The data planes of the other members of a cluster, host:port. Requires cluster.name. On hosts
-    other than that of envoy.picker Envoy also uses their status pages, at the port of listen.http,
-    for the countdown."""
+    """The data planes of the other members of a cluster, host:port. For the countdown Envoy also
+    uses their status pages, at the port of listen.http, on hosts other than that of
+    envoy.picker."""
     picker_ca_file: str | None = Field(default=None, min_length=1)
     """The CA file, PEM, for Coxswain's certificate (grpc_tls.cert_file), where Envoy runs; by
     default the system's."""
@@ -78,8 +78,7 @@ class EnvoySettings(Section):
     """The name in Coxswain's certificate; by default the host in envoy.picker."""
     server_ca_files: Annotated[tuple[str, ...], LIST] = ()
     """For `coxswain config envoy --snippet`: the CA files, PEM, of https servers that are added
-    later, where Envoy runs, the same as their ca_file, or `system`. Those of known servers are
-    included; the complete configuration gets them from Coxswain."""
+    later, where Envoy runs, the same as their ca_file, or `system`."""
     inject_keys: bool = False
     """For `coxswain config envoy --snippet`: whether servers with inject_key can be added later if
     none is known."""
@@ -87,9 +86,8 @@ class EnvoySettings(Section):
     """Whether clients can read the queue position of their request at GET /queue/{request-id}, for
     which Envoy connects to listen.http."""
     health: bool = False
-    """Whether GET /health and /v1/health through Envoy show the slots of the whole fleet, without a
-    client's key: status, slots_idle and slots_processing, with 200 while any endpoint that gets
-    requests has a slot, else 503. false: one of the servers responds."""
+    """Whether GET /health and /v1/health through Envoy show the slots of the whole fleet
+    (docs/metrics.md), without a client's key. false: one of the servers responds."""
     batches: Target | None = None
     """Where Envoy reaches `coxswain batch run`, host:port, for /v1/files and /v1/batches; by
     default these paths are unknown."""
@@ -108,7 +106,7 @@ class EnvoySettings(Section):
     reuse_connections: bool = False
     """Whether requests that are never streamed (embeddings, rerank, token counts) share connections
     to the servers, which takes Envoy a quarter less time, and with TLS far less. Requires
-    llama-servers of April 2026 or later: older ones have few threads for connections."""
+    llama-servers of April 2026 or later."""
     per_try_idle_timeout_s: EnvoySeconds = 300.0
     """Seconds without data from a server after which Envoy ends the attempt; 0 disables the
     limit."""
@@ -124,9 +122,9 @@ class EnvoySettings(Section):
     host_rewrite: bool = False
     """Whether requests have the endpoint's name as Host. Requires discovery."""
     open_paths: Annotated[tuple[RuleText, ...], LIST] = ()
-    """The paths that clients can use besides model requests, models, health, properties and the web
-    page: `/path`, `/path*` for all below it, `/path/*.js` for files, `POST /path` for one method.
-    All others are rejected. The picker and the printed configuration must have the same value."""
+    """The paths that clients can use besides those of docs/envoy.md: `/path`, `/path*` for all
+    below it, `/path/*.js` for files, `POST /path` for one method. The picker and the printed
+    configuration must have the same value."""
     blocked_paths: Annotated[tuple[RuleText, ...], LIST] = ()
     """Open paths that are rejected with 403, in the same format: `GET /` blocks the web page. Case
     does not matter, and any prefix is covered."""

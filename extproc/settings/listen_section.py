@@ -19,7 +19,7 @@ class ListenSettings(Section):
     /healthz, /readyz, /queue/{request-id}, and for operators /actions/ and /keys."""
     http_hosts: Annotated[tuple[ServerName, ...], LIST] = ()
     """The host names that the status pages accept, besides IP addresses, localhost and the host in
-    listen.http. This protects them from other web sites (DNS rebinding)."""
+    listen.http (docs/security.md)."""
     insecure: bool = False
     """Allow listening beyond loopback without a token and without mutual TLS; the same as
     --insecure."""

@@ -61,5 +61,4 @@ class UsageSettings(Section):
     """Days after which counts are removed."""
     read_counters: bool = False
     """Whether to read the token counters of llama-servers that run with `--metrics`, so that the
-    sums are theirs even if clients leave. Each reading resets their averages
-    `llamacpp:prompt_tokens_seconds` and `llamacpp:predicted_tokens_seconds`."""
+    sums are exact even if clients leave (docs/usage.md)."""

@@ -79,8 +79,8 @@ class Settings(Section):
     the keys below."""
     fronts: FrontCount = 0
     """The number of front processes, which hold Envoy's connections for one core process that
-    decides, beside a spare core; `auto` is one less than the processors, 0 is one process for
-    everything. See docs/cluster.md."""
+    decides (docs/cluster.md); `auto` is one less than the processors, 0 is one process for
+    everything."""
     cluster: Annotated[ClusterSettings, EMPTY_SECTION] = ClusterSettings()
     listen: Annotated[ListenSettings, EMPTY_SECTION] = ListenSettings()
     queue: Annotated[QueueSettings, EMPTY_SECTION] = QueueSettings()
@@ -111,8 +111,7 @@ class Settings(Section):
     """The services that share the fleet, by name, each with the keys below."""
     bounds: Annotated[BoundsSettings, EMPTY_SECTION] = BoundsSettings()
     pools: Annotated[Reloadable[dict[PoolName, PoolSettings]], MAP] = Field(default={})
-    """Parts of the fleet, by name, each with the keys below: a request for one never waits for
-    another, nor gets to its endpoints. See docs/pools.md."""
+    """Parts of the fleet, by name, each with the keys below. See docs/pools.md."""
     spill: Annotated[SpillSettings, EMPTY_SECTION] = SpillSettings()
     response_headers: Reloadable[bool] = True
     """Whether responses have the headers x-coxswain-endpoint, x-coxswain-queue-ms,

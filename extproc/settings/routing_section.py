@@ -39,8 +39,7 @@ class QueueSettings(Section):
     discipline: Literal["first_come", "shortest_expected", "started_first"] = "first_come"
     """The order of the queued requests of one flow, or of one tenant without flows: `first_come`,
     `shortest_expected` (the fewest slot-seconds, as learned from similar requests, first), or
-    `started_first` (those of sessions that were served before, so that agents finish). Criticality,
-    SLOs and the shares of tenants are the same with all. See docs/routing.md."""
+    `started_first` (those of sessions that were served before). See docs/routing.md."""
     max_overtaken_s: Seconds = 30.0
     """Without `first_come`: after this many seconds in the queue no other of its flow passes a
     request."""
@@ -57,14 +56,12 @@ class RoutingSettings(Section):
     """How requests are read and routed."""
 
     read_body: Reloadable[Literal["auto", "never"]] = "auto"
-    """Whether Coxswain reads bodies: model, prompt, n, adapter. `auto` reads those of requests that
-    take a slot and, if several models are served, of those that count tokens, also compressed ones.
-    `never` uses only the headers, and every request counts as one slot. Envoy must allow mode
-    overrides."""
+    """Whether Coxswain reads bodies. `auto` reads those of requests that take a slot and, if
+    several models are served, of those that count tokens, also compressed ones. `never` uses only
+    the headers, and every request counts as one slot. Envoy must allow mode overrides."""
     body_limit_bytes: Reloadable[Whole] = Field(default=65_536, ge=1, le=16 * 1024 * 1024)
     """The number of bytes from the beginning of a body that Coxswain reads for the prompt. The
-    model and other keys at the top are found wherever they stand in the part that Envoy keeps
-    (envoy.body_buffer_bytes)."""
+    model is found anywhere in the part that Envoy keeps (envoy.body_buffer_bytes)."""
     body_errors: Reloadable[Literal["lenient", "strict"]] = "lenient"
     """A body that cannot be parsed: `lenient` routes the request without it, `strict` rejects it
     with 400."""
@@ -73,9 +70,9 @@ class RoutingSettings(Section):
     them to servers with a longer context, and rejects with 400 what certainly fits none; `route`
     rejects none, for servers with --context-shift; `off` does neither."""
     conversations: Reloadable[Literal["keep", "strip"]] = "keep"
-    """`x-conversation-id`, with which llama-server goes on when the client leaves and keeps a
-    streamed answer for five minutes: `keep` lets the client read the rest or end it (/v1/stream),
-    and counts the slot until the server has finished; `strip` removes the header."""
+    """`x-conversation-id`, with which llama-server keeps a streamed answer for five minutes when
+    the client leaves: `keep` lets the client read the rest or end it (/v1/stream), and counts the
+    slot until the server has finished; `strip` removes the header."""
     rules: Annotated[Reloadable[tuple[RuleName, ...]], LIST] = ()
     """Your own rules, as `package.module:Name` (docs/rules.md), which exclude endpoints, add to
     their costs, or reject requests. A reload loads them again."""
@@ -92,9 +89,8 @@ class RoutingSettings(Section):
     model, and queues it if those that did are gone."""
     unread_model: Reloadable[Literal["reject", "any"]] = "reject"
     """A request whose model cannot be found while several are served, because its body is too long,
-    damaged, or neither JSON nor a form: `reject` answers 400, `any` sends it to any endpoint, as
-    one that names no model. model_match: strict always rejects it; with read_body: never only
-    strict does."""
+    damaged, or neither JSON nor a form: `reject` answers 400, `any` sends it to any endpoint.
+    model_match: strict always rejects it; with read_body: never only strict does."""
 
     @property
     def keeps_conversations(self) -> bool:
@@ -108,7 +104,7 @@ class SwapSettings(Section):
 
     max_wait_s: Seconds = 60.0
     """If two models take turns on a machine: the longest time in seconds that a request waits
-    because other models have work. Its model's load and the end of running requests come on top;
+    because other models have work. Loads and the end of running requests come on top;
     queue.timeout_s should be longer than all of it."""
     min_share: float = Field(default=0.8, ge=0.0, le=0.99)
     """The least share of a machine's time that serves requests while models take turns: a model
@@ -135,9 +131,8 @@ class OutlierSettings(Section):
     single trial requests until one succeeds."""
 
     failures: Count = 3
-    """The number of failed requests in a row that eject an endpoint: 5xx, lost connections, or 503
-    from an endpoint that scrapes show as healthy. 4xx do not count, nor failures of one kind of
-    request (a path, a grammar, tools, images) if others succeed there. 0 disables ejection."""
+    """The number of failed requests in a row that eject an endpoint (docs/operations.md); 0
+    disables ejection."""
     backoff_s: SomeSeconds = 2.0
     """Seconds from an ejection to the first trial request. Each failed trial doubles it."""
     max_backoff_s: SomeSeconds = 60.0

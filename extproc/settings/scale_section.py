@@ -52,9 +52,8 @@ class ScaleSettings(Section):
     """The models that can be scaled from zero, by name, each with the keys below: requests for them
     are queued while they have no server."""
     command: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], LIST] = ()
-    """The program that starts and stops servers, and its arguments, run without a shell. Three
-    arguments are added: `up` or `down`, a name in models, and the number of servers that there
-    should be."""
+    """The program that starts and stops servers, and its arguments, run without a shell. Added are
+    `up` or `down`, a name in models, and the number of servers (docs/scaling.md)."""
     command_timeout_s: SomeSeconds = 60.0
     """Seconds after which a run of the command is ended."""
 
@@ -83,5 +82,5 @@ class KedaSettings(PortTlsSettings):
     """KEDA's external scaler: reports how many servers each model needs. See docs/scaling.md."""
 
     listen: Bind | None = None
-    """The address for KEDA, such as 0.0.0.0:9004; closed without it. KEDA sends no token: without
-    client_ca_file anyone who reaches the port can read these numbers, and nothing else."""
+    """The address for KEDA, such as 0.0.0.0:9004; closed without it. KEDA sends no token
+    (docs/scaling.md)."""

@@ -63,9 +63,7 @@ class AgentsSettings(_TokenSettings):
     forget_s: Reloadable[SomeSeconds] = 300.0
     """Seconds without a message from its agent after which an endpoint leaves the fleet."""
     allowed_networks: Annotated[Reloadable[tuple[Network, ...]], LIST] = PRIVATE
-    """The networks whose addresses agents may report and operators may add. A caller can always
-    give its own address, and loopback from loopback; never link-local addresses or the ports of
-    Envoy and Coxswain."""
+    """The networks whose addresses agents may report and operators may add (docs/operations.md)."""
     expected: Count = 0
     """The number of agents to wait for after a start, for at most discovery.grace_s, before the
     fleet is published to Envoy."""
@@ -113,11 +111,9 @@ class BudgetSettings(Section):
 
     tokens: Annotated[int, Field(ge=1, le=10**15)] | None = None
     """The tokens of prompts and responses in that time, by UTC, after which requests get 429
-    `budget-used-up`. Running requests reserve the estimate of their prompt and their max_tokens.
-    Requires usage.path."""
+    `budget-used-up` (docs/keys.md). Requires usage.path."""
     cost: Annotated[Money, Field(gt=0)] | None = None
-    """The cost in that time by the prices of the endpoints. Running requests may exceed it.
-    Requires usage.path."""
+    """The cost in that time by the prices of the endpoints. Requires usage.path."""
 
     def for_core(self) -> Budget | None:
         """The same for the core; None if it bounds nothing."""
@@ -150,11 +146,11 @@ class ClientLimitSettings(Section):
     """The tokens of prompts and responses that it may use in a minute, counted after each response.
     Requires usage.path."""
     models: Names | None = None
-    """The only models that it may use, under any of their names, and sees in /v1/models; others get
-    404 `model-not-found`. Its requests must name their model."""
+    """The only models that it may use and sees in /v1/models; others get 404 `model-not-found`
+    (docs/keys.md)."""
     objectives: Names | None = None
-    """The only objectives that its requests may name; others get 403 `objective-not-allowed`. A
-    request that names none, and whose model has none of these, gets the first."""
+    """The only objectives that its requests may name; others get 403 `objective-not-allowed`. The
+    first is that of requests that name none (docs/keys.md)."""
     budgets: Annotated[BudgetsSettings, EMPTY_SECTION] = BudgetsSettings()
 
     def for_core(self) -> ClientLimit:
@@ -183,10 +179,9 @@ class ClientsSettings(Section):
 
     keys_file: File | None = None
     """The file with the API keys of clients, which `coxswain keys` manages: `name sha256:DIGEST` or
-    `name key` in each line, then `expires=2026-12-31` if it ends. Changes apply within two seconds.
-    The picker checks the keys, so nobody is served while no picker answers: print Envoy's
-    configuration again and restart Envoy when you set this first. The servers do not receive these
-    keys."""
+    `name key` in each line, then `expires=2026-12-31` if it ends. Envoy then serves nobody while no
+    picker answers: print its configuration again and restart it when you set this first
+    (docs/clients.md)."""
     batches: Reloadable[str | None] = Field(default=None, min_length=1)
     """The client with whose key `coxswain batch run` sends lines, which count as requests of the
     client that their fairness id names. Required where envoy.batches is set and keys are

@@ -133,7 +133,7 @@ PICK: Final = _histogram(
 )
 TIME_TO_FIRST_TOKEN: Final = _histogram(
     "coxswain_time_to_first_token_seconds",
-    "Time from a request's arrival to its first token, with its time in the queue (docs/metrics.md).",
+    "Time from arrival to the first token, with the time in the queue (docs/metrics.md).",
     unit="s",
     buckets=_WAITS_S,
 )

@@ -129,8 +129,22 @@ def _not_given(tables: Sequence[Table]) -> list[str]:
     return [f"Not given: {', '.join(missing)}.", ""] if missing else []
 
 
-def losses(table: Table) -> list[str]:
-    """Where a rival is better than the best row of Coxswain: one item of a list for each column."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """A column in which a rival is better than the best row of Coxswain."""
+
+    column: Measured
+    rival: str
+    value: float
+    ours: float
+
+    def __str__(self) -> str:
+        name, unit = self.column.name, self.column.unit
+        return f"- {name}: {self.rival} {self.value:.0f}{unit}, Coxswain {self.ours:.0f}{unit}"
+
+
+def losses(table: Table) -> list[Loss]:
+    """Where a rival is better than the best row of Coxswain."""
     ours = [one for one in table.rows if one.is_ours and one.requests]
     theirs = [one for one in table.rows if not one.is_ours and one.requests]
     found = []
@@ -139,11 +153,33 @@ def losses(table: Table) -> list[str]:
         if best is None or other is None or not _is_better(other[0], best[0], column):
             continue
         value, rival = other
-        found.append(
-            f"- {column.name}: {rival.rival} {value:.0f}{column.unit}, "
-            f"Coxswain {best[0]:.0f}{column.unit}"
-        )
+        found.append(Loss(column=column, rival=rival.rival, value=value, ours=best[0]))
     return found
+
+
+def _all_losses(tables: Sequence[Table]) -> list[str]:
+    """The lines of all tables: once what is lost in each of several, then what is besides."""
+    lost = {table.title: losses(table) for table in tables}
+    alike = [[one for each in lost.values() for one in each if one.column is c] for c in COMPARED]
+    always = [ones for ones in alike if len(ones) == len(tables) > 1]
+    lines = ["In each table:", "", *(_range(ones) for ones in always), ""] if always else []
+    for title, each in lost.items():
+        items = [str(one) for one in each if not any(one in ones for ones in always)]
+        if items or not always:
+            lines += [f"{title}:", "", *(items or ["- nothing"]), ""]
+    return lines
+
+
+def _range(ones: Sequence[Loss]) -> str:
+    name, unit = ones[0].column.name, ones[0].column.unit
+    (least, most), (ours, ours_most) = (
+        (min(values), max(values))
+        for values in ([one.value for one in ones], [one.ours for one in ones])
+    )
+    return (
+        f"- {name}: the best rival {least:.0f} to {most:.0f}{unit}, "
+        f"Coxswain {ours:.0f} to {ours_most:.0f}{unit}"
+    )
 
 
 def _best(results: Sequence[Result], column: Measured) -> tuple[float, Result] | None:
@@ -170,7 +206,6 @@ def page(
     rates: Sequence[Rate] = (),
 ) -> str:
     """The whole page; `image` is the name of the picture beside it."""
-    lost = [(table.title, losses(table)) for table in tables]
     lines = [
         "# Comparison",
         "",
@@ -182,10 +217,10 @@ def page(
         "",
     ]
     if rates:
-        lost.insert(0, ("Rates with bodies, beside pickers", rate_losses(rates)))
-    for title, items in lost:
-        lines += [f"{title}:", "", *(items or ["- nothing"]), ""]
+        items = rate_losses(rates) or ["- nothing"]
+        lines += ["Rates with bodies, beside pickers:", "", *items, ""]
     lines += [
+        *_all_losses(tables),
         UNEQUAL,
         *([UNEQUAL_PICKERS] if rates else []),
         "",

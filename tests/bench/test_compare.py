@@ -286,11 +286,27 @@ def test_tables_of_one_fleet_share_their_rows_if_all_were_played() -> None:
 def test_losses_name_each_column_in_which_a_rival_is_better() -> None:
     ours, theirs = result("Coxswain", 0.100, is_ours=True, failed=2), result("HAProxy", 0.050)
     found = losses(Table(title="One", note="", rows=[ours, theirs]))
-    assert found[0] == "- mean time to first token: HAProxy 50 ms, Coxswain 100 ms"
-    assert any("failed, cut or killed: HAProxy 0, Coxswain 2" in one for one in found)
+    assert str(found[0]) == "- mean time to first token: HAProxy 50 ms, Coxswain 100 ms"
+    assert any("failed, cut or killed: HAProxy 0, Coxswain 2" in str(one) for one in found)
     assert not losses(Table(title="One", note="", rows=[result("Coxswain", 0.05, is_ours=True)]))
     close = [result("Coxswain", 0.100, is_ours=True), result("HAProxy", 0.099)]
     assert not losses(Table(title="One", note="", rows=close))
+
+
+def test_what_is_lost_in_each_table_is_said_once() -> None:
+    theirs = result("HAProxy", 0.05)
+    tables = [
+        Table(title="One", note="", rows=[result("Coxswain", 0.1, is_ours=True), theirs]),
+        Table(title="Two", note="", rows=[result("Coxswain", 0.2, is_ours=True, failed=2), theirs]),
+    ]
+    text = page(tables, machine="m.", command="make compare", serial=[], image="p.svg")
+    lost, _, _ = text.partition("## What was unequal")
+    always, _, besides = lost.partition("Two:\n\n")
+    assert (
+        "- mean time to first token: the best rival 50 to 50 ms, Coxswain 100 to 200 ms" in always
+    )
+    assert "One:" not in lost and "mean time" not in besides
+    assert besides.startswith("- failed, cut or killed: HAProxy 0, Coxswain 2\n")
 
 
 def test_the_page_begins_with_losses_and_what_was_unequal() -> None:

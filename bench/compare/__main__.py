@@ -25,7 +25,6 @@ from bench.compare.trace import (
     LONGEST_PROMPT_TOKENS,
     MADE_UP_BLOCK_TOKENS,
     MEAN_SERVICE_S,
-    TOKENS_PER_EVENT,
     made_up_conversations,
     pace_of,
     requests_of,
@@ -153,17 +152,13 @@ class Comparison:
         if capacity is None:
             work_s = cell.load * cell.capacity_slots * seconds
             taken = window(rows, seconds, work_s, lambda row: service_s(row, pace))
-            speed = (
-                f"the service {pace.factor:.0f} times faster than 2,000 tokens/s of prompts and 30 "
-                f"of answers, {TOKENS_PER_EVENT} tokens of an answer as one"
-            )
+            speed = f"service {pace.factor:.0f} times faster"
         else:
             taken = window(rows, seconds, cell.load * capacity * seconds, lambda _: 1.0)
             speed = f"real llama-servers that do {capacity:.0f} requests/s"
         note = (
             f"{len(taken):,} requests in {taken[-1].at_s:.0f} s{origin}; arrivals "
-            f"{(rows[len(taken) - 1].at_s - rows[0].at_s) / taken[-1].at_s:.0f} times faster than "
-            f"in the trace, {speed}."
+            f"{(rows[len(taken) - 1].at_s - rows[0].at_s) / taken[-1].at_s:.0f} times, {speed}."
         )
         block = MADE_UP_BLOCK_TOKENS if cell.trace == plan.MADE_UP else MOONCAKE_BLOCK_TOKENS
         requests = requests_of(taken, block, is_real=self._given.real)

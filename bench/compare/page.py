@@ -9,11 +9,14 @@ from bench.compare.account import Result
 from bench.compare.rates import Rate, section
 from bench.compare.rates import losses as rate_losses
 from bench.compare.rivals import NOT_GIVEN
+from bench.compare.trace import DECODE_TOKENS_S, PREFILL_TOKENS_S, TOKENS_PER_EVENT
 
 HEADINGS: Final = (
-    *("first token mean", "p50", "p99", "waiting mean", "p50", "p99"),
-    *("failed", "cut", "cached", "to a full server", "killed", "CPU"),
+    *("first token, mean", "waiting, mean", "p50", "p99"),
+    *("failed/cut/killed", "cached", "to a full server", "CPU"),
 )
+LOAD: Final = ", load "
+"""Before the load in the title of a table."""
 ROUNDING: Final = 1.05
 """A rival is better where its number is better by more than what two runs differ by anyway."""
 
@@ -67,51 +70,81 @@ COMPARED: Final = (
 )
 
 
-def markdown(table: Table) -> list[str]:
-    """The lines of one table, with a row for each rival that nobody has given."""
+def markdown(*tables: Table) -> list[str]:
+    """The lines of one table. Several are of one fleet, and their numbers share its cells."""
+    titles = [one.title.partition(LOAD) for one in tables]
     return [
-        f"### {table.title}",
+        f"### {titles[0][0]}{LOAD if titles[0][1] else ''}{', '.join(one[2] for one in titles)}",
         "",
-        f"{table.note}",
+        " ".join(one.note for one in tables),
         "",
         f"| | {' | '.join(HEADINGS)} |",
         f"|---|{'---:|' * len(HEADINGS)}",
-        *(_row(one) for one in table.rows),
-        *(
-            f"| {name} | not given |{' |' * (len(HEADINGS) - 1)}"
-            for name in NOT_GIVEN
-            if not any(one.rival.startswith(name) for one in table.rows)
-        ),
+        *(_row(ones) for ones in zip(*(one.rows for one in tables), strict=True)),
         "",
     ]
 
 
-def _row(one: Result) -> str:
+def _by_fleet(tables: Sequence[Table]) -> list[list[Table]]:
+    """Tables that differ in the load alone, together. One of a run that was interrupted has fewer
+    rows, and is one for itself."""
+    found: dict[tuple[str, ...], list[Table]] = {}
+    for one in tables:
+        alike = (one.title.partition(LOAD)[0], *(row.rival for row in one.rows))
+        found.setdefault(alike, []).append(one)
+    return [*found.values()]
+
+
+def _row(ones: Sequence[Result]) -> str:
+    first = ones[0]
+    if not any(one.requests for one in ones):
+        return f"| {first.rival} | {first.why} |{' |' * (len(HEADINGS) - 1)}"
+    name = f"**{first.rival}**" if first.is_ours else first.rival
+    cells = zip(*(_cells(one) for one in ones), strict=True)
+    return f"| {name} | {' | '.join(', '.join(each) for each in cells)} |"
+
+
+def _cells(one: Result) -> list[str]:
     if not one.requests:
-        return f"| {one.rival} | {one.why} |{' |' * (len(HEADINGS) - 1)}"
-    first, waiting = one.first_token, one.waiting
-    cells = [
-        *(_ms(value) for value in (first.mean_s, first.at(0.5), first.at(0.99))),
-        *(_ms(value) for value in (waiting.mean_s, waiting.at(0.5), waiting.at(0.99))),
-        *(str(one.failed), str(one.cut)),
-        _number(100 * one.cached_share, " %"),
-        *(str(one.to_full), str(one.killed)),
-        _number(1e6 * one.cpu_s / one.requests, " us"),
+        return ["-"] * len(HEADINGS)
+    waiting = one.waiting
+    times_s = (one.first_token.mean_s, waiting.mean_s, waiting.at(0.5), waiting.at(0.99))
+    return [
+        *(_number(1000 * value) for value in times_s),
+        f"{one.failed}/{one.cut}/{one.killed}",
+        _number(100 * one.cached_share),
+        str(one.to_full),
+        _number(1e6 * one.cpu_s / one.requests),
     ]
-    name = f"**{one.rival}**" if one.is_ours else one.rival
-    return f"| {name} | {' | '.join(cells)} |"
 
 
-def _ms(seconds: float) -> str:
-    return _number(1000 * seconds, " ms")
+def _number(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.0f}"
 
 
-def _number(value: float, unit: str) -> str:
-    return "" if math.isnan(value) else f"{value:.0f}{unit}"
+def _not_given(tables: Sequence[Table]) -> list[str]:
+    """A line that names the rivals whose programs nobody has named."""
+    played = [one.rival for table in tables for one in table.rows]
+    missing = [name for name in NOT_GIVEN if not any(one.startswith(name) for one in played)]
+    return [f"Not given: {', '.join(missing)}.", ""] if missing else []
 
 
-def losses(table: Table) -> list[str]:
-    """Where a rival is better than the best row of Coxswain: one item of a list for each column."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """A column in which a rival is better than the best row of Coxswain."""
+
+    column: Measured
+    rival: str
+    value: float
+    ours: float
+
+    def __str__(self) -> str:
+        name, unit = self.column.name, self.column.unit
+        return f"- {name}: {self.rival} {self.value:.0f}{unit}, Coxswain {self.ours:.0f}{unit}"
+
+
+def losses(table: Table) -> list[Loss]:
+    """Where a rival is better than the best row of Coxswain."""
     ours = [one for one in table.rows if one.is_ours and one.requests]
     theirs = [one for one in table.rows if not one.is_ours and one.requests]
     found = []
@@ -120,11 +153,33 @@ def losses(table: Table) -> list[str]:
         if best is None or other is None or not _is_better(other[0], best[0], column):
             continue
         value, rival = other
-        found.append(
-            f"- {column.name}: {rival.rival} {value:.0f}{column.unit}, "
-            f"Coxswain at best {best[0]:.0f}{column.unit} ({best[1].rival})"
-        )
+        found.append(Loss(column=column, rival=rival.rival, value=value, ours=best[0]))
     return found
+
+
+def _all_losses(tables: Sequence[Table]) -> list[str]:
+    """The lines of all tables: once what is lost in each of several, then what is besides."""
+    lost = {table.title: losses(table) for table in tables}
+    alike = [[one for each in lost.values() for one in each if one.column is c] for c in COMPARED]
+    always = [ones for ones in alike if len(ones) == len(tables) > 1]
+    lines = ["In each table:", "", *(_range(ones) for ones in always), ""] if always else []
+    for title, each in lost.items():
+        items = [str(one) for one in each if not any(one in ones for ones in always)]
+        if items or not always:
+            lines += [f"{title}:", "", *(items or ["- nothing"]), ""]
+    return lines
+
+
+def _range(ones: Sequence[Loss]) -> str:
+    name, unit = ones[0].column.name, ones[0].column.unit
+    (least, most), (ours, ours_most) = (
+        (min(values), max(values))
+        for values in ([one.value for one in ones], [one.ours for one in ones])
+    )
+    return (
+        f"- {name}: the best rival {least:.0f} to {most:.0f}{unit}, "
+        f"Coxswain {ours:.0f} to {ours_most:.0f}{unit}"
+    )
 
 
 def _best(results: Sequence[Result], column: Measured) -> tuple[float, Result] | None:
@@ -151,7 +206,6 @@ def page(
     rates: Sequence[Rate] = (),
 ) -> str:
     """The whole page; `image` is the name of the picture beside it."""
-    lost = [(table.title, losses(table)) for table in tables]
     lines = [
         "# Comparison",
         "",
@@ -159,14 +213,14 @@ def page(
         "",
         "## Where we lose",
         "",
-        "Columns in which a rival is better than each row of Coxswain by more than 5 %.",
+        "Numbers in which a rival is better than the best row of Coxswain by more than 5 %.",
         "",
     ]
     if rates:
-        lost.insert(0, ("Rates with bodies, beside pickers", rate_losses(rates)))
-    for title, items in lost:
-        lines += [f"{title}:", "", *(items or ["- nothing"]), ""]
+        items = rate_losses(rates) or ["- nothing"]
+        lines += ["Rates with bodies, beside pickers:", "", *items, ""]
     lines += [
+        *_all_losses(tables),
         UNEQUAL,
         *([UNEQUAL_PICKERS] if rates else []),
         "",
@@ -175,9 +229,9 @@ def page(
         f"![Waits by percentile]({image})",
         "",
     ]
-    lines += ["## Tables", "", HOW_TO_READ, ""]
-    for table in tables:
-        lines += markdown(table)
+    lines += ["## Tables", "", HOW_TO_READ, "", *_not_given(tables)]
+    for fleet in _by_fleet(tables):
+        lines += markdown(*fleet)
     return "\n".join([*lines, *section(rates), *serial]).rstrip() + "\n"
 
 
@@ -186,31 +240,32 @@ UNEQUAL: Final = """\
 
 - Clients, proxies, picker and servers share the cores of one machine. Each hop is loopback.
 - Time is scaled, so a millisecond of a hop weighs as many times more than beside real models as
-  each table says. Coxswain's requests take the hop to the picker.
+  each table says.
 - The slots of the servers were written by hand into the rivals, as weights or limits. Coxswain
-  found them out; that slots do not share a context was written into its settings, as a simulated
-  server has no arguments to read.
+  found them out; that slots do not share a context was written into its settings.
 - The hashes get a header with the name of the conversation, which clients have to send. Coxswain
   reads the prompts instead.
 - All have one worker. The rivals keep connections to servers; Coxswain's Envoy opens one for each
   request ([decision 0035](decisions/0035-a-connection-for-each-request.md)).
-- Coxswain's rows have two processes, Envoy and the picker; both count in the processor time.
 - The servers are simulated, unless the command has `--real`: they have llama-server's API, slots,
   hidden queue and prompt caches, and no memory bandwidth to share.
-- Coxswain starts each run without having learned anything, and its scrapes are not scaled. With
-  shared contexts it runs one request at a time on each server until it has seen how fast answers
-  come, and some 30 of them: the first second of the run, from which its waits there come.
+- Coxswain starts each run without having learned anything. With shared contexts it runs one
+  request at a time on each server until it has seen some 30 answers: the first second of the run,
+  from which its waits there come.
 - Requests that were not served are in no time of their row: read those together."""
 UNEQUAL_PICKERS: Final = """\
 - Pickers of the Gateway API Inference Extension, such as llm-d's, are made for vLLM. Of these
   servers they get the gauge of waiting requests, 20 times a second, and the prompts: llama-server
   has none of its cache. They do not limit running requests and have no queue unless it is switched
-  on. Their Envoy sends them the responses, too, as in their own tests. All servers are one Pod with
-  a port for each. Such a picker may use all cores, Coxswain's one."""
-HOW_TO_READ: Final = """\
-A wait is the time that a request took beside its time in a slot, which its server reports: queues
-anywhere, hops and clients. *Cached* is the share of prompt tokens that servers had in a cache.
-*To a full server* are the requests that a server's log shows waiting inside it. *Killed* are those
-that ended with their server's full context. *CPU* is the processor time of proxy and picker for
-each request, with what they do anyway: health checks, and Coxswain's scrapes of the servers, which
-are much of it at such rates. A request counts from the moment at which it was due."""
+  on. Their Envoy sends them the responses, too. All servers are one Pod with a port for each. Such
+  a picker may use all cores, Coxswain's one."""
+HOW_TO_READ: Final = f"""\
+Several numbers in a cell are those of the loads. Arrivals are that many times faster than in the
+trace, the service than {PREFILL_TOKENS_S:,.0f} tokens/s of prompts and {DECODE_TOKENS_S:.0f} of
+answers, of which {TOKENS_PER_EVENT} tokens come at once. Times are in ms. A wait is the time that
+a request took beside its time in a slot, which its server reports: queues anywhere, hops and
+clients. A request counts from when it was due. *Cached* is the share of prompt tokens, in %, that
+servers had in a cache. *To a full server* are the requests that a server's log shows waiting inside
+it. *Killed* are those that ended with their server's full context. *CPU* is the processor time of
+proxy and picker for each request, in us, with health checks and Coxswain's scrapes, which are much
+of it at such rates."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rigs.chaos.accounting import Verdict
 from rigs.chaos.attack import Outcome
-from rigs.chaos.windows import ALLOWANCES
+from rigs.chaos.windows import ALLOWANCES, Allowance
 
 SHOWN = 20
 
@@ -40,11 +40,14 @@ def total(outcomes: Sequence[Outcome], seconds: float) -> list[str]:
 
 
 def windows() -> list[str]:
-    """The windows with their excuses, as a table in Markdown."""
+    """The windows with their excuses, as a table in Markdown; faults with one excuse in one row."""
+    kinds: dict[Allowance, list[str]] = {}
+    for kind, allowed in ALLOWANCES.items():
+        kinds.setdefault(allowed, []).append(kind.value)
     rows = [
-        f"| {kind.value} | {allowed.before_s:g} | {allowed.after_s:g} | "
+        f"| {'; '.join(faults)} | {allowed.before_s:g} | {allowed.after_s:g} | "
         f"{', '.join(sorted(allowed.excuses))} | {allowed.why} |"
-        for kind, allowed in ALLOWANCES.items()
+        for allowed, faults in kinds.items()
     ]
     return [
         "| fault | seconds before | seconds after | excuses | reason |",

@@ -24,7 +24,7 @@ REQUESTS = 1_000_000
 SHORT_REQUESTS = 15_000
 CONNECTIONS = 48
 PAGE = Path("docs/reliability.md")
-POINTS = 50
+POINTS = 25
 """Of each curve of the page."""
 TITLE = "## Soak"
 SETUP = (

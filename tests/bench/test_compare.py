@@ -250,20 +250,35 @@ def test_cells_are_all_loads_on_all_fleets_and_public_traces_on_one() -> None:
     assert sum(one.slots / one.slowness for one in SLOW) == pytest.approx(6 + 2 / 3)
 
 
-def test_a_table_has_a_row_for_each_rival_and_says_which_are_not_given() -> None:
+def test_a_table_has_a_row_for_each_rival_and_the_page_says_which_are_not_given() -> None:
     rows = [
         result("Coxswain", 0.010, is_ours=True),
         Result(rival="nginx", requests=0, why="not installed: apt-get install nginx"),
         result("Paddler", 0.020),
     ]
-    lines = markdown(Table(title="One", note="Scaled.", rows=rows))
-    assert (
-        "| **Coxswain** | 10 ms | 10 ms | 10 ms | 10 ms | 10 ms | 10 ms | 0 | 0 | 50 % | 0 | 0 |"
-        in (lines[6])
-    )
-    assert lines[6].endswith("| 1000 us |")
+    table = Table(title="One", note="Scaled.", rows=rows)
+    lines = markdown(table)
+    assert lines[6] == "| **Coxswain** | 10 | 10 | 10 | 10 | 0/0/0 | 50 | 0 | 1000 |"
     assert any("not installed: apt-get install nginx" in line for line in lines)
-    assert sum("not given" in line for line in lines) == 1  # llm-d's
+    text = page([table], machine="m.", command="make compare", serial=[], image="p.svg")
+    assert "\nNot given: llm-d's picker.\n" in text
+
+
+def test_tables_of_one_fleet_share_their_rows_if_all_were_played() -> None:
+    tables = [
+        Table(
+            title=f"Even fleet, load {load}", note=f"{load}.", rows=[result("HAProxy", load / 10)]
+        )
+        for load in (0.7, 0.9)
+    ]
+    lines = markdown(*tables)
+    assert lines[0] == "### Even fleet, load 0.7, 0.9" and lines[2] == "0.7. 0.9."
+    times = " | ".join(["70, 90"] * 4)
+    row = f"| HAProxy | {times} | 0/0/0, 0/0/0 | 50, 50 | 0, 0 | 1000, 1000 |"
+    assert lines[6] == row
+    tables.append(Table(title="Even fleet, load 1.1", note="", rows=[]))
+    text = page(tables, machine="m.", command="make compare", serial=[], image="p.svg")
+    assert row in text and "### Even fleet, load 1.1\n" in text
     columns = {line.count("|") for line in lines if line.startswith("|")}
     assert len(columns) == 1, "each row has all columns"
 
@@ -271,13 +286,27 @@ def test_a_table_has_a_row_for_each_rival_and_says_which_are_not_given() -> None
 def test_losses_name_each_column_in_which_a_rival_is_better() -> None:
     ours, theirs = result("Coxswain", 0.100, is_ours=True, failed=2), result("HAProxy", 0.050)
     found = losses(Table(title="One", note="", rows=[ours, theirs]))
-    assert found[0] == (
-        "- mean time to first token: HAProxy 50 ms, Coxswain at best 100 ms (Coxswain)"
-    )
-    assert any("failed, cut or killed: HAProxy 0, Coxswain at best 2" in one for one in found)
+    assert str(found[0]) == "- mean time to first token: HAProxy 50 ms, Coxswain 100 ms"
+    assert any("failed, cut or killed: HAProxy 0, Coxswain 2" in str(one) for one in found)
     assert not losses(Table(title="One", note="", rows=[result("Coxswain", 0.05, is_ours=True)]))
     close = [result("Coxswain", 0.100, is_ours=True), result("HAProxy", 0.099)]
     assert not losses(Table(title="One", note="", rows=close))
+
+
+def test_what_is_lost_in_each_table_is_said_once() -> None:
+    theirs = result("HAProxy", 0.05)
+    tables = [
+        Table(title="One", note="", rows=[result("Coxswain", 0.1, is_ours=True), theirs]),
+        Table(title="Two", note="", rows=[result("Coxswain", 0.2, is_ours=True, failed=2), theirs]),
+    ]
+    text = page(tables, machine="m.", command="make compare", serial=[], image="p.svg")
+    lost, _, _ = text.partition("## What was unequal")
+    always, _, besides = lost.partition("Two:\n\n")
+    assert (
+        "- mean time to first token: the best rival 50 to 50 ms, Coxswain 100 to 200 ms" in always
+    )
+    assert "One:" not in lost and "mean time" not in besides
+    assert besides.startswith("- failed, cut or killed: HAProxy 0, Coxswain 2\n")
 
 
 def test_the_page_begins_with_losses_and_what_was_unequal() -> None:

@@ -48,5 +48,8 @@ def test_it_is_one_when_anything_did_not_hold_or_come_back(
 
 
 def test_the_windows_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    """Faults with the same excuse share a row."""
     assert run.main(["--windows"]) == 0
-    assert "| kill the picker | 0.25 | 4 |" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "| kill the picker; stop the picker (SIGSTOP); restart the picker" in shown
+    assert shown.count("the end of a killed picker's log") == 1

@@ -5,6 +5,7 @@ from typing import Self
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
+from extproc.core.fleet.health import HealthOptions
 from extproc.core.slots.ledger import DrainingCaps
 from extproc.settings.section import Section
 from extproc.settings.values import PathPrefix, PositiveCount, Seconds, Share, SomeSeconds
@@ -62,10 +63,14 @@ class ScraperSettings(Section):
     """The number of consecutive failed scrapes after which a server is down."""
 
     @property
-    def stale_per_endpoint_s(self) -> float:
-        """By how much the age from which observations are stale grows with each endpoint, where
-        they are scraped less often than each `slow_interval_s`."""
-        return self.stale_after_s / self.slow_interval_s / self.max_per_s
+    def health(self) -> HealthOptions:
+        """What the core makes of scrapes. The age from which observations are stale grows with each
+        endpoint, where they are scraped less often than each `slow_interval_s`."""
+        return HealthOptions(
+            failures_to_down=self.failures_to_down,
+            stale_after_s=self.stale_after_s,
+            stale_per_endpoint_s=self.stale_after_s / self.slow_interval_s / self.max_per_s,
+        )
 
     @model_validator(mode="after")
     def _check_intervals(self) -> Self:

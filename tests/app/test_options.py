@@ -30,7 +30,7 @@ def test_the_dispatcher() -> None:
     """The line, the picks, the caps of leases that drain, and how models are matched."""
     options = dispatcher_options(
         settings(
-            queue={"max_requests": 7},
+            queue={"max_requests": 7, "max_body_bytes": 8},
             picker={"fallbacks": 1},
             scraper={"failures_to_down": 5, "stale_after_s": 9, "max_per_s": 100},
             ledger={"draining_cap_s": 11, "blind_draining_cap_s": 12},
@@ -38,9 +38,10 @@ def test_the_dispatcher() -> None:
             models={"big": {"big-v1": 0.9, "big-v2": 0.1}},
         )
     )
-    assert (options.queue_max_requests, options.fallbacks) == (7, 1)
-    assert (options.failures_to_down, options.stale_after_s) == (5, 9)
-    assert options.stale_per_endpoint_s == pytest.approx(9 / 2 / 100)
+    assert (options.queue.max_requests, options.queue.max_body_bytes) == (7, 8)
+    assert options.fallbacks.limit == 1
+    assert (options.health.failures_to_down, options.health.stale_after_s) == (5, 9)
+    assert options.health.stale_per_endpoint_s == pytest.approx(9 / 2 / 100)
     assert (options.draining_caps.reported_s, options.draining_caps.blind_s) == (11, 12)
     assert options.resolver.model_match is ModelMatch.STRICT
     assert options.resolver.splits == {"big": {"big-v1": 0.9, "big-v2": 0.1}}
@@ -49,7 +50,7 @@ def test_the_dispatcher() -> None:
 def test_without_discovery_there_are_no_fallbacks() -> None:
     """Such an answer names exactly one server; Envoy would not walk a list."""
     chosen = {"picker": {"fallbacks": 2}, "envoy": {"discovery": False}}
-    assert dispatcher_options(settings(**chosen)).fallbacks == 0
+    assert dispatcher_options(settings(**chosen)).fallbacks.limit == 0
 
 
 def test_objectives() -> None:

@@ -1,7 +1,5 @@
 """Admission of an arrival: assign a slot, queue or reject. Decides only; changes nothing."""
 
-from typing import Final
-
 from extproc.core.address import Address
 from extproc.core.bounds import is_held_back
 from extproc.core.decision import Preview
@@ -12,10 +10,6 @@ from extproc.core.request import Request, ResolvedRequest
 from extproc.core.scheduler.slot_allocator import SlotAllocator
 from extproc.core.selection.endpoint_picker import AffinityTarget
 from extproc.core.state import State
-
-SHORT_BODY_BYTES: Final = 65_536
-"""A body of at most this length is queued even if the queue's bytes are used up: many such bodies
-take little memory, and a few long bodies must not cause the rejection of all others."""
 
 
 class Admission:
@@ -51,7 +45,7 @@ class Admission:
         if request.timeout_s <= 0:
             if is_bound:
                 return Reason.BOUND_REACHED
-            has_queue = self._state.options.queue_max_requests > 0
+            has_queue = self._state.options.queue.has_queue
             return Reason.QUEUE_TIMEOUT if has_queue else Reason.QUEUE_FULL
         if lacks_place(resolved):
             return Reason.BOUND_REACHED
@@ -62,16 +56,7 @@ class Admission:
         return objective.criticality is not Criticality.SHEDDABLE and not is_suspect
 
     def _is_full(self, request: Request) -> bool:
-        max_requests = self._state.options.queue_max_requests
-        is_full = self._state.queue.count_for(request.pool) >= max_requests
-        return is_full or self.lacks_bytes(request) > 0
-
-    def lacks_bytes(self, request: Request) -> int:
-        """How many body bytes other requests would have to release so that this one can queue."""
-        if request.body_bytes <= SHORT_BODY_BYTES:
-            return 0
-        max_bytes = self._state.options.queue_max_body_bytes
-        return max(0, self._state.queue.body_bytes + request.body_bytes - max_bytes)
+        return self._state.options.queue.is_full(self._state.queue, request)
 
     def victim(
         self, reason: Reason | None, request: Request, resolved: ResolvedRequest
@@ -85,8 +70,9 @@ class Admission:
         criticality = resolved.objective.criticality
         if criticality is Criticality.SHEDDABLE:
             return None
-        least_bytes = self.lacks_bytes(request)
-        return self._state.queue.newest_below(criticality, least_bytes, full, request.pool)
+        queue = self._state.queue
+        least_bytes = self._state.options.queue.lacks_bytes(queue, request)
+        return queue.newest_below(criticality, least_bytes, full, request.pool)
 
     def preview(
         self, resolved: ResolvedRequest, request: Request, now: float, *, may_queue: bool = True

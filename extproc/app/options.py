@@ -1,5 +1,5 @@
-"""What is made of several sections of the settings, and the options of those who read none: the
-core, and the scraper, which also runs in agents."""
+"""What is made of several sections of the settings: the options of the core, which reads none, and
+the addresses that endpoints may have."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -10,14 +10,11 @@ from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.observation import ModelReading
 from extproc.core.scheduler.dispatcher import DispatcherOptions
 from extproc.core.selection.context_fit import ContextFit
-from extproc.runners.client import Timeouts
 from extproc.security.address_policy import AddressPolicy
 from extproc.settings import Settings
 from extproc.settings.objective_section import objectives_for_core
 from extproc.settings.pool_section import default_pool, machine_pools, objectives_of_pool
 from extproc.settings.values import split_host_port
-from scraper.options import ScraperOptions
-from scraper.schedule import Cadence
 
 SCALED_MODELS: Final = "scale.models in the settings"
 """Where such models come from; no machine has this name."""
@@ -92,22 +89,3 @@ def address_policy(settings: Settings, own_ports: Iterable[int]) -> AddressPolic
     )
     ports = {split_host_port(each)[1] for each in named if each is not None}
     return AddressPolicy.of(settings.agents.allowed_networks, {*ports, *own_ports} - {0})
-
-
-def scraper_options(settings: Settings) -> ScraperOptions:
-    scraper = settings.scraper
-    return ScraperOptions(
-        cadence=Cadence(
-            fast_s=scraper.fast_interval_s, slow_s=scraper.slow_interval_s, jitter=scraper.jitter
-        ),
-        timeouts=Timeouts(
-            connect_s=scraper.connect_timeout_s,
-            read_s=scraper.read_timeout_s,
-            slots_read_s=scraper.slots_read_timeout_s,
-            write_s=scraper.write_timeout_s,
-            pool_s=scraper.pool_timeout_s,
-        ),
-        slow_after_s=scraper.slow_after_s,
-        max_per_s=scraper.max_per_s,
-        loads_models=settings.swap.routers,
-    )

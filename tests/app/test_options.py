@@ -13,7 +13,6 @@ from extproc.app.options import (
     address_policy,
     dispatcher_options,
     scaled_models,
-    scraper_options,
 )
 from extproc.core.address import Address
 from extproc.core.fleet.aliases import ModelMatch
@@ -73,26 +72,6 @@ def test_objectives() -> None:
     assert (chat.ttft_s, chat.queue_s) == (1.5, 0.25)
     assert (batch.criticality, batch.ttft_s, batch.queue_s) == (Criticality.SHEDDABLE, None, None)
     assert objectives.by_model == {"big": "chat", "small": "chat"}
-
-
-def test_scrapes() -> None:
-    """Each number is its own: no two of them are mixed up."""
-    scrapes = {
-        "fast_interval_s": 0.3,
-        "slow_interval_s": 3,
-        "jitter": 0.2,
-        "connect_timeout_s": 1.1,
-        "read_timeout_s": 1.2,
-        "slots_read_timeout_s": 1.3,
-        "write_timeout_s": 1.4,
-        "pool_timeout_s": 1.5,
-        "slow_after_s": 1.6,
-    }
-    scraper = scraper_options(settings(scraper=scrapes))
-    cadence, timeouts = scraper.cadence, scraper.timeouts
-    assert (cadence.fast_s, cadence.slow_s, cadence.jitter) == (0.3, 3, 0.2)
-    assert (timeouts.connect_s, timeouts.read_s, timeouts.slots_read_s) == (1.1, 1.2, 1.3)
-    assert (timeouts.write_s, timeouts.pool_s, scraper.slow_after_s) == (1.4, 1.5, 1.6)
 
 
 def test_the_addresses_that_may_be_named() -> None:

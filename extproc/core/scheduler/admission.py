@@ -1,7 +1,7 @@
 """Admission of an arrival: assign a slot, queue or reject. Decides only; changes nothing."""
 
 from extproc.core.address import Address
-from extproc.core.bounds import is_held_back
+from extproc.core.bounds import is_held_back, lacks_place
 from extproc.core.decision import Preview
 from extproc.core.objective import Criticality, Objective
 from extproc.core.queue.ticket import Ticket
@@ -30,7 +30,7 @@ class Admission:
         if address is None or not may_wait:
             return address, None
         target = self._state.endpoint_picker.affinity_target(resolved, request, address, now)
-        if target is not None and (self._is_full(request) or lacks_place(resolved)):
+        if target is not None and self._is_full(request, resolved):
             return address, None
         return address, target
 
@@ -47,16 +47,16 @@ class Admission:
                 return Reason.BOUND_REACHED
             has_queue = self._state.options.queue.has_queue
             return Reason.QUEUE_TIMEOUT if has_queue else Reason.QUEUE_FULL
-        if lacks_place(resolved):
+        if lacks_place(resolved.bounds):
             return Reason.BOUND_REACHED
-        return Reason.QUEUE_FULL if self._is_full(request) else None
+        return Reason.QUEUE_FULL if self._is_full(request, resolved) else None
 
     def _may_wait(self, request: Request, objective: Objective, now: float) -> bool:
         is_suspect = self._state.uploads.is_suspect(request, now)
         return objective.criticality is not Criticality.SHEDDABLE and not is_suspect
 
-    def _is_full(self, request: Request) -> bool:
-        return self._state.options.queue.is_full(self._state.queue, request)
+    def _is_full(self, request: Request, resolved: ResolvedRequest) -> bool:
+        return self._state.options.queue.is_full(self._state.queue, request, resolved)
 
     def victim(
         self, reason: Reason | None, request: Request, resolved: ResolvedRequest
@@ -95,11 +95,3 @@ class Admission:
         return Preview(
             None, None, reason and self._allocator.unless_empty(reason, resolved.constraints)
         )
-
-
-def lacks_place(resolved: ResolvedRequest) -> bool:
-    """Whether the queue of one of its bounds is full."""
-    for bound in resolved.bounds:  # noqa: SIM110 - as in `is_held_back`
-        if bound.is_queue_full:
-            return True
-    return False

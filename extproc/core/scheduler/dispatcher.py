@@ -26,7 +26,6 @@ from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason
 from extproc.core.request import Request, ResolvedRequest, in_time
-from extproc.core.scheduler.admission import lacks_place
 from extproc.core.scheduler.fleet_updates import FleetUpdates
 from extproc.core.scheduler.takeover import Arrival, HeldLease, Place
 from extproc.core.scheduler.token_claims import learn_length, overflow_read, overflowed
@@ -152,8 +151,8 @@ class Dispatcher(FleetUpdates):
         """Whether requests with earlier places come back first, until `assign`."""
         if not self._allocator.is_held:
             return False
-        has_place = self.options.queue.has_place(self.queue, request)
-        return request.timeout_s > 0.0 and has_place and not lacks_place(resolved)
+        has_place = self.options.queue.has_place(self.queue, request, resolved)
+        return request.timeout_s > 0.0 and has_place
 
     def withdraw(self, ticket: Ticket, now: float) -> None:
         """The client of a queued request left; no error if it was settled already."""

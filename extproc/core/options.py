@@ -13,7 +13,7 @@ from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
 from extproc.core.queue.limits import QueueLimits
 from extproc.core.scaling.wanted import ScaleOptions
 from extproc.core.selection.context_fit import ContextFit
-from extproc.core.selection.fallbacks import Fallbacks
+from extproc.core.selection.ranking import Fallbacks
 from extproc.core.slots.ledger import DrainingCaps
 from extproc.core.spill import NO_SPILL, SpillOptions
 

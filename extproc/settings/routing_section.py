@@ -12,7 +12,7 @@ from extproc.core.outliers.outlier_detection import OutlierOptions
 from extproc.core.placement.swaps import PlacementOptions
 from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.core.queue.limits import QueueLimits
-from extproc.core.selection.fallbacks import Fallbacks
+from extproc.core.selection.ranking import Fallbacks
 from extproc.settings.section import Section
 from extproc.settings.values import (
     LIST,

@@ -13,7 +13,7 @@ from extproc.core.queue.limits import QueueLimits
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.scheduler.dispatcher import DispatcherOptions
 from extproc.core.scheduler.fleet_updates import CONNECT_FAILED
-from extproc.core.selection.fallbacks import Fallbacks
+from extproc.core.selection.ranking import Fallbacks
 from extproc.core.slots.lease import LeaseEnd
 from tests.fakes.small_fleet import SmallFleet
 from tests.fakes.steered_fleet import SteeredFleet

@@ -11,6 +11,7 @@ from bench.silent_fleet import SilentFleet, without_gc
 from extproc.core.decision import Picked
 from extproc.core.fleet.endpoint import ContextSharing
 from extproc.core.prediction.size_features import features_of
+from extproc.core.queue.limits import QueueLimits
 from extproc.core.request import Request
 from extproc.core.scheduler.dispatcher import DispatcherOptions
 from extproc.core.slots.lease import LeaseEnd
@@ -118,7 +119,7 @@ def measure_rule(size: int, rule: str) -> float:
 def measure_fleet(size: int) -> tuple[float, float]:
     """Microseconds of a pick into a half-busy fleet, and of a release with a long line."""
     random = Random(size)
-    options = DispatcherOptions(queue_max_requests=2 * WAITING)
+    options = DispatcherOptions(queue=QueueLimits(max_requests=2 * WAITING))
     fleet = SilentFleet(random, options, size, lambda: random.choice(SLOTS))
     dispatcher = fleet.dispatcher
     total = sum(dispatcher.view.slots_at(one).slots for one in fleet.addresses)

@@ -72,7 +72,7 @@ class Scraper:
         self._ending: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self._own_faults = OwnFaults()
-        self._turns = Turns(self._options.max_per_s, clock)
+        self._turns = Turns(self._options.pace, clock)
 
     @property
     def problems(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ only take longer, until all of them time out.
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 TICK_S: Final = 0.02
@@ -27,11 +28,22 @@ Turn = asyncio.Future[None]
 """Done when the scrape may begin. To cancel it gives it up."""
 
 
-class Turns:
-    """Gives out turns to scrape, at most `max_per_s` in a second. Belongs to one event loop."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """At most `max_per_s` scrapes begin in a second, of all endpoints."""
 
-    def __init__(self, max_per_s: float, clock: Callable[[], float]) -> None:
-        self._max_per_s = max_per_s
+    max_per_s: float = 500.0
+
+    def __post_init__(self) -> None:
+        if self.max_per_s <= 0:
+            raise ValueError(f"max_per_s must be greater than 0, not {self.max_per_s}")
+
+
+class Turns:
+    """Gives out turns to scrape, at this pace. Belongs to one event loop."""
+
+    def __init__(self, pace: Pace, clock: Callable[[], float]) -> None:
+        self._max_per_s = max_per_s = pace.max_per_s
         self._clock = clock
         self._credit = self._burst = max(1.0, max_per_s * BURST_S)
         self._credited_at = clock()

@@ -1,5 +1,6 @@
 """Started agents first, beside the order of arrival: cached tokens, makespan, time of an agent."""
 
+from dataclasses import replace
 from itertools import groupby, islice
 from operator import attrgetter
 from random import Random
@@ -8,11 +9,10 @@ from typing import NamedTuple
 from bench.result import Row, Section, at_least, at_most
 from bench.simulation import traces
 from bench.simulation.job import Job
-from bench.simulation.pilot import Pilot
+from bench.simulation.pilot import UNBOUNDED, Pilot
 from bench.simulation.run import mean, p99, pilot, quantile, run
 from bench.simulation.server import Hardware
 from extproc.core.queue.flow_order import ARRIVAL_ORDER, Discipline, QueueOrder
-from extproc.core.scheduler.dispatcher import DispatcherOptions
 
 FLEET = tuple(Hardware(slots=4, cache_tokens=100_000, context_tokens=65_536) for _ in range(2))
 BURST_RATE, STEADY_RATE = 10.0, 0.1
@@ -43,7 +43,7 @@ class Played:
 
     def __init__(self, trace: list[Job], order: QueueOrder, kind: type[Pilot], seed: int) -> None:
         of_agents = [list(jobs) for _, jobs in groupby(trace, key=attrgetter("session"))]
-        options = DispatcherOptions(queue_max_requests=10**9, stale_after_s=1e9, order=order)
+        options = replace(UNBOUNDED, order=order)
         scraped_s = 500.0 + 15.0 * len(of_agents)
         run(trace, FLEET, pilot(scraped_s, options, kind=kind), seed)
         self.cached = sum(job.cached_tokens for job in trace)

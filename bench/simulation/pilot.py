@@ -17,13 +17,19 @@ from extproc.core.events import (
     WakeRequested,
 )
 from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec
+from extproc.core.fleet.health import HealthOptions
 from extproc.core.observation import Observation, ScrapeStatus, SlotReading
+from extproc.core.queue.limits import QueueLimits
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
 from extproc.core.request import Kind, Request
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.core.slots.lease import Lease, LeaseEnd
 
+UNBOUNDED = DispatcherOptions(
+    queue=QueueLimits(max_requests=10**9), health=HealthOptions(stale_after_s=1e9)
+)
+"""All requests may be queued, and an observation is never stale."""
 FAST_SCRAPE_S = 0.2
 """Between scrapes while a server's numbers may change without us, as the scraper has it."""
 SCRAPE_S = 1.0
@@ -54,9 +60,7 @@ class Pilot(Balancer):
         self._walked: dict[int, tuple[list[Address], Address]] = {}
         self._has_failures = False
         self._timer: float | None = None
-        self.dispatcher = Dispatcher(
-            random, options or DispatcherOptions(queue_max_requests=10**9, stale_after_s=1e9)
-        )
+        self.dispatcher = Dispatcher(random, UNBOUNDED if options is None else options)
         self.dispatcher.on_events(self._take_events)
         self._addresses = [Address("10.0.0.1", 8000 + server.index) for server in servers]
         specs = [

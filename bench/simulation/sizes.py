@@ -1,13 +1,14 @@
 """Shortest expected first, with sizes that are learned from the same trace, beside first come."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 
 from bench.result import Row, Section, at_least, at_most
 from bench.simulation import size_traces
 from bench.simulation.balancers import CentralLine
 from bench.simulation.job import Job
-from bench.simulation.pilot import PassingPilot
+from bench.simulation.pilot import UNBOUNDED, PassingPilot
 from bench.simulation.run import UNEVEN, MakeBalancer, mean, p99, pilot, run, said, slots_of
 from bench.simulation.server import Hardware
 from extproc.core.fleet.resolver import ResolverOptions
@@ -109,9 +110,4 @@ def _compare(
 
 
 def _options(order: QueueOrder) -> DispatcherOptions:
-    return DispatcherOptions(
-        queue_max_requests=10**9,
-        stale_after_s=1e9,
-        resolver=ResolverOptions(objectives=OBJECTIVES),
-        order=order,
-    )
+    return replace(UNBOUNDED, resolver=ResolverOptions(objectives=OBJECTIVES), order=order)

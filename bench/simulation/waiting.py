@@ -1,12 +1,13 @@
 """Who waits how long: uneven fleets, failures, overload, tenants. And how well it is predicted."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 from bench.result import Row, Section, at_least, at_most
 from bench.simulation import traces
 from bench.simulation.job import Job
-from bench.simulation.pilot import Noting
+from bench.simulation.pilot import UNBOUNDED, Noting
 from bench.simulation.run import (
     BALANCERS,
     EVEN,
@@ -24,7 +25,7 @@ from bench.simulation.server import Hardware
 from bench.simulation.traces import SERVICE_S
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Criticality, Objective, Objectives
-from extproc.core.scheduler.dispatcher import DispatcherOptions
+from extproc.core.queue.limits import QueueLimits
 
 
 def uneven(scale: float = 1.0, seed: int = 1) -> Section:
@@ -104,8 +105,10 @@ def overload(scale: float = 1.0, seed: int = 1) -> Section:
     jobs = traces.plain(random, count, 2 * slots_of(UNEVEN) / SERVICE_S)
     for job in jobs:
         job.objective = "gold" if random.random() < 0.3 else "plain"
-    options = DispatcherOptions(
-        queue_max_requests=200, stale_after_s=1e9, resolver=ResolverOptions(objectives=SERVICES)
+    options = replace(
+        UNBOUNDED,
+        queue=QueueLimits(max_requests=200),
+        resolver=ResolverOptions(objectives=SERVICES),
     )
     jobs, _ = run(jobs, UNEVEN, pilot(0.0, options), seed)
     gold = [job for job in jobs if job.objective == "gold"]

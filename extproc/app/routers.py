@@ -19,15 +19,9 @@ from extproc.core.observation import Observation, ScrapeStatus
 from extproc.core.placement.machine import KeptMachine, KeptStatus
 from extproc.core.placement.router_machine import RouterCall, RouterMachine, RouterUse
 from extproc.core.scheduler.dispatcher import Dispatcher
-from extproc.runners.client import (
-    Answer,
-    Failure,
-    FailureKind,
-    OwnFaultError,
-    RunnerClient,
-    Timeouts,
-)
+from extproc.runners.client import Answer, Failure, FailureKind, OwnFaultError, RunnerClient
 from extproc.runners.target import EndpointTarget
+from extproc.runners.timeouts import Timeouts
 
 INTERVAL_S: Final = 0.25
 TIMEOUTS: Final = Timeouts(read_s=10.0)

@@ -221,3 +221,11 @@ def is_held_back(bounds: BoundsOfRequest) -> bool:
         if bound.is_full:
             return True
     return False
+
+
+def lacks_place(bounds: BoundsOfRequest) -> bool:
+    """Whether a request under these may not be queued, as the queue of one of them is full."""
+    for bound in bounds:  # noqa: SIM110 - as in `is_held_back`
+        if bound.is_queue_full:
+            return True
+    return False

@@ -1,30 +1,30 @@
-"""The options of the dispatcher, which come from the settings."""
+"""The options of the dispatcher: records that stand beside the code that uses them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from extproc.core.bounds import BoundOptions
 from extproc.core.fleet.endpoint import WakeOptions
+from extproc.core.fleet.health import HealthOptions
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.outliers.outlier_detection import OutlierOptions
 from extproc.core.queue.aging import Aging
 from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
+from extproc.core.queue.limits import QueueLimits
 from extproc.core.scaling.wanted import ScaleOptions
 from extproc.core.selection.context_fit import ContextFit
+from extproc.core.selection.ranking import Fallbacks
 from extproc.core.slots.ledger import DrainingCaps
 from extproc.core.spill import NO_SPILL, SpillOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatcherOptions:
-    """Bounds of the dispatcher; docs/settings.md describes them for operators."""
+    """Each comes from the settings, which docs/settings.md describes for operators."""
 
-    queue_max_requests: int = 1024
-    queue_max_body_bytes: int = 1024 * 1024 * 1024
-    fallbacks: int = 2
-    failures_to_down: int = 3
-    stale_after_s: float = 6.0
-    stale_per_endpoint_s: float = 0.0
+    queue: QueueLimits = field(default_factory=QueueLimits)
+    fallbacks: Fallbacks = field(default_factory=Fallbacks)
+    health: HealthOptions = field(default_factory=HealthOptions)
     draining_caps: DrainingCaps = field(default_factory=DrainingCaps)
     resolver: ResolverOptions = field(default_factory=ResolverOptions)
     aging: Aging = field(default_factory=Aging)

@@ -16,6 +16,7 @@ from functools import lru_cache
 import httpx
 
 from extproc.runners.target import EndpointTarget
+from extproc.runners.timeouts import Timeouts
 from extproc.runners.transport import MAX_CONNECTIONS, RunnerTransport, no_tls
 from extproc.security.secret_file import authorization_of
 from extproc.transport.descriptors import is_caused_by, own_fault
@@ -69,28 +70,6 @@ class Failure:
     answered_at: float
     is_timeout: bool = False
     is_machine_on: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts:
-    """Seconds each step may take. `slots_read_s` is for /slots alone, which waits for a decode
-    step; everything else is answered at once by a server that is well."""
-
-    connect_s: float = 1.0
-    read_s: float = 3.0
-    write_s: float = 2.0
-    pool_s: float = 2.0
-    slots_read_s: float = 30.0
-
-    def __post_init__(self) -> None:
-        for name in ("connect_s", "read_s", "write_s", "pool_s", "slots_read_s"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be greater than 0, not {getattr(self, name)}")
-
-    @property
-    def overhead_s(self) -> float:
-        """The longest time until the request is sent."""
-        return self.connect_s + self.write_s + self.pool_s
 
 
 class RunnerClient:
@@ -160,11 +139,11 @@ class RunnerClient:
 
     async def _send(self, request: httpx.Request, path: str) -> Answer | Failure:
         method = request.method
-        read_s = self._read_s(path)
+        answer_s = self._timeouts.answer_s(path)
         began_at = self._clock()
         try:
             # The read timeout restarts with each byte, so a dripping response needs this too.
-            async with asyncio.timeout(read_s + self._timeouts.overhead_s):
+            async with asyncio.timeout(answer_s + self._timeouts.overhead_s):
                 response = await self._transport.handle_async_request(request)
                 try:
                     body = await _read(response)
@@ -180,7 +159,7 @@ class RunnerClient:
                 kind, message, began_at, is_timeout=is_timeout, is_machine_on=is_on
             )
         except (httpx.TimeoutException, TimeoutError):
-            message = f"{method} {_shown(path)} was not answered within {read_s:g} s"
+            message = f"{method} {_shown(path)} was not answered within {answer_s:g} s"
             return self._failure(FailureKind.TIMED_OUT, message, began_at, is_timeout=True)
         except (httpx.TransportError, ssl.SSLError) as error:
             # With TLS 1.3 a client learns only after the handshake that its certificate is missing.
@@ -219,10 +198,6 @@ class RunnerClient:
             is_machine_on=is_machine_on,
         )
 
-    def _read_s(self, path: str) -> float:
-        is_slots = path.partition("?")[0] == "/slots"
-        return self._timeouts.slots_read_s if is_slots else self._timeouts.read_s
-
     def _prepare(self, path: str) -> httpx.Request:
         request = self._prepared.get(path)
         if request is None:
@@ -238,12 +213,7 @@ class RunnerClient:
             headers = {**headers, "Content-Type": "application/json"}
         url = self._target.base_url + path
         request = httpx.Request(method, url, headers=headers, content=content)
-        request.extensions["timeout"] = {
-            "connect": self._timeouts.connect_s,
-            "read": self._read_s(path),
-            "write": self._timeouts.write_s,
-            "pool": self._timeouts.pool_s,
-        }
+        request.extensions["timeout"] = self._timeouts.steps(path)
         if self._target.is_tls and self._target.host_name is not None:
             request.extensions["sni_hostname"] = self._target.host_name
         return request

@@ -23,8 +23,8 @@ from enum import Enum
 from typing import Protocol
 
 from extproc.core.observation import Observation
-from extproc.runners.client import Timeouts
 from extproc.runners.target import EndpointTarget
+from extproc.runners.timeouts import Timeouts
 
 
 class ScrapePriority(Enum):

@@ -5,10 +5,14 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from extproc.core.fleet.aliases import ModelMatch
+from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.outliers.ejection import Backoff
 from extproc.core.outliers.outlier_detection import OutlierOptions
 from extproc.core.placement.swaps import PlacementOptions
 from extproc.core.queue.flow_order import Discipline, QueueOrder
+from extproc.core.queue.limits import QueueLimits
+from extproc.core.selection.ranking import Fallbacks
 from extproc.settings.section import Section
 from extproc.settings.values import (
     LIST,
@@ -43,6 +47,11 @@ class QueueSettings(Section):
     max_overtaken_s: Seconds = 30.0
     """Without `first_come`: after this many seconds in the queue no other of its flow passes a
     request."""
+
+    @property
+    def limits(self) -> QueueLimits:
+        """How many requests the core's queue takes."""
+        return QueueLimits(max_requests=self.max_requests, max_body_bytes=self.max_body_bytes)
 
     @property
     def order(self) -> QueueOrder:
@@ -92,6 +101,14 @@ class RoutingSettings(Section):
     damaged, or neither JSON nor a form: `reject` answers 400, `any` sends it to any endpoint.
     model_match: strict always rejects it; with read_body: never only strict does."""
 
+    def for_core(self) -> ResolverOptions:
+        """The same for what resolves names, without what other sections say of them. Where no
+        bodies are read, the headers decide, as far as they go."""
+        return ResolverOptions(
+            model_match=ModelMatch(self.model_match),
+            must_know_models=self.unread_model == "reject" and self.read_body == "auto",
+        )
+
     @property
     def keeps_conversations(self) -> bool:
         """Whether servers go on with a conversation's request when its client leaves."""
@@ -124,6 +141,10 @@ class PickerSettings(Section):
 
     fallbacks: Reloadable[Whole] = Field(default=2, ge=0, le=2)
     """The number of further endpoints that Envoy can try if the selected one fails."""
+
+    def for_core(self, *, has_discovery: bool) -> Fallbacks:
+        """The same for the core. Without discovery an answer names exactly one server."""
+        return Fallbacks(limit=self.fallbacks if has_discovery else 0)
 
 
 class OutlierSettings(Section):

@@ -5,9 +5,14 @@ from typing import Self
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
+from extproc.core.fleet.health import HealthOptions
 from extproc.core.slots.ledger import DrainingCaps
+from extproc.runners.timeouts import Timeouts
 from extproc.settings.section import Section
 from extproc.settings.values import PathPrefix, PositiveCount, Seconds, Share, SomeSeconds
+from scraper.options import ScraperOptions
+from scraper.schedule import Cadence
+from scraper.turns import Pace
 
 
 class LedgerSettings(Section):
@@ -58,10 +63,33 @@ class ScraperSettings(Section):
     """The number of failed scrapes in a row after which a server is down."""
 
     @property
-    def stale_per_endpoint_s(self) -> float:
-        """By how much the age from which observations are stale grows with each endpoint, where
-        they are scraped less often than each `slow_interval_s`."""
-        return self.stale_after_s / self.slow_interval_s / self.max_per_s
+    def health(self) -> HealthOptions:
+        """What the core makes of scrapes. The age from which observations are stale grows with each
+        endpoint, where they are scraped less often than each `slow_interval_s`."""
+        return HealthOptions(
+            failures_to_down=self.failures_to_down,
+            stale_after_s=self.stale_after_s,
+            stale_per_endpoint_s=self.stale_after_s / self.slow_interval_s / self.max_per_s,
+        )
+
+    def for_scraper(self, *, loads_models: bool) -> ScraperOptions:
+        """The same for the scraper, which reads no settings as it also runs in agents.
+        `loads_models`: this picker loads models on routers that do not."""
+        return ScraperOptions(
+            cadence=Cadence(
+                fast_s=self.fast_interval_s, slow_s=self.slow_interval_s, jitter=self.jitter
+            ),
+            pace=Pace(max_per_s=self.max_per_s),
+            timeouts=Timeouts(
+                connect_s=self.connect_timeout_s,
+                read_s=self.read_timeout_s,
+                slots_read_s=self.slots_read_timeout_s,
+                write_s=self.write_timeout_s,
+                pool_s=self.pool_timeout_s,
+            ),
+            slow_after_s=self.slow_after_s,
+            loads_models=loads_models,
+        )
 
     @model_validator(mode="after")
     def _check_intervals(self) -> Self:

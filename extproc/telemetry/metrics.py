@@ -164,7 +164,7 @@ class Metrics:
                 **self._read_pools(),
                 **read_bounds(dispatcher.view.bounds),
                 definitions.QUEUE_BODY_BYTES: {(): dispatcher.queue.body_bytes},
-                definitions.QUEUE_MAX_BODY_BYTES: {(): dispatcher.options.queue_max_body_bytes},
+                definitions.QUEUE_MAX_BODY_BYTES: {(): dispatcher.options.queue.max_body_bytes},
                 definitions.RUNNING: {(): sources.running()},
                 definitions.QUEUE_WAIT: {(): self._queue_wait.read()},
                 definitions.PICK: {(): self._pick.read()},
@@ -199,7 +199,7 @@ class Metrics:
             return {
                 definitions.QUEUE_DEPTH.by_pool(): view.queue_depths(),
                 definitions.QUEUE_MAX_REQUESTS.by_pool(): dict.fromkeys(
-                    ((pool,) for pool in view.pools), view.options.queue_max_requests
+                    ((pool,) for pool in view.pools), view.options.queue.max_requests
                 ),
                 **read_models_by_pool(queues),
                 definitions.MODEL_WANTED_SERVERS.by_pool(): {
@@ -212,7 +212,7 @@ class Metrics:
             sums[how, criticality] += count
         return {
             definitions.QUEUE_DEPTH: by_label(self._sources.queue_depths()),
-            definitions.QUEUE_MAX_REQUESTS: {(): view.options.queue_max_requests},
+            definitions.QUEUE_MAX_REQUESTS: {(): view.options.queue.max_requests},
             **read_models({model: queue for (_, model), queue in queues.items()}),
             definitions.MODEL_WANTED_SERVERS: {(one.model,): one.wanted for one in scale},
             definitions.REQUESTS: sums,

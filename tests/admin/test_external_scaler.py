@@ -17,6 +17,7 @@ from extproc.core.address import Address
 from extproc.core.decision import Picked, Queued
 from extproc.core.events import Settled
 from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.fleet.health import HealthOptions
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Objective, Objectives
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
@@ -50,7 +51,9 @@ class Fleet:
 
     def __post_init__(self) -> None:
         resolver = ResolverOptions(objectives=self.objectives)
-        options = DispatcherOptions(resolver=resolver, scale=self.scale, stale_after_s=1e9)
+        options = DispatcherOptions(
+            resolver=resolver, scale=self.scale, health=HealthOptions(stale_after_s=1e9)
+        )
         self.dispatcher = Dispatcher(Random(1), options)
         self.leases: list[Lease] = []
         self.replicas = 0

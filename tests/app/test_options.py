@@ -13,7 +13,6 @@ from extproc.app.options import (
     address_policy,
     dispatcher_options,
     scaled_models,
-    scraper_options,
 )
 from extproc.core.address import Address
 from extproc.core.fleet.aliases import ModelMatch
@@ -30,7 +29,7 @@ def test_the_dispatcher() -> None:
     """The line, the picks, the caps of leases that drain, and how models are matched."""
     options = dispatcher_options(
         settings(
-            queue={"max_requests": 7},
+            queue={"max_requests": 7, "max_body_bytes": 8},
             picker={"fallbacks": 1},
             scraper={"failures_to_down": 5, "stale_after_s": 9, "max_per_s": 100},
             ledger={"draining_cap_s": 11, "blind_draining_cap_s": 12},
@@ -38,9 +37,10 @@ def test_the_dispatcher() -> None:
             models={"big": {"big-v1": 0.9, "big-v2": 0.1}},
         )
     )
-    assert (options.queue_max_requests, options.fallbacks) == (7, 1)
-    assert (options.failures_to_down, options.stale_after_s) == (5, 9)
-    assert options.stale_per_endpoint_s == pytest.approx(9 / 2 / 100)
+    assert (options.queue.max_requests, options.queue.max_body_bytes) == (7, 8)
+    assert options.fallbacks.limit == 1
+    assert (options.health.failures_to_down, options.health.stale_after_s) == (5, 9)
+    assert options.health.stale_per_endpoint_s == pytest.approx(9 / 2 / 100)
     assert (options.draining_caps.reported_s, options.draining_caps.blind_s) == (11, 12)
     assert options.resolver.model_match is ModelMatch.STRICT
     assert options.resolver.splits == {"big": {"big-v1": 0.9, "big-v2": 0.1}}
@@ -49,7 +49,7 @@ def test_the_dispatcher() -> None:
 def test_without_discovery_there_are_no_fallbacks() -> None:
     """Such an answer names exactly one server; Envoy would not walk a list."""
     chosen = {"picker": {"fallbacks": 2}, "envoy": {"discovery": False}}
-    assert dispatcher_options(settings(**chosen)).fallbacks == 0
+    assert dispatcher_options(settings(**chosen)).fallbacks.limit == 0
 
 
 def test_objectives() -> None:
@@ -72,26 +72,6 @@ def test_objectives() -> None:
     assert (chat.ttft_s, chat.queue_s) == (1.5, 0.25)
     assert (batch.criticality, batch.ttft_s, batch.queue_s) == (Criticality.SHEDDABLE, None, None)
     assert objectives.by_model == {"big": "chat", "small": "chat"}
-
-
-def test_scrapes() -> None:
-    """Each number is its own: no two of them are mixed up."""
-    scrapes = {
-        "fast_interval_s": 0.3,
-        "slow_interval_s": 3,
-        "jitter": 0.2,
-        "connect_timeout_s": 1.1,
-        "read_timeout_s": 1.2,
-        "slots_read_timeout_s": 1.3,
-        "write_timeout_s": 1.4,
-        "pool_timeout_s": 1.5,
-        "slow_after_s": 1.6,
-    }
-    scraper = scraper_options(settings(scraper=scrapes))
-    cadence, timeouts = scraper.cadence, scraper.timeouts
-    assert (cadence.fast_s, cadence.slow_s, cadence.jitter) == (0.3, 3, 0.2)
-    assert (timeouts.connect_s, timeouts.read_s, timeouts.slots_read_s) == (1.1, 1.2, 1.3)
-    assert (timeouts.write_s, timeouts.pool_s, scraper.slow_after_s) == (1.4, 1.5, 1.6)
 
 
 def test_the_addresses_that_may_be_named() -> None:

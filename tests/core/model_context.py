@@ -13,7 +13,9 @@ from random import Random
 from extproc.core.address import Address
 from extproc.core.decision import Picked, Queued, Settlement
 from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec
+from extproc.core.fleet.health import HealthOptions
 from extproc.core.observation import Observation, ScrapeStatus, SlotReading
+from extproc.core.queue.limits import QueueLimits
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
 from extproc.core.request import Request
@@ -116,7 +118,12 @@ class ContextFleet:
         self.reported: list[tuple[float, Lease, LeaseEnd]] = []
         self.scrapes: list[tuple[float, Observation]] = []
         self.dispatcher = listen(
-            Dispatcher(random, DispatcherOptions(queue_max_requests=10_000, stale_after_s=1e9)),
+            Dispatcher(
+                random,
+                DispatcherOptions(
+                    queue=QueueLimits(max_requests=10_000), health=HealthOptions(stale_after_s=1e9)
+                ),
+            ),
             self,
         )
         self.servers = [

@@ -23,8 +23,10 @@ from extproc.core.address import Address
 from extproc.core.decision import Decision, Picked, Queued, Settlement
 from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Intent
+from extproc.core.fleet.health import HealthOptions
 from extproc.core.observation import Observation, ScrapeStatus
 from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
+from extproc.core.queue.limits import QueueLimits
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
 from extproc.core.request import Kind, Request
@@ -88,9 +90,9 @@ class ModelFleet:
             Dispatcher(
                 random,
                 DispatcherOptions(
-                    queue_max_requests=queue_max_requests,
+                    queue=QueueLimits(max_requests=queue_max_requests),
                     draining_caps=CAPS,
-                    stale_after_s=2.0,
+                    health=HealthOptions(stale_after_s=2.0),
                     order=order,
                 ),
             ),

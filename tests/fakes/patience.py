@@ -6,7 +6,7 @@ answer, and Envoy goes on after a second without the picker.
 
 from __future__ import annotations
 
-from extproc.runners.client import Timeouts
+from extproc.runners.timeouts import Timeouts
 from scraper.options import ScraperOptions
 
 PATIENCE_S = 60.0

@@ -35,6 +35,7 @@ from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
 from extproc.core.placement.swaps import PlacementOptions
 from extproc.core.processes import Processes
+from extproc.core.queue.limits import QueueLimits
 from extproc.core.queue.ticket import Ticket
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.pb import external_processor_pb2 as ext_proc
@@ -260,7 +261,7 @@ async def running_picker(
     """A picker on a free loopback port, and a client of it."""
     pending_streams = PendingStreams()
     options = DispatcherOptions(
-        queue_max_requests=queue_max_requests, resolver=resolver or ResolverOptions()
+        queue=QueueLimits(max_requests=queue_max_requests), resolver=resolver or ResolverOptions()
     )
     dispatcher = listen(Dispatcher(Random(1), options), Surface(pending_streams))
     registry = ExchangeRegistry()

@@ -20,9 +20,11 @@ from extproc.core.decision import Settlement
 from extproc.core.exchange_record import ExchangeRecord
 from extproc.core.exchange_registry import ExchangeRegistry
 from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.fleet.health import HealthOptions
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Criticality, Objective, Objectives
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
+from extproc.core.queue.limits import QueueLimits
 from extproc.core.queue.ticket import Ticket
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from extproc.settings import QueueSettings
@@ -76,8 +78,8 @@ class SimulatedTraffic:
         self.registry = ExchangeRegistry()
         self._on_settled: dict[int, Callable[[], None]] = {}
         options = DispatcherOptions(
-            queue_max_requests=1000,
-            stale_after_s=1e9,
+            queue=QueueLimits(max_requests=1000),
+            health=HealthOptions(stale_after_s=1e9),
             resolver=ResolverOptions(objectives=OBJECTIVES),
         )
         self.dispatcher = listen(Dispatcher(Random(seed), options), self)

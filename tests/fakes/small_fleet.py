@@ -9,13 +9,16 @@ from extproc.core.address import Address
 from extproc.core.decision import Decision, Picked, Queued, Settlement
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec
+from extproc.core.fleet.health import HealthOptions
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
 from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
+from extproc.core.queue.limits import QueueLimits
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
 from extproc.core.request import Request
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
+from extproc.core.selection.ranking import Fallbacks
 from extproc.core.slots.endpoint_slots import EndpointSlots
 from extproc.core.slots.lease import Lease, LeaseEnd
 from extproc.core.slots.ledger import DrainingCaps
@@ -72,10 +75,11 @@ class SmallFleet:
             Dispatcher(
                 Random(seed),
                 DispatcherOptions(
-                    queue_max_requests=queue_max_requests,
-                    fallbacks=fallbacks,
-                    stale_after_s=stale_after_s,
-                    stale_per_endpoint_s=stale_per_endpoint_s,
+                    queue=QueueLimits(max_requests=queue_max_requests),
+                    fallbacks=Fallbacks(limit=fallbacks),
+                    health=HealthOptions(
+                        stale_after_s=stale_after_s, stale_per_endpoint_s=stale_per_endpoint_s
+                    ),
                     draining_caps=CAPS,
                     resolver=ResolverOptions(
                         splits=splits or {},

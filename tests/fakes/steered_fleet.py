@@ -9,10 +9,12 @@ from extproc.core.address import Address
 from extproc.core.decision import Decision, Picked, Queued
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec
+from extproc.core.fleet.health import HealthOptions
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Objective, Objectives
 from extproc.core.observation import AdapterReading, ModelReading, Observation, ScrapeStatus
 from extproc.core.queue.flow_order import ARRIVAL_ORDER, QueueOrder
+from extproc.core.queue.limits import QueueLimits
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
 from extproc.core.request import Request
@@ -45,8 +47,8 @@ class SteeredFleet:
             objectives=Objectives(by_name=by_name, by_model=by_model or {}),
         )
         options = DispatcherOptions(
-            queue_max_requests=queue_max_requests,
-            stale_after_s=1e9,
+            queue=QueueLimits(max_requests=queue_max_requests),
+            health=HealthOptions(stale_after_s=1e9),
             resolver=resolver,
             order=order,
         )

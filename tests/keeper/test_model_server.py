@@ -25,8 +25,8 @@ from extproc.keeper.models_file import ModelEntry
 from extproc.keeper.server_process import ServerProcess
 from extproc.keeper.server_report import ServerReport
 from extproc.keeper.slot_store import SlotStore
-from extproc.runners.client import Timeouts
 from extproc.runners.target import EndpointTarget
+from extproc.runners.timeouts import Timeouts
 from scraper.agent import Agent, AgentOptions
 from scraper.agent.advertise import Advertise
 from scraper.options import ScraperOptions

@@ -14,9 +14,11 @@ from extproc.core.constraints import UNRESOLVED
 from extproc.core.decision import Decision, Picked, Queued, Settlement
 from extproc.core.fleet.aliases import ModelMatch
 from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.fleet.health import HealthOptions
 from extproc.core.fleet.model_names import Unreported
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.observation import AdapterReading, ModelReading, Observation, ScrapeStatus
+from extproc.core.queue.limits import QueueLimits
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Rejected
 from extproc.core.request import Request
@@ -48,7 +50,9 @@ class NamingFleet:
         """Names that were found to be no adapter's when all servers had reported."""
         self.served = self.with_adapter = self.undecided = 0
         options = DispatcherOptions(
-            queue_max_requests=30, stale_after_s=1e9, resolver=ResolverOptions(model_match=match)
+            queue=QueueLimits(max_requests=30),
+            health=HealthOptions(stale_after_s=1e9),
+            resolver=ResolverOptions(model_match=match),
         )
         self.dispatcher = listen(Dispatcher(random, options), self)
 

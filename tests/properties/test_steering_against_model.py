@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extproc.core.decision import Picked, Queued
+from extproc.core.fleet.health import HealthOptions
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Criticality, Objective, Objectives
+from extproc.core.queue.limits import QueueLimits
 from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
@@ -39,7 +41,10 @@ class ChoosyFleet(ModelFleet):
             Dispatcher(
                 random,
                 DispatcherOptions(
-                    queue_max_requests=30, draining_caps=CAPS, stale_after_s=2.0, resolver=resolver
+                    queue=QueueLimits(max_requests=30),
+                    draining_caps=CAPS,
+                    health=HealthOptions(stale_after_s=2.0),
+                    resolver=resolver,
                 ),
             ),
             self,

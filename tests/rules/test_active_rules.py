@@ -10,6 +10,7 @@ import pytest
 
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec
+from extproc.core.fleet.health import HealthOptions
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
 from extproc.core.request import Kind, Request
 from extproc.rules import v1
@@ -102,7 +103,7 @@ def test_rules_see_what_is_documented() -> None:
             runner="ollama",
             apis=frozenset(),
         ),
-        3,
+        HealthOptions(),
     )
     one.spec = EndpointSpec(address=one.address, labels=(("region", "us"),))
     rules.allowed(request, [one])

@@ -21,7 +21,6 @@ from extproc.runners.client import (
     FailureKind,
     OwnFaultError,
     RunnerClient,
-    Timeouts,
 )
 from extproc.runners.target import EndpointTarget
 from tests.fakes.authority import Authority
@@ -275,11 +274,6 @@ async def test_a_tls_error_after_the_handshake_is_a_failure(tmp_path: Path) -> N
     finally:
         await client.aclose()
         await listener.close()
-
-
-def test_impossible_timeouts_are_rejected() -> None:
-    with pytest.raises(ValueError):
-        Timeouts(read_s=0)
 
 
 async def test_a_timeout_while_this_process_was_blocked_is_no_answer(

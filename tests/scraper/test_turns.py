@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from scraper import turns
-from scraper.turns import URGENT_OF, Turn, Turns
+from scraper.turns import URGENT_OF, Pace, Turn, Turns
 
 
 class Clock:
@@ -28,7 +28,7 @@ def clock() -> Clock:
 
 async def test_a_small_fleet_waits_for_no_turn(clock: Clock) -> None:
     """The turns of a fifth of a second at once, and as many again as time has passed since."""
-    given = Turns(500, clock)
+    given = Turns(Pace(max_per_s=500), clock)
     assert all(given.ask(is_urgent=False).done() for _ in range(100))
     clock.now += 0.101
     assert all(given.ask(is_urgent=False).done() for _ in range(50))
@@ -39,7 +39,7 @@ async def test_more_wait_in_order_behind_the_urgent(
 ) -> None:
     """Those that wait are served a few at each tick; every fourth is not urgent."""
     monkeypatch.setattr(turns, "TICK_S", 0.001)
-    given, order = Turns(1000, clock), []
+    given, order = Turns(Pace(max_per_s=1000), clock), []
     for _ in range(200):
         given.ask(is_urgent=False)
     others = [given.ask(is_urgent=False) for _ in range(6)]
@@ -64,7 +64,7 @@ async def test_a_turn_may_become_urgent_or_be_given_up(
 ) -> None:
     """One that nobody wants any more costs none of the others a turn."""
     monkeypatch.setattr(turns, "TICK_S", 0.001)
-    given = Turns(1000, clock)
+    given = Turns(Pace(max_per_s=1000), clock)
     done = [given.ask(is_urgent=False) for _ in range(200)]
     waiting = [given.ask(is_urgent=False) for _ in range(10)]
     order: list[int] = []
@@ -81,7 +81,7 @@ async def test_none_waits_when_all_that_waited_were_given_up(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turns, "TICK_S", 0.001)
-    given = Turns(200, clock)
+    given = Turns(Pace(max_per_s=200), clock)
     for _ in range(40):
         given.ask(is_urgent=False)
     given.ask(is_urgent=True).cancel()
@@ -94,3 +94,9 @@ async def test_none_waits_when_all_that_waited_were_given_up(
 def _note(number: int, order: list[int], turn: Turn) -> None:
     if not turn.cancelled():
         order.append(number)
+
+
+def test_a_pace_that_never_moves_is_refused() -> None:
+    """The error names the option."""
+    with pytest.raises(ValueError, match="max_per_s"):
+        Pace(max_per_s=0)

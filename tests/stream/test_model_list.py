@@ -10,6 +10,7 @@ import pytest
 
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec
+from extproc.core.fleet.health import HealthOptions
 from extproc.core.observation import (
     AdapterReading,
     ModelReading,
@@ -35,7 +36,7 @@ def endpoint(
             context_tokens=context_tokens,
             adapters=tuple(AdapterReading(id=n, name=name) for n, name in enumerate(adapters)),
         ),
-        3,
+        HealthOptions(),
     )
     return found
 

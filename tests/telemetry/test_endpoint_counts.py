@@ -9,6 +9,7 @@ import pytest
 from extproc.core.address import Address
 from extproc.core.exchange_record import Outcome
 from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.fleet.health import HealthOptions
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus, SlotReading
 from extproc.core.rejection import Reason
 from extproc.telemetry import definitions, endpoint_counts
@@ -34,7 +35,7 @@ class Harness:
             endpoint = self.fleet.dispatcher.fleet.get(address)
             assert endpoint is not None
             index = self.addresses.index(address)
-            endpoint.observe(self._observation(models=models, index=index), failures_to_down=3)
+            endpoint.observe(self._observation(models=models, index=index), HealthOptions())
 
     def _observation(self, *readings: SlotReading, index: int = 0, **more: Any) -> Observation:
         return Observation(

@@ -7,6 +7,7 @@ import pytest
 from extproc.core.address import Address
 from extproc.core.exchange_record import Outcome
 from extproc.core.fleet.endpoint import EndpointSpec, Intent
+from extproc.core.fleet.health import HealthOptions
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
 from extproc.core.rejection import Reason
 from extproc.settings.logging_section import StatsdSettings
@@ -88,7 +89,7 @@ async def test_a_span_names_the_endpoint_and_the_model_that_answered() -> None:
             status=ScrapeStatus.READY,
             models=models,
         ),
-        failures_to_down=3,
+        HealthOptions(),
     )
     hub = telemetry(fleet)
     assert hub._server(record(model="q")) == Server("gpu-1", "qwen")

@@ -53,7 +53,7 @@ class CoreAssembly:
         self.scraper = Scraper(
             sink=self.observe,
             priority=self._priority,
-            options=options.scraper_options(settings),
+            options=settings.scraper.for_scraper(loads_models=settings.swap.routers),
             lost_s=self.lag.lost_s,
             name_of=self.dispatcher.fleet.full_name_of,
             wants_counters=self._wants_counters,

@@ -11,7 +11,7 @@ from typing import NamedTuple, assert_never
 
 from extproc.core.address import Address
 from extproc.core.constraints import FIRST_TIER, NO_POOL
-from extproc.core.fleet.health import SERVING, UNREACHED, Health
+from extproc.core.fleet.health import SERVING, UNREACHED, Health, HealthOptions
 from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
 from extproc.core.price import FREE, Price
 
@@ -335,7 +335,7 @@ class Endpoint:
         reading = self.models_by_name.get(name)
         return reading is not None and (model is None or reading is self.models_by_name.get(model))
 
-    def observe(self, observation: Observation, failures_to_down: int) -> None:
+    def observe(self, observation: Observation, options: HealthOptions) -> None:
         """Apply the health of an observation. Freshness is separate: see `refresh`."""
         self.is_machine_on = observation.is_machine_on
         match observation.status:
@@ -349,7 +349,7 @@ class Endpoint:
                 self.lose(observation.issues)
             case ScrapeStatus.FAILED:
                 self.consecutive_failures += 1
-                is_over = self.consecutive_failures >= failures_to_down
+                is_over = options.is_down(self.consecutive_failures)
                 if is_over or self.is_going_off or self.health is Health.OFF:
                     self.lose(observation.issues)
                 else:

@@ -1,9 +1,7 @@
 """Admission of an arrival: assign a slot, queue or reject. Decides only; changes nothing."""
 
-from typing import Final
-
 from extproc.core.address import Address
-from extproc.core.bounds import is_held_back
+from extproc.core.bounds import is_held_back, lacks_place
 from extproc.core.decision import Preview
 from extproc.core.objective import Criticality, Objective
 from extproc.core.queue.ticket import Ticket
@@ -12,10 +10,6 @@ from extproc.core.request import Request, ResolvedRequest
 from extproc.core.scheduler.slot_allocator import SlotAllocator
 from extproc.core.selection.endpoint_picker import AffinityTarget
 from extproc.core.state import State
-
-SHORT_BODY_BYTES: Final = 65_536
-"""A body of at most this length is queued even if the queue's bytes are used up: many such bodies
-take little memory, and a few long bodies must not cause the rejection of all others."""
 
 
 class Admission:
@@ -36,7 +30,7 @@ class Admission:
         if address is None or not may_wait:
             return address, None
         target = self._state.endpoint_picker.affinity_target(resolved, request, address, now)
-        if target is not None and (self._is_full(request) or lacks_place(resolved)):
+        if target is not None and self._is_full(request, resolved):
             return address, None
         return address, target
 
@@ -51,27 +45,18 @@ class Admission:
         if request.timeout_s <= 0:
             if is_bound:
                 return Reason.BOUND_REACHED
-            has_queue = self._state.options.queue_max_requests > 0
+            has_queue = self._state.options.queue.has_queue
             return Reason.QUEUE_TIMEOUT if has_queue else Reason.QUEUE_FULL
-        if lacks_place(resolved):
+        if lacks_place(resolved.bounds):
             return Reason.BOUND_REACHED
-        return Reason.QUEUE_FULL if self._is_full(request) else None
+        return Reason.QUEUE_FULL if self._is_full(request, resolved) else None
 
     def _may_wait(self, request: Request, objective: Objective, now: float) -> bool:
         is_suspect = self._state.uploads.is_suspect(request, now)
         return objective.criticality is not Criticality.SHEDDABLE and not is_suspect
 
-    def _is_full(self, request: Request) -> bool:
-        max_requests = self._state.options.queue_max_requests
-        is_full = self._state.queue.count_for(request.pool) >= max_requests
-        return is_full or self.lacks_bytes(request) > 0
-
-    def lacks_bytes(self, request: Request) -> int:
-        """How many body bytes other requests would have to release so that this one can queue."""
-        if request.body_bytes <= SHORT_BODY_BYTES:
-            return 0
-        max_bytes = self._state.options.queue_max_body_bytes
-        return max(0, self._state.queue.body_bytes + request.body_bytes - max_bytes)
+    def _is_full(self, request: Request, resolved: ResolvedRequest) -> bool:
+        return self._state.options.queue.is_full(self._state.queue, request, resolved)
 
     def victim(
         self, reason: Reason | None, request: Request, resolved: ResolvedRequest
@@ -85,8 +70,9 @@ class Admission:
         criticality = resolved.objective.criticality
         if criticality is Criticality.SHEDDABLE:
             return None
-        least_bytes = self.lacks_bytes(request)
-        return self._state.queue.newest_below(criticality, least_bytes, full, request.pool)
+        queue = self._state.queue
+        least_bytes = self._state.options.queue.lacks_bytes(queue, request)
+        return queue.newest_below(criticality, least_bytes, full, request.pool)
 
     def preview(
         self, resolved: ResolvedRequest, request: Request, now: float, *, may_queue: bool = True
@@ -109,11 +95,3 @@ class Admission:
         return Preview(
             None, None, reason and self._allocator.unless_empty(reason, resolved.constraints)
         )
-
-
-def lacks_place(resolved: ResolvedRequest) -> bool:
-    """Whether the queue of one of its bounds is full."""
-    for bound in resolved.bounds:  # noqa: SIM110 - as in `is_held_back`
-        if bound.is_queue_full:
-            return True
-    return False

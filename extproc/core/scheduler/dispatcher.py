@@ -26,7 +26,6 @@ from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason
 from extproc.core.request import Request, ResolvedRequest, in_time
-from extproc.core.scheduler.admission import lacks_place
 from extproc.core.scheduler.fleet_updates import FleetUpdates
 from extproc.core.scheduler.takeover import Arrival, HeldLease, Place
 from extproc.core.scheduler.token_claims import learn_length, overflow_read, overflowed
@@ -122,7 +121,7 @@ class Dispatcher(FleetUpdates):
 
     def lacks_bytes(self, request: Request) -> bool:
         """Whether queued bodies leave too few bytes for this request to be queued."""
-        return self._admission.lacks_bytes(request) > 0
+        return self.options.queue.lacks_bytes(self.queue, request) > 0
 
     def _decision_on(self, ticket: Ticket) -> Decision:
         """The decision on a request that was just queued."""
@@ -152,9 +151,8 @@ class Dispatcher(FleetUpdates):
         """Whether requests with earlier places come back first, until `assign`."""
         if not self._allocator.is_held:
             return False
-        is_room = self.queue.count_for(request.pool) < self.options.queue_max_requests
-        is_room = is_room and not lacks_place(resolved)
-        return request.timeout_s > 0.0 and is_room
+        has_place = self.options.queue.has_place(self.queue, request, resolved)
+        return request.timeout_s > 0.0 and has_place
 
     def withdraw(self, ticket: Ticket, now: float) -> None:
         """The client of a queued request left; no error if it was settled already."""
@@ -337,7 +335,7 @@ class Dispatcher(FleetUpdates):
     def passing(self, constraints: Constraints = UNCONSTRAINED) -> list[Address]:
         """The pickable endpoints for a request that takes no slot, best first, whether their slots
         are free or not; may be empty."""
-        return self.state.rankings.at(constraints).best(1 + self.options.fallbacks)
+        return self.options.fallbacks.passing(self.state.rankings.at(constraints))
 
     def close(self, now: float) -> None:
         """Shut down: reject all queued requests and all arrivals."""

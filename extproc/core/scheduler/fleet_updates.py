@@ -170,7 +170,7 @@ class FleetUpdates:
                 learner.replaced(endpoint.address, now)
         self.state.attribution.observed(observation, now, is_replaced=is_replaced)
         apis = endpoint.apis
-        endpoint.observe(observation, self.options.failures_to_down)
+        endpoint.observe(observation, self.options.health)
         if endpoint.apis != apis:
             self.fleet.apis_changed()
         if not endpoint.spec.is_far:
@@ -466,8 +466,7 @@ class FleetUpdates:
         return min((when for when in times if when is not None), default=None)
 
     def _expect_next_scrape(self, endpoint: Endpoint, now: float) -> None:
-        options = self.options
-        fresh_s = max(options.stale_after_s, options.stale_per_endpoint_s * len(self.fleet))
+        fresh_s = self.options.health.fresh_s(len(self.fleet))
         self._fresh_until[endpoint.address] = now + fresh_s
         self._fresh_until.move_to_end(endpoint.address)
         if len(self._fresh_until) == 1:

@@ -42,16 +42,13 @@ class Settlements:
         ranking = state.rankings.at(resolved.constraints)
         has_pool = bool(resolved.constraints.pool)
         is_restricted = has_pool or state.rankings.is_restricted(ranking)
-        most_fallbacks = state.options.fallbacks
-        others = ranking.fallbacks(1 + most_fallbacks, request.weight_slots)
+        fallbacks = state.options.fallbacks.beside(address, ranking, request.weight_slots)
         model = resolved.constraints.model
         slots, pool, is_loaded = slot_pool(endpoint, endpoint_slots, model)
         if is_from_queue or slots.reservation is not None:
             # A request that bypasses a reservation counts as served from the queue.
             endpoint_slots.served_from_queue += 1
         adapter = request.adapter
-        if address in others:
-            others.remove(address)
         adapter_id = None if adapter is None else endpoint.adapter_ids.get(adapter)
         is_cold = pool is not None and not is_loaded
         shares = state.ledger.shares_contexts
@@ -76,7 +73,7 @@ class Settlements:
             self._outbox.step_failed("recording a pick", error)
         return Picked(
             lease=lease,
-            fallbacks=tuple(others[:most_fallbacks]),
+            fallbacks=fallbacks,
             waited_s=now - arrived_at,
             model=resolved.model,
             adapter_id=adapter_id,

@@ -8,6 +8,7 @@ number of ranks and shapes, independent of the size of the fleet.
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
+from dataclasses import dataclass
 from random import Random
 
 from extproc.core.address import Address
@@ -162,6 +163,25 @@ class Ranking:
             number = (number + 1) % len(groups)
             chosen += groups[number][: left - len(chosen)]
         return chosen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fallbacks:
+    """At most `limit` further endpoints, which Envoy may try after the picked one."""
+
+    limit: int = 2
+
+    def beside(self, address: Address, ranking: Ranking, weight_slots: int) -> tuple[Address, ...]:
+        """Those for a request of that weight if `address` is picked: with enough free slots first,
+        then the best."""
+        others = ranking.fallbacks(1 + self.limit, weight_slots)
+        if address in others:
+            others.remove(address)
+        return tuple(others[: self.limit])
+
+    def passing(self, ranking: Ranking) -> list[Address]:
+        """The endpoints for a request that takes no slot, best first: one, and its fallbacks."""
+        return ranking.best(1 + self.limit)
 
 
 def _fitting(bucket: dict[SlotShape, list[Address]], weight_slots: int) -> Groups:

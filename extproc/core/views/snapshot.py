@@ -39,9 +39,9 @@ def take_queue_snapshot(view: View, now: float) -> QueueSnapshot:
     first = queue.first_arrived()
     return QueueSnapshot(
         queued=len(queue),
-        max_requests=view.options.queue_max_requests,
+        max_requests=view.options.queue.max_requests,
         body_bytes=queue.body_bytes,
-        max_body_bytes=view.options.queue_max_body_bytes,
+        max_body_bytes=view.options.queue.max_body_bytes,
         by_criticality={each.label: queue.count_of(each) for each in Criticality},
         longest_wait_s=None if first is None else max(0.0, now - first.entered_at),
         expected_s=None if first is None else view.all_served_s(now),

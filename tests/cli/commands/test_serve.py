@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import extproc.app.serve
+import extproc.cli.process
+import extproc.processes.core
+import extproc.processes.front
+import extproc.processes.supervisor
 from extproc.cli.root import root
+from extproc.processes.child import Identity
 from extproc.settings import Settings, SettingsError
 
 OPEN = ("--set", "listen.grpc=0.0.0.0:0", "--set", "listen.admin=0.0.0.0:0")
@@ -56,3 +62,37 @@ def test_what_is_said_is_in_the_settings_it_runs_with(monkeypatch: pytest.Monkey
         assert [endpoint.address for endpoint in settings.endpoints] == ["10.0.0.5:8080"]
     assert len(seen) == 2
     assert not Settings().listen.insecure
+
+
+def test_what_is_said_is_in_the_settings_of_each_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fronts each process reads the settings itself, and the core reads them again."""
+    commands: list[Sequence[str]] = []
+    seen: list[Settings] = []
+
+    async def supervise(_: Settings, process: Sequence[str]) -> None:
+        commands.append(process)
+
+    async def run_front(settings: Settings, _: Identity) -> None:
+        seen.append(settings)
+
+    async def run_core(
+        settings: Settings, load: Callable[[], Settings], _: str, __: Identity
+    ) -> int:
+        seen.extend((settings, load()))
+        return 0
+
+    monkeypatch.setattr(extproc.processes.supervisor, "supervise", supervise)
+    monkeypatch.setattr(extproc.processes.front, "run_front", run_front)
+    monkeypatch.setattr(extproc.processes.core, "run_core", run_core)
+    monkeypatch.setattr(extproc.cli.process, "tie_to_supervisor", lambda _: None)
+    words = ["serve", *OPEN, "--insecure", "--endpoint", "10.0.0.5:8080", "--set", "fronts=1"]
+    ended = CliRunner().invoke(root, [*words, "--statsd-addr", "127.0.0.1:9125"])
+    assert ended.exit_code == 0, ended.output
+    [[*_, options]] = commands
+    for role in ("front", "core"):
+        assert extproc.cli.process.main([options, str(os.getppid()), role, "one", "0"]) == 0
+    assert len(seen) == 3
+    for settings in seen:
+        assert settings.listen.insecure and settings.listen.grpc == "0.0.0.0:0"
+        assert settings.statsd.addr == "127.0.0.1:9125" and settings.fronts == 1
+        assert [endpoint.address for endpoint in settings.endpoints] == ["10.0.0.5:8080"]

@@ -9,6 +9,7 @@ from extproc.core.address import Address
 from extproc.core.constraints import NO_NUMBERS, UNRESOLVED, Constraints
 from extproc.core.fleet.eligibility import is_eligible, why_not
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec
+from extproc.core.fleet.health import HealthOptions
 from extproc.core.observation import AdapterReading, ModelReading, Observation, ScrapeStatus
 
 HERE, ELSEWHERE = Address("10.0.0.1", 8080), Address("10.0.0.2", 8080)
@@ -55,7 +56,7 @@ def endpoints(draw: st.DrawFn) -> Endpoint:
         apis=draw(st.sampled_from([None, frozenset[str](), frozenset({"one"})])),
         adapters=tuple(AdapterReading(id=id_, name=name) for id_, name in enumerate(adapters)),
     )
-    endpoint.observe(observation, failures_to_down=3)
+    endpoint.observe(observation, HealthOptions())
     return endpoint
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Intent, WakeOptions
-from extproc.core.fleet.health import Health
+from extproc.core.fleet.health import Health, HealthOptions
 from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
 from extproc.status.status_json import status_json
 from tests.fakes.small_fleet import SmallFleet
@@ -31,7 +31,7 @@ def see(
     observation = Observation(
         address=ADDRESS, began_at=1.0, answered_at=1.0, status=status, issues=issues, models=models
     )
-    endpoint.observe(observation, 3)
+    endpoint.observe(observation, HealthOptions())
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec
-from extproc.core.fleet.health import SERVING, Health
+from extproc.core.fleet.health import SERVING, Health, HealthOptions
 from extproc.core.observation import Issue, Observation, ScrapeStatus
 
 HERE = Address("10.0.0.1", 8080)
-FAILURES_TO_DOWN = 3
+OPTIONS = HealthOptions()
 
 statuses = st.sampled_from(ScrapeStatus)
 
@@ -28,7 +28,7 @@ def endpoint(*statuses: ScrapeStatus) -> Endpoint:
 def observe(seen: Endpoint, status: ScrapeStatus, *issues: Issue) -> None:
     seen.observe(
         Observation(address=HERE, began_at=0.0, answered_at=0.1, status=status, issues=issues),
-        FAILURES_TO_DOWN,
+        OPTIONS,
     )
 
 
@@ -55,7 +55,7 @@ def test_a_loading_and_a_sleeping_server_are_seen_as_such(
 
 def test_an_endpoint_is_down_after_several_failures_in_a_row() -> None:
     """One good scrape in between starts the count again."""
-    almost = [ScrapeStatus.FAILED] * (FAILURES_TO_DOWN - 1)
+    almost = [ScrapeStatus.FAILED] * (OPTIONS.failures_to_down - 1)
     seen = endpoint(ScrapeStatus.READY, *almost, ScrapeStatus.READY, *almost)
     assert seen.is_serving
     observe(seen, ScrapeStatus.FAILED)

@@ -10,6 +10,7 @@ from extproc.core.address import Address
 from extproc.core.decision import Picked, Queued
 from extproc.core.events import Event, StepFailed
 from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.fleet.health import HealthOptions
 from extproc.core.observation import Observation, ScrapeStatus
 from extproc.core.prediction.answer_sizes import MAX_LEARNED_A_SECOND
 from extproc.core.queue.flow_order import ARRIVAL_ORDER, Discipline, QueueOrder
@@ -37,7 +38,10 @@ class OneSlot:
         self.now = 100.0
         self.listener = RecordingListener()
         self.dispatcher = listen(
-            Dispatcher(Random(1), DispatcherOptions(order=order, stale_after_s=1e9)), self.listener
+            Dispatcher(
+                Random(1), DispatcherOptions(order=order, health=HealthOptions(stale_after_s=1e9))
+            ),
+            self.listener,
         )
         self.dispatcher.set_members("test", [EndpointSpec(address=SLOT)], self.now)
         seen = Observation(

@@ -7,6 +7,7 @@ import sys
 from extproc.core.address import Address
 from extproc.core.options import DispatcherOptions
 from extproc.core.queue.affinity_wait import AffinityWaits
+from extproc.core.queue.limits import QueueLimits
 from extproc.core.queue.request_queue import RequestQueue
 from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request
@@ -53,7 +54,7 @@ def test_a_request_that_finds_the_queue_full_takes_the_free_endpoint() -> None:
     waiting = fleet.queue(**asked)
     assert waiting.pinned_to == target
     fleet.dispatcher.withdraw(waiting, fleet.now)
-    fleet.dispatcher.renew(DispatcherOptions(queue_max_requests=0))
+    fleet.dispatcher.renew(DispatcherOptions(queue=QueueLimits(max_requests=0)))
     assert fleet.pick(**asked).address == other
 
 

@@ -7,9 +7,9 @@ from random import Random
 from extproc.core.decision import Decision, Queued
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Criticality, Objective, Objectives
+from extproc.core.queue.limits import SHORT_BODY_BYTES, QueueLimits
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.request import Request
-from extproc.core.scheduler.admission import SHORT_BODY_BYTES
 from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
 from tests.fakes.core_events import listen
 from tests.fakes.small_fleet import RecordingListener
@@ -24,8 +24,7 @@ class Hall:
     def __init__(self, queue_max_body_bytes: int, *, queue_max_requests: int = 100) -> None:
         self.listener = RecordingListener()
         options = DispatcherOptions(
-            queue_max_requests=queue_max_requests,
-            queue_max_body_bytes=queue_max_body_bytes,
+            queue=QueueLimits(max_requests=queue_max_requests, max_body_bytes=queue_max_body_bytes),
             resolver=ResolverOptions(objectives=Objectives(by_name={"critical": CRITICAL})),
         )
         self.dispatcher = listen(Dispatcher(Random(1), options), self.listener)

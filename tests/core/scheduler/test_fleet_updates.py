@@ -9,9 +9,11 @@ from extproc.core.decision import Picked
 from extproc.core.fleet.endpoint import ASSUMED_SLOTS, EndpointSpec, Intent
 from extproc.core.fleet.health import Health
 from extproc.core.observation import Issue, ScrapeStatus
+from extproc.core.queue.limits import QueueLimits
 from extproc.core.rejection import Reason, Rejected
 from extproc.core.scheduler.dispatcher import DispatcherOptions
 from extproc.core.scheduler.fleet_updates import CONNECT_FAILED
+from extproc.core.selection.ranking import Fallbacks
 from extproc.core.slots.lease import LeaseEnd
 from tests.fakes.small_fleet import SmallFleet
 from tests.fakes.steered_fleet import SteeredFleet
@@ -22,7 +24,9 @@ UNKNOWN = Address("10.9.9.9", 1)
 def test_changed_bounds_apply_at_once() -> None:
     """For picks, for pass-through requests, and for the queue."""
     fleet = SmallFleet(1, 1, 1)
-    fleet.dispatcher.renew(DispatcherOptions(fallbacks=1, queue_max_requests=0))
+    fleet.dispatcher.renew(
+        DispatcherOptions(fallbacks=Fallbacks(limit=1), queue=QueueLimits(max_requests=0))
+    )
     outcome = fleet.submit()
     assert isinstance(outcome, Picked) and len(outcome.fallbacks) == 1
     assert len(fleet.dispatcher.passing()) == 2

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from extproc.core.address import Address
 from extproc.core.decision import Decision, Picked, Queued
 from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.fleet.health import HealthOptions
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus, SlotReading
 from extproc.core.prediction.prompt_sizes import UNKNOWN_LEAST
 from extproc.core.rejection import Reason, Rejected
@@ -35,7 +36,7 @@ class Fleet:
         models: dict[Address, str] | None = None,
     ) -> None:
         self.dispatcher = Dispatcher(
-            Random(1), DispatcherOptions(stale_after_s=1e9, context_fit=mode)
+            Random(1), DispatcherOptions(health=HealthOptions(stale_after_s=1e9), context_fit=mode)
         )
         specs = [EndpointSpec(address=address) for address in contexts]
         self.dispatcher.set_members("test", specs, 0.0)

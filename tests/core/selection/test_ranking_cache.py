@@ -7,6 +7,7 @@ from random import Random
 from extproc.core.address import Address
 from extproc.core.constraints import UNCONSTRAINED, Constraints
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec
+from extproc.core.fleet.health import HealthOptions
 from extproc.core.fleet.membership import Fleet
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
 from extproc.core.selection.ranking_cache import MAX_RANKINGS, RankingCache
@@ -46,7 +47,7 @@ class Cache:
             busy_slots=0,
             models=models,
         )
-        endpoint.observe(observation, 3)
+        endpoint.observe(observation, HealthOptions())
         endpoint.is_routable = True
         self.ledger.observe(observation, 1.0)
         self.rankings.changed(endpoint)

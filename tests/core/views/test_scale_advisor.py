@@ -13,6 +13,7 @@ from extproc.core.address import Address
 from extproc.core.decision import Picked, Queued
 from extproc.core.events import Settled
 from extproc.core.fleet.endpoint import EndpointSpec
+from extproc.core.fleet.health import HealthOptions
 from extproc.core.fleet.resolver import ResolverOptions
 from extproc.core.objective import Objective, Objectives
 from extproc.core.observation import ModelReading, Observation, ScrapeStatus
@@ -42,7 +43,9 @@ class Fleet:
         resolver = ResolverOptions(objectives=self.objectives)
         self.dispatcher = Dispatcher(
             Random(1),
-            DispatcherOptions(resolver=resolver, scale=self.options, stale_after_s=1e9),
+            DispatcherOptions(
+                resolver=resolver, scale=self.options, health=HealthOptions(stale_after_s=1e9)
+            ),
         )
         self.ends: list[tuple[float, Lease]] = []
         self.starting: list[float] = []

@@ -26,6 +26,11 @@ Adapters = str | frozenset[int] | None
 """An adapter's name, a server's numbers of adapters, or none."""
 
 
+def client_of(tenant: str) -> str:
+    """The name of the client whose key was checked; empty for any other tenant."""
+    return tenant[len(CLIENT) :] if tenant.startswith(CLIENT) else ""
+
+
 class Kind(Enum):
     """The kind of work for the server; only a generation fills the prefix cache."""
 

@@ -80,7 +80,7 @@ MODEL_QUEUE_DEPTH: Final = _gauge(
     "coxswain_model_queue_depth",
     "Queued requests by model and by the reason why they wait: no-idle-slot, reserved, "
     "too-few-slots, too-few-tokens, affinity, model-loading, waking, no-endpoint, "
-    "excluded-by-rule, bound-reached or unreported (docs/operations.md). "
+    "excluded-by-rule, bound-reached, limit-reached or unreported (docs/operations.md). "
     "`no-idle-slot` of each served model is always there. The model is empty for requests that "
     "name none, or none that is served.",
     labels=("model", "reason"),

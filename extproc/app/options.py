@@ -34,6 +34,7 @@ def dispatcher_options(settings: Settings) -> DispatcherOptions:
         bounds=settings.bounds.for_core(
             {name: one.limits for name, one in settings.pools.items() if one.limits is not None}
         ),
+        client_limits=settings.clients.limits_for_core(),
         spill=settings.spill.for_core(),
         machines={
             name: one.wake.for_core()

@@ -1,5 +1,5 @@
-"""Limits of clients: requests at once, also of each session and flow, queued requests, tokens a
-minute, and budgets.
+"""Limits of clients: requests at once, queued requests, tokens a minute, and budgets. Those of each
+session and flow are counted in `request_groups`.
 
 Tokens are known after the response, so they are counted then: a client may begin requests until the
 tokens of the last minute have reached its limit. They drain at the limit's rate, as water from a
@@ -19,10 +19,9 @@ Pure: time is an argument, in monotonic seconds.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from extproc.core.budgets import LONGEST_FIRST, Budget, Period, Spending, Spent
-from extproc.core.request_groups import Draining, Group, GroupKind, Groups, RequestGroups
 
 EVERYBODY: Final = "*"
 """The name of the limit of clients that have none of their own."""
@@ -41,16 +40,23 @@ class Limited(Enum):
     TOKENS = "tokens"
     BUDGET = "budget"
     RESERVED = "reserved"
-    SESSION = "session"
-    FLOW = "flow"
+
+
+class Draining(Protocol):
+    """The slot of a request whose client left."""
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether its server may still work on the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLimit:
-    """None sets no limit. `requests` counts those that run, drain or are queued, and so do those
-    `per_session` and `per_flow`, of one session id and of one fairness id. `models` and
-    `objectives` are the only ones that its requests may name; one that names no objective, and
-    whose model has none of these, gets the first."""
+    """None sets no limit. `requests` counts those that run, drain or are queued. `per_session` and
+    `per_flow` are those of one session id and of one fairness id, which `RequestGroups` counts:
+    further ones are queued and held back. `models` and `objectives` are the only ones that its
+    requests may name; one that names no objective, and whose model has none of these, gets the
+    first."""
 
     requests: int | None = None
     queued: int | None = None
@@ -75,10 +81,6 @@ class ClientLimit:
     def has_groups(self) -> bool:
         """Whether its sessions or its flows have a limit."""
         return self.per_session is not None or self.per_flow is not None
-
-    def of_group(self, kind: GroupKind) -> int | None:
-        """The limit of each of its sessions or flows."""
-        return self.per_session if kind is GroupKind.SESSION else self.per_flow
 
 
 class Standing(NamedTuple):
@@ -137,8 +139,6 @@ class ClientLimits:
         self._limits = dict(limits)
         self.has_budgets = _has_budgets(limits)
         """Whether any client has one."""
-        self._has_groups = _has_groups(limits)
-        self._groups = RequestGroups()
         self._clients: dict[str, _Client] = {}
         self.spending = Spending()
 
@@ -152,61 +152,23 @@ class ClientLimits:
             client.tokens_at = now
         self._limits = dict(limits)
         self.has_budgets = _has_budgets(limits)
-        self._has_groups = _has_groups(limits)
 
     def limit_of(self, name: str) -> ClientLimit | None:
         """The client's own limit, else that of everybody; None for no client."""
-        return self._limit_of_groups(name) if name else None
-
-    def groups_of(self, name: str, tenant: str, session: str | None, fairness_id: str) -> Groups:
-        """The groups with a limit that a client's request counts in. Where keys are not checked,
-        `name` is empty, and the groups are those of everybody; tenants are kept apart."""
-        if not self._has_groups:
-            return ()
-        limit = self._limit_of_groups(name)
-        if limit is None:
-            return ()
-        named = ((GroupKind.SESSION, session), (GroupKind.FLOW, fairness_id))
-        return tuple(
-            Group(kind, tenant, text)
-            for kind, text in named
-            if text and limit.of_group(kind) is not None
-        )
-
-    def _limit_of_groups(self, name: str) -> ClientLimit | None:
-        return self._limits.get(name) or self._limits.get(EVERYBODY)
+        return self._limits.get(name) or self._limits.get(EVERYBODY) if name else None
 
     def begin(
-        self,
-        name: str,
-        exchange_id: str,
-        now: float,
-        reserved_tokens: int = 0,
-        groups: Groups = (),
+        self, name: str, exchange_id: str, now: float, reserved_tokens: int = 0
     ) -> Exceeded | None:
-        """A client's request arrived, in these groups. Returns None if it may go on: then `end`
-        must follow. Of its client's budgets it reserves these tokens."""
-        exceeded = self.exceeded(name, now, groups)
+        """A client's request arrived. Returns None if it may go on: then `end` must follow. Of its
+        client's budgets it reserves these tokens."""
+        exceeded = self.exceeded(name, now)
         if exceeded is None:
-            self.adopt(name, exchange_id, now, reserved_tokens, groups)
+            self.adopt(name, exchange_id, now, reserved_tokens)
         return exceeded
 
-    def exceeded(self, name: str, now: float, groups: Groups = ()) -> Exceeded | None:
-        """Why a client may not begin a request in these groups now, None if it may."""
-        return self._exceeded(name, now) or self._group_full(name, now, groups)
-
-    def _group_full(self, name: str, now: float, groups: Groups) -> Exceeded | None:
-        limit = self._limit_of_groups(name) if groups else None
-        if limit is None:
-            return None
-        for group in groups:
-            most = limit.of_group(group.kind)
-            if most is not None and self._groups.count(group, most) >= most:
-                standing = self.standing(name, now) or Standing(limit, None, None)
-                return Exceeded(Limited(group.kind.value), standing, RETRY_S)
-        return None
-
-    def _exceeded(self, name: str, now: float) -> Exceeded | None:
+    def exceeded(self, name: str, now: float) -> Exceeded | None:
+        """Why a client may not begin a request now, None if it may."""
         limit = self.limit_of(name)
         if limit is None:
             return None
@@ -235,20 +197,12 @@ class ClientLimits:
             return False
         return self.spending.of(name, period, now).has_reached(budget, reserved_tokens)
 
-    def adopt(
-        self,
-        name: str,
-        exchange_id: str,
-        now: float,
-        reserved_tokens: int = 0,
-        groups: Groups = (),
-    ) -> None:
+    def adopt(self, name: str, exchange_id: str, now: float, reserved_tokens: int = 0) -> None:
         """Count a request without a check, as one that began in another process, which checked it;
         `end` must follow here."""
         limit = self.limit_of(name)
         if limit is not None:
             self._client(name, limit, now).requests[exchange_id] = reserved_tokens
-        self._groups.add(exchange_id, groups)
 
     def queue_full(self, name: str, now: float) -> Exceeded | None:
         """Why no further request of the client may be queued, None if one may."""
@@ -282,7 +236,6 @@ class ClientLimits:
         """It has ended, queued or not; no error if it had not begun. With `draining` it counts as
         long as this drains. What it reserved of a budget remains so until `spent`, if it had a slot
         until `uncounted_at`."""
-        self._groups.remove(exchange_id, draining)
         client = self._clients.get(name)
         if client is not None:
             client.queued.discard(exchange_id)
@@ -295,15 +248,10 @@ class ClientLimits:
                     client.draining.append(draining)
 
     def held(self) -> Iterator[tuple[str, str]]:
-        """The name of the client and the exchange id of each request that counts now; no name if it
-        counts in a session or a flow alone."""
-        in_groups = set(self._groups)
+        """The name of the client and the exchange id of each request that counts now."""
         for name, client in self._clients.items():
             for exchange_id in client.requests.keys() | client.queued:
-                in_groups.discard(exchange_id)
                 yield name, exchange_id
-        for exchange_id in in_groups:
-            yield "", exchange_id
 
     def spent(
         self, name: str, tokens: int, now: float, cost: float = 0.0, exchange_id: str = ""
@@ -344,10 +292,6 @@ class ClientLimits:
 
 def _has_budgets(limits: Mapping[str, ClientLimit]) -> bool:
     return any(limit.has_budget for limit in limits.values())
-
-
-def _has_groups(limits: Mapping[str, ClientLimit]) -> bool:
-    return any(limit.has_groups for limit in limits.values())
 
 
 def _drain(client: _Client, limit: ClientLimit, now: float) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from extproc.core.bounds import BoundOptions
+from extproc.core.client_limits import ClientLimit
 from extproc.core.fleet.endpoint import WakeOptions
 from extproc.core.fleet.health import HealthOptions
 from extproc.core.fleet.resolver import ResolverOptions
@@ -33,6 +34,8 @@ class DispatcherOptions:
     scale: ScaleOptions = field(default_factory=ScaleOptions)
     context_fit: ContextFit = ContextFit.REJECT
     bounds: BoundOptions = field(default_factory=BoundOptions)
+    client_limits: Mapping[str, ClientLimit] = field(default_factory=dict)
+    """By client's name; the dispatcher holds back the requests of its sessions and its flows."""
     spill: SpillOptions = NO_SPILL
     machines: Mapping[str, WakeOptions] = field(default_factory=dict)
     """How machines with a keeper are woken and put to sleep, by their names."""

@@ -9,6 +9,7 @@ from extproc.core.bounds import BoundsOfRequest
 from extproc.core.constraints import NO_NUMBERS, NO_POOL, UNCONSTRAINED, Constraints
 from extproc.core.objective import NO_OBJECTIVE, Objective
 from extproc.core.prompt_blocks import BLOCK_TOKENS
+from extproc.core.request_groups import Groups
 
 HOLD_MARGIN_S: Final = 5.0
 """How much longer Envoy waits than `Request.timeout_s`, so that our rejection comes first."""
@@ -24,6 +25,11 @@ DAMAGED: Final = "damaged"
 
 Adapters = str | frozenset[int] | None
 """An adapter's name, a server's numbers of adapters, or none."""
+
+
+def client_of(tenant: str) -> str:
+    """The name of the client whose key was checked; empty for any other tenant."""
+    return tenant[len(CLIENT) :] if tenant.startswith(CLIENT) else ""
 
 
 class Kind(Enum):
@@ -170,14 +176,15 @@ class Request:
 
 class ResolvedRequest(NamedTuple):
     """A request after its names are resolved: its constraints, its objective, the `model` that its
-    model name stands for, the bounds that it is under, and whether it `is_strict` about its
-    model."""
+    model name stands for, the bounds that it is under, whether it `is_strict` about its model, and
+    its session and its flow, if these have a limit."""
 
     constraints: Constraints = UNCONSTRAINED
     objective: Objective = NO_OBJECTIVE
     model: str | None = None
     bounds: BoundsOfRequest = ()
     is_strict: bool = False
+    groups: Groups = ()
 
 
 UNCONSTRAINED_REQUEST = ResolvedRequest()

@@ -4,7 +4,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 
 from extproc.core.objective import Objective
-from extproc.core.request import CLIENT
+from extproc.core.request import client_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +29,7 @@ class SpillOptions:
             return False
         if self.objectives and objective.name not in self.objectives:
             return False
-        is_client = tenant.startswith(CLIENT) and tenant[len(CLIENT) :] in self.keys
-        return is_client or not self.keys
+        return client_of(tenant) in self.keys or not self.keys
 
     def longest_wait_s(self, objective: Objective) -> float:
         """The expected wait, in seconds, beyond which its requests spill."""

@@ -38,7 +38,8 @@ from extproc.core.queue.request_queue import RequestQueue
 from extproc.core.queue.slo_attainment import SloAttainment
 from extproc.core.queue.ticket import UNKNOWN_SIZE, ExpectedSize
 from extproc.core.rejection import Reason
-from extproc.core.request import Request, ResolvedRequest
+from extproc.core.request import Request, ResolvedRequest, client_of
+from extproc.core.request_groups import Groups, RequestGroups
 from extproc.core.scaling.traffic import Traffic
 from extproc.core.selection.context_fit import NeededContexts
 from extproc.core.selection.cost import CostModel
@@ -75,6 +76,7 @@ class State:
         """Why models cannot be loaded anywhere, by all of their names in the same way; without one
         if none can be."""
         self.bounds = Bounds(options.bounds)
+        self.groups = RequestGroups(options.client_limits)
         self.rules: Rules | None = None
         """The operators' own; None without any."""
         self.spilled = 0
@@ -198,6 +200,11 @@ class State:
         )
         return resolved._replace(bounds=bounds) if bounds else resolved
 
+    def groups_of(self, request: Request) -> Groups:
+        """The session and the flow of a request, if these have a limit."""
+        tenant = request.tenant
+        return self.groups.of(client_of(tenant), tenant, request.session_id, request.fairness_id)
+
     def excluded_note(self, resolved: ResolvedRequest, request: Request) -> str:
         """Which rules leave the request no endpoint of those that could serve it, as a sentence;
         empty if they leave one. O(endpoints)."""
@@ -220,6 +227,8 @@ class State:
             resolved = self.restrict(resolved, request)
         if not self.bounds.is_empty:
             resolved = self.under_bounds(resolved, request)
+        if not self.groups.is_empty:
+            resolved = resolved._replace(groups=self.groups_of(request))
         return resolved if request.prompt_tokens is None else self.fit_context(resolved, request)
 
     def size_of(self, resolved: ResolvedRequest, request: Request, now: float) -> ExpectedSize:

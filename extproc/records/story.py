@@ -21,6 +21,8 @@ REASONS: Final = {
     WaitReason.NO_ENDPOINT: "no server that can serve it took requests",
     WaitReason.EXCLUDED_BY_RULE: "rules excluded every server that could serve it",
     WaitReason.BOUND_REACHED: "as many requests as its bounds allow ran",
+    WaitReason.LIMIT_REACHED: "as many requests of its session or flow as its limit allows ran or "
+    "were next",
     WaitReason.UNREPORTED: "a server had not reported its models yet",
 }
 UNKNOWN: Final = "not known"

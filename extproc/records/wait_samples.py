@@ -111,7 +111,7 @@ class WaitSamples:
                 if len(new) < MAX_PLACED:
                     new.append((wait, ticket))
             if wait.saw(waits.reason_of(ticket).value, now):
-                note = view.queue_note(ticket.resolved, ticket.request, now)
+                note = view.note_of(ticket, now)
                 wait.note = note or wait.note
         positions = view.positions_of([ticket for _, ticket in new], now)
         for (wait, ticket), position in zip(new, positions, strict=True):

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint
-from extproc.core.request import CLIENT, Kind, Request
+from extproc.core.request import CLIENT, Kind, Request, client_of
 from extproc.rules import v1
 from extproc.rules.loading import (
     LoadedRule,
@@ -290,7 +290,7 @@ class ActiveRules:
                 model=request.model,
                 adapter=request.adapter,
                 objective=request.objective,
-                tenant=tenant[len(CLIENT) :] if tenant.startswith(CLIENT) else "",
+                tenant=client_of(tenant),
                 fairness_id=request.fairness_id,
                 session_id=request.session_id,
                 prompt_tokens=request.prompt_tokens,

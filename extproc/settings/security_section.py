@@ -131,15 +131,17 @@ class BudgetsSettings(Section):
 
 class ClientLimitSettings(Section):
     """The limits of one client, named as in clients.keys_file; `*` stands for all others. Requests
-    above them get 429 `rate-limited`, or `budget-used-up`."""
+    above them get 429 `rate-limited`, or `budget-used-up`; those above the limits of sessions and
+    flows wait."""
 
     requests: Count | None = None
     """The highest number of its requests at once, running and queued."""
     queued: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
     """The highest number of its queued requests; 0 queues none."""
     requests_per_session: Count | None = None
-    """The highest number of requests at once, running and queued, of each of its sessions: those
-    with one `x-session-id`. A request without this header is in none."""
+    """The highest number of requests at once of each of its sessions: those with one
+    `x-session-id` that run, or are next in the queue. Further ones are queued and held back until
+    one of these ends. A request without this header is in none."""
     requests_per_flow: Count | None = None
     """The same for each of its flows: requests with one `x-gateway-inference-fairness-id`."""
     tokens_per_minute: Annotated[int, Field(ge=1, le=10**12)] | None = None

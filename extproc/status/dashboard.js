@@ -64,6 +64,7 @@ const WAITS = {
   "no-endpoint": "no endpoint for it gets requests",
   "excluded-by-rule": "rules exclude every server",
   "bound-reached": "as many as its bound allows run",
+  "limit-reached": "as many of its session or flow as its limit allows run",
   unreported: "not every endpoint has reported its models",
 };
 const NO_REJECTIONS = ["served", "passed", "withdrawn"];

@@ -99,7 +99,7 @@ def _size(ticket: Ticket) -> dict[str, Any]:
 
 def _note(dispatcher: Dispatcher, ticket: Ticket, now: float) -> dict[str, Any]:
     """The load that it waits for, if it does."""
-    note = dispatcher.view.queue_note(ticket.resolved, ticket.request, now)
+    note = dispatcher.view.note_of(ticket, now)
     return {"note": note} if note else {}
 
 

@@ -93,8 +93,7 @@ def dry_run(
         details["rule"] = admitted
         return Explanation(candidates=(), reason=Reason.REJECTED_BY_RULE, resolved=details)
     request = admitted
-    groups = options.limits.groups_of(head.client, head.tenant, head.session_id, head.fairness_id)
-    exceeded = options.limits.exceeded(head.client, now, groups)
+    exceeded = options.limits.exceeded(head.client, now)
     if exceeded is not None:
         details["limit"] = codec.limit_text(exceeded)
         return Explanation(candidates=(), reason=codec.reason_of(exceeded), resolved=details)

@@ -122,7 +122,7 @@ class Exchange:
         self._decided_at: float | None = None
         self._queued_before: int | None = None
         self._limited: LimitedRequest | None = None
-        """If its client, its session or its flow has limits."""
+        """If its client has limits."""
         self._replies: tuple[pb.ProcessingResponse, ...] = ()
         self.id = new_id()
         self.place: Place | None = None
@@ -555,14 +555,13 @@ class Exchange:
     def _limited_request(self) -> LimitedRequest | None:
         """The request as the limits of its client see it, if it has any."""
         limits, head = self._options.limits, self._reader.head
-        groups = limits.groups_of(head.client, head.tenant, head.session_id, head.fairness_id)
-        if not groups and limits.limit_of(head.client) is None:
+        if limits.limit_of(head.client) is None:
             return None
         request, reserved = self._reader.request, 0
         if request is not None:
             most = (request.max_tokens or 0) * request.weight_slots
             reserved = request.likely_tokens + most
-        return LimitedRequest(limits, head.client, self.id, reserved, groups)
+        return LimitedRequest(limits, head.client, self.id, reserved)
 
     @property
     def _has_plain_errors(self) -> bool:
@@ -674,6 +673,7 @@ class Exchange:
 
 
 def _is_over_limit(outcome: Settlement) -> bool:
+    """Whether it was rejected because its client may not queue it."""
     return isinstance(outcome, Rejected) and outcome.reason is Reason.RATE_LIMITED
 
 

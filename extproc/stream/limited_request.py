@@ -1,38 +1,30 @@
 """One request as the limits of its client count it, from its arrival to its end."""
 
-from extproc.core.client_limits import ClientLimits, Exceeded
-from extproc.core.request_groups import Draining, Groups
+from extproc.core.client_limits import ClientLimits, Draining, Exceeded
 from extproc.stream.envoy import codec
 
 
 class LimitedRequest:
     """What counts is kept in the limits alone: to end it twice, or in the middle, is no error."""
 
-    __slots__ = ("_client", "_groups", "_id", "_limits", "_reserved_tokens")
+    __slots__ = ("_client", "_id", "_limits", "_reserved_tokens")
 
     def __init__(
-        self,
-        limits: ClientLimits,
-        client: str,
-        exchange_id: str,
-        reserved_tokens: int = 0,
-        groups: Groups = (),
+        self, limits: ClientLimits, client: str, exchange_id: str, reserved_tokens: int = 0
     ) -> None:
-        """Of its client's budgets it reserves these tokens; `groups` are its session and its flow,
-        if these have a limit."""
+        """Of its client's budgets it reserves these tokens."""
         self._limits = limits
         self._client = client
         self._id = exchange_id
         self._reserved_tokens = reserved_tokens
-        self._groups = groups
 
     def begin(self, now: float) -> Exceeded | None:
         """Count it; returns why it must be rejected instead."""
-        return self._limits.begin(self._client, self._id, now, self._reserved_tokens, self._groups)
+        return self._limits.begin(self._client, self._id, now, self._reserved_tokens)
 
     def adopt(self, now: float) -> None:
         """Count it, as another process did when it began."""
-        self._limits.adopt(self._client, self._id, now, self._reserved_tokens, self._groups)
+        self._limits.adopt(self._client, self._id, now, self._reserved_tokens)
 
     def queue_full(self, now: float) -> Exceeded | None:
         """Why it must not be queued, None if it may be."""

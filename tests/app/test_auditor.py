@@ -206,16 +206,3 @@ async def test_a_count_of_a_limit_that_no_request_owns() -> None:
         assert limits.begin("web", name, 0.0) is None
     assert picker.corrected() == {"limit": 1}
     assert list(limits.held()) == [("web", stream.id)]
-
-
-async def test_a_count_of_a_session_that_no_request_owns() -> None:
-    """Where keys are not checked."""
-    limits = ClientLimits({"*": ClientLimit(per_session=2)})
-    picker = Picker(1, limits=limits)
-    stream = picker.stream()
-    groups = limits.groups_of("", "", "ada", "")
-    for name in (stream.id, "gone"):
-        assert limits.begin("", name, 0.0, groups=groups) is None
-    assert picker.corrected() == {"limit": 1}
-    assert list(limits.held()) == [("", stream.id)]
-    assert limits.exceeded("", 0.0, groups) is None

@@ -1,55 +1,69 @@
 """Claims about extproc/core/request_groups.py."""
 
-from dataclasses import dataclass
+from extproc.core.client_limits import ClientLimit
+from extproc.core.request_groups import GroupKind, RequestGroups, full_group
 
-from extproc.core.request_groups import MANY_DRAINING, Group, GroupKind, RequestGroups
-
-ONE = Group(GroupKind.SESSION, "client-web", "1")
-OTHER = Group(GroupKind.FLOW, "client-web", "1")
+LIMITS = {"web": ClientLimit(per_session=1, per_flow=2), "api": ClientLimit(requests=1)}
 
 
-@dataclass
-class Slot:
-    """A slot whose client left."""
-
-    is_draining: bool = True
-
-
-def test_a_request_counts_in_all_of_its_groups_until_it_ends() -> None:
-    groups = RequestGroups()
-    groups.add("a", (ONE, OTHER))
-    groups.add("b", (ONE,))
-    groups.add("c", ())
-    assert (groups.count(ONE, 5), groups.count(OTHER, 5)) == (2, 1)
-    assert set(groups) == {"a", "b"}
-    for _ in range(2):
-        groups.remove("a")
-    groups.remove("c")
-    assert (groups.count(ONE, 5), groups.count(OTHER, 5)) == (1, 0)
-    groups.remove("b")
-    assert not set(groups) and not len(groups), "nothing is kept of a group without requests"
+def test_a_request_is_in_the_groups_that_have_a_limit() -> None:
+    """Those of its client, kept apart by tenant; a client with limits has not those of others."""
+    groups = RequestGroups(LIMITS)
+    kinds = [group.key.kind for group in groups.of("web", "client-web", "s", "team")]
+    assert kinds == [GroupKind.SESSION, GroupKind.FLOW]
+    assert groups.of("web", "client-web", None, "") == ()
+    assert groups.of("api", "client-api", "s", "team") == ()
+    assert groups.of("nobody", "client-nobody", "s", "team") == ()
+    everybody = RequestGroups({**LIMITS, "*": ClientLimit(per_session=3)})
+    assert everybody.of("api", "client-api", "s", "team") == ()
+    one, other = (everybody.of("", tenant, "s", "team") for tenant in ("key-1", "key-2"))
+    assert [group.most for group in (*one, *other)] == [3, 3]
+    one[0].request_began()
+    assert everybody.of("", "key-1", "s", "") == one != everybody.of("", "key-2", "s", "")
 
 
-def test_a_request_that_drains_counts_until_its_server_is_free() -> None:
-    groups, slot = RequestGroups(), Slot()
-    groups.add("a", (ONE,))
-    groups.remove("a", slot)
-    groups.remove("a", Slot())
-    assert groups.count(ONE, 1) == 1 and not set(groups)
-    slot.is_draining = False
-    assert groups.count(ONE, 1) == 0
-    assert not len(groups)
+def test_a_group_is_known_while_it_has_requests() -> None:
+    """Running ones, and those that are held back."""
+    groups = RequestGroups(LIMITS)
+    assert not groups.is_empty and RequestGroups({"api": LIMITS["api"]}).is_empty
+    session, flow = groups.of("web", "client-web", "s", "team")
+    session.request_began()
+    session.hold_back()
+    flow.hold_back()
+    assert full_group((session, flow)) is session and full_group((flow,)) is None
+    assert groups.opened == [flow], "it need not hold back anything"
+    groups.opened.clear()
+    session.request_ended()
+    assert groups.opened == [session] and not session.may_let_in, "it is about to"
+    for group in (session, flow):
+        assert groups.known[group.key] is group
+        group.end_hold()
+    assert not groups.known
 
 
-def test_drained_requests_of_groups_that_nobody_asks_about_are_forgotten() -> None:
-    """However many sessions there were."""
-    groups, slots = RequestGroups(), [Slot() for _ in range(10 * MANY_DRAINING)]
-    for number, slot in enumerate(slots):
-        groups.add(str(number), (ONE._replace(name=str(number)),))
-        groups.remove(str(number), slot)
-        slot.is_draining = False
-        assert len(groups) <= MANY_DRAINING + 1
-    for number in range(MANY_DRAINING + 1):
-        groups.add(str(number), (OTHER,))
-        groups.remove(str(number), Slot())
-    assert len(groups) == 1 and groups.count(OTHER, 1) == MANY_DRAINING + 1
+def test_other_limits_open_what_has_room_by_then() -> None:
+    groups = RequestGroups(LIMITS)
+    session, flow = groups.of("web", "client-web", "s", "team")
+    for group in (session, flow):
+        for _ in range(2):
+            group.request_began()
+        group.hold_back()
+    assert not groups.opened
+    groups.renew({"*": ClientLimit(per_session=2)})
+    assert groups.opened == [flow] and (session.most, flow.most) == (2, None)
+    groups.renew({})
+    assert groups.is_empty and groups.opened == [flow, session, flow]
+
+
+def test_counts_are_compared_and_derived_again() -> None:
+    groups = RequestGroups(LIMITS)
+    session, flow = groups.of("web", "client-web", "s", "team")
+    session.request_began()
+    flow.hold_back()
+    assert groups.faults([(session,)], [(flow,)]) == []
+    assert len(groups.faults([(session, flow)], [])) == 1
+    groups.known.clear()
+    assert len(groups.faults([(session,)], [(flow,)])) == 2
+    groups.recount([(session,)], [(flow,)])
+    assert (session.requests, flow.held_back) == (1, 0) and not groups.opened
+    assert groups.faults([(session,)], []) == []

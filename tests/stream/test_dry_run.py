@@ -145,6 +145,8 @@ WEB = {"authorization": "Bearer sk-web"}
 def with_keys(*slots: int, **limits: ClientLimit) -> ExchangeHarness:
     harness = ExchangeHarness(*slots)
     harness.options = replace(harness.options, keys=KEYS, limits=ClientLimits(limits))
+    dispatcher = harness.fleet.dispatcher
+    dispatcher.renew(replace(dispatcher.options, client_limits=limits))
     return harness
 
 
@@ -188,12 +190,16 @@ def test_a_clients_user_shares_its_turns() -> None:
 
 
 def test_a_limit_of_a_session_counts_and_is_not_used_up() -> None:
+    """A request above it would be held back, or rejected if it may not wait."""
     harness = with_keys(4, web=ClientLimit(per_session=1))
     session = {"x-session-id": "crew"}
     running = queue(harness, "sk-web", **session)
     for _ in range(2):
         found = explained(harness, headers=WEB | session)
-        assert found.reason is Reason.RATE_LIMITED and "session" in found.resolved["limit"]
+        assert (found.reason, found.position, found.expected_s) == (None, 1, None)
+        assert "of this session run" in found.note and "crew" in found.resolved["limits"]
+        at_once = {"x-coxswain-queue-timeout-ms": "0"}
+        assert explained(harness, headers=WEB | session | at_once).reason is Reason.RATE_LIMITED
         assert explained(harness, headers=WEB | {"x-session-id": "other"}).chosen is not None
     running.end(harness.fleet.now)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -252,50 +253,64 @@ def test_what_another_process_began_counts_here_and_is_not_rejected() -> None:
 ADA = {"x_session_id": "ada"}
 
 
-def test_a_session_above_its_limit_is_rejected_and_others_go_on() -> None:
-    """Queued requests count, and so does one that its client left while its server works."""
-    fleet = SmallFleet(1)
-    limits = ClientLimits({"web": ClientLimit(per_session=2, requests=9)})
-    running, queued = (exchange_of(fleet, limits, WEB | ADA) for _ in range(2))
-    assert (running.stage, queued.stage) == (Stage.LEASED, Stage.QUEUED)
+def limited_fleet(*slots: int, **limits: ClientLimit) -> SmallFleet:
+    """Its core has the limits of sessions and flows."""
+    fleet = SmallFleet(*slots)
+    options = replace(fleet.dispatcher.options, client_limits=limits)
+    fleet.dispatcher.renew(options, fleet.now)
+    return fleet
+
+
+def test_a_request_above_the_limit_of_its_session_is_queued() -> None:
+    """It counts as queued for its client, too, and one that the client may not queue is rejected
+    for that reason."""
+    limit = ClientLimit(per_session=1, queued=1)
+    fleet = limited_fleet(8, web=limit)
+    limits = ClientLimits({"web": limit})
+    running, held = (exchange_of(fleet, limits, WEB | ADA) for _ in range(2))
+    assert (running.stage, held.stage) == (Stage.LEASED, Stage.QUEUED)
+    assert limits.running("web") == (2, 1)
     over = exchange_of(fleet, limits, WEB | ADA)
-    status, kind, headers = rejected(over)
+    reply = over.take_reply()
+    assert reply is not None and b"may queue 1 requests" in reply.immediate_response.body
+    over.end(fleet.now)
+    assert exchange_of(fleet, limits, WEB).stage is Stage.LEASED
+    running.end(fleet.now)
+    ticket = held.ticket
+    assert ticket is not None
+    fleet.scrape(fleet.addresses[0], busy=1)
+    fleet.pass_time(11.0)
+    held.settle(fleet.listener.settlements[ticket.id])
+    assert held.stage is Stage.LEASED and limits.running("web")[1] == 0
+    held.end(fleet.now)
+
+
+def test_what_may_not_wait_for_its_session_is_rejected_as_above_other_limits() -> None:
+    fleet = limited_fleet(8, **{"*": ClientLimit(per_flow=1)})
+    team = {"x_gateway_inference_fairness_id": "team"}
+    running = exchange_of(fleet, ClientLimits({}), WEB | team)
+    at_once = WEB | team | {"x_coxswain_queue_timeout_ms": "0"}
+    reply = exchange_of(fleet, ClientLimits({}), at_once).take_reply()
+    assert reply is not None
+    assert b"This fairness id may have 1 requests at once" in reply.immediate_response.body
+    status, kind, headers = rejected(exchange_of(fleet, ClientLimits({}), at_once))
     assert (status, kind) == (429, "rate_limit_error") and int(headers["retry-after"]) >= 1
     assert headers["x-coxswain-reason"] == Reason.RATE_LIMITED.value
-    assert headers["x-ratelimit-remaining-requests"] == "7", "it counts nowhere itself"
-    over.end(fleet.now)
-    assert exchange_of(fleet, limits, WEB | {"x_session_id": "bob"}).stage is Stage.QUEUED
-    assert exchange_of(fleet, limits, WEB).stage is Stage.QUEUED
-    fleet.now += 1.0
-    running.feed(envoy.response_headers(content_type="text/event-stream"), fleet.now)
-    running.break_off()
     running.end(fleet.now)
-    assert rejected(exchange_of(fleet, limits, WEB | ADA))[0] == 429
-    fleet.now += 1.0
-    fleet.scrape(fleet.addresses[0], busy=0)
-    assert exchange_of(fleet, limits, WEB | ADA).stage is Stage.QUEUED
 
 
-def test_a_flow_has_a_limit_without_keys() -> None:
-    """Of each tenant for itself; what another process began counts."""
-    fleet = SmallFleet(8)
-    limits = ClientLimits({"*": ClientLimit(per_flow=1)})
+def test_what_another_process_began_counts_in_its_session() -> None:
+    """Also without keys, of each tenant for itself."""
+    fleet = limited_fleet(8, **{"*": ClientLimit(per_session=1)})
 
-    def flow_of(key: str) -> Exchange:
-        exchange = Exchange(fleet.dispatcher, ExchangeOptions(limits=limits), fleet.now)
-        headers = {"authorization": key, "x_gateway_inference_fairness_id": "team"}
-        exchange.feed(envoy.request_headers(**headers), fleet.now)
-        return exchange
-
-    first, other = flow_of("Bearer 1"), flow_of("Bearer 2")
-    assert first.stage is other.stage is Stage.LEASED
-    assert rejected(flow_of("Bearer 1"))[0] == 429
-    first.end(fleet.now)
-    adopted = Exchange(fleet.dispatcher, ExchangeOptions(limits=limits), fleet.now)
+    adopted, same, other = (
+        Exchange(fleet.dispatcher, ExchangeOptions(), fleet.now) for _ in range(3)
+    )
     held = HeldLease(fleet.addresses[0], 1, 1, "", fleet.now, 0.0, ())
-    headers = {"authorization": "Bearer 1", "x_gateway_inference_fairness_id": "team"}
-    adopted.resume(envoy.request_headers(**headers), held, fleet.now)
-    assert rejected(flow_of("Bearer 1"))[0] == 429
-    adopted.end(fleet.now)
-    other.end(fleet.now)
-    assert not list(limits.held())
+    adopted.resume(envoy.request_headers(authorization="Bearer 1", **ADA), held, fleet.now)
+    same.feed(envoy.request_headers(authorization="Bearer 1", **ADA), fleet.now)
+    other.feed(envoy.request_headers(authorization="Bearer 2", **ADA), fleet.now)
+    assert (same.stage, other.stage) == (Stage.QUEUED, Stage.LEASED)
+    for each in (same, adopted, other):
+        each.end(fleet.now)
+    assert fleet.dispatcher.faults(fleet.now) == []

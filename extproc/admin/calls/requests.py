@@ -172,7 +172,7 @@ class RequestCalls(AdminCalls):
         return message
 
     def _wait_note(self, ticket: Ticket, now: float) -> str:
-        return self._dispatcher.view.queue_note(ticket.resolved, ticket.request, now)
+        return self._dispatcher.view.note_of(ticket, now)
 
     async def _requests(self, snapshots: Sequence[ExchangeSnapshot]) -> list[pb.Request]:
         """As messages. Other tasks run between some of them; a request that leaves the queue

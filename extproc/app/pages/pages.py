@@ -124,5 +124,5 @@ def queue_position(
         expected_s=position.expected_s,
         order=dispatcher.view.order_of(ticket).label,
         load="" if load is None else load.subject,
-        note=dispatcher.view.queue_note(ticket.resolved, ticket.request, now),
+        note=dispatcher.view.note_of(ticket, now),
     )

@@ -222,9 +222,9 @@ class QueueDiscipline:
         O(reservations), and only for critical requests: sheddable requests have no reservations.
         """
         criticality = resolved.objective.criticality
-        if criticality is not Criticality.CRITICAL or self._queue.count_of(criticality):
+        if criticality is not Criticality.CRITICAL or self._queue.assignable_of(criticality):
             return None
-        first = self._queue.first_arrived()
+        first = self._queue.first_assignable()
         has_aged_ticket = first is not None and now - first.entered_at >= self._aging.after_s
         for ticket in self._queue.with_reservations():
             reservation, address = ticket.reservation, ticket.reserved_at

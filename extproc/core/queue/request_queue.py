@@ -2,7 +2,8 @@
 
 Tickets with equal constraints and bounds form one constraint queue. So an endpoint finds the
 tickets that it can serve, and no ticket waits behind one with others. Without models, objectives,
-tenants and bounds there is one constraint queue, and it is served in order of arrival.
+tenants and bounds there is one constraint queue, and it is served in order of arrival. Tickets
+whose session or flow is at its limit are held back, in no constraint queue, until it lets them in.
 """
 
 import heapq
@@ -16,10 +17,12 @@ from extproc.core.fleet.eligibility import is_eligible
 from extproc.core.fleet.endpoint import Endpoint
 from extproc.core.objective import Criticality
 from extproc.core.queue.constraint_queue import ConstraintQueue
-from extproc.core.queue.fair_queueing import FairQueueing
+from extproc.core.queue.fair_queueing import FairQueueing, Flow
 from extproc.core.queue.flow_order import ARRIVAL_ORDER, LAST_COME_ORDER, QueueOrder
+from extproc.core.queue.held_tickets import HeldTickets
 from extproc.core.queue.ticket import UNKNOWN_SIZE, ExpectedSize, Ticket, TicketIds
 from extproc.core.request import UNCONSTRAINED_REQUEST, Request, ResolvedRequest
+from extproc.core.request_groups import Group, full_group
 from extproc.core.slots.endpoint_slots import EndpointSlots, Reservation
 from extproc.core.slots.token_demand import TokenDemand
 
@@ -45,6 +48,8 @@ class RequestQueue:
         self._indexed: dict[IndexKey, dict[QueueKey, ConstraintQueue]] = {}
         self._bounded: dict[Constraints, dict[BoundsOfRequest, ConstraintQueue]] = {}
         """Those of tickets that are under bounds."""
+        self.held_back = HeldTickets()
+        """Those whose session or flow is at its limit."""
         self._reserved: dict[int, Ticket] = {}
         self._reserved_weights: Counter[int] = Counter()
         self._deadlines: list[tuple[float, int, Ticket]] = []
@@ -129,34 +134,75 @@ class RequestQueue:
         is_back: bool = False,
         deadline: float | None = None,
     ) -> Ticket:
-        flow = self._fairness.flow(resolved.objective, request.fairness_id, request.tenant)
-        ticket = Ticket(id_, request, now, resolved, flow)
+        ticket = Ticket(id_, request, now, resolved, self._flow_of(resolved, request))
         pool = request.pool
         ticket.expected_slot_s, ticket.order_class = size
         if deadline is not None:
             ticket.deadline = deadline
-        if not self.count_for(pool):
-            self._fairness.contention_began(pool)
         try:
-            self._fairness.entered(flow)
             self._tickets[ticket.id] = ticket
             if pool:
                 self._by_pool[pool] += 1
             self.body_bytes += ticket.body_bytes
             self._by_criticality[ticket.criticality][ticket.id] = ticket
             heapq.heappush(self._deadlines, (ticket.deadline, ticket.id, ticket))
-            self._queue(ticket).enter(ticket, is_back=is_back)
             for bound in resolved.bounds:
                 bound.queued += 1
+            if resolved.groups and (group := self._holds_back(ticket, is_back=is_back)) is not None:
+                self.held_back.hold(ticket, group)
+            else:
+                self._may_be_assigned(ticket, is_back=is_back)
         except Exception:
             ticket.is_waiting = False  # no index refers to it
             raise
         return ticket
 
+    def _holds_back(self, ticket: Ticket, *, is_back: bool) -> Group | None:
+        """The group that holds back a ticket. One that comes back to its place waits for its turn
+        even if there is room: of several, that which arrived first is let in."""
+        groups = ticket.resolved.groups
+        return full_group(groups) or (groups[0] if is_back else None)
+
+    def _may_be_assigned(self, ticket: Ticket, *, is_back: bool) -> None:
+        """From now on the ticket is in its constraint queue, and counts in its groups."""
+        if self.assignable_for(ticket.request.pool) == 1:
+            self._fairness.contention_began(ticket.request.pool)
+        self._fairness.entered(ticket.flow)
+        for group in ticket.resolved.groups:
+            group.request_began()
+        self._queue(ticket).enter(ticket, is_back=is_back)
+
+    def let_in(self, group: Group, now: float) -> list[Ticket]:
+        """Those that the group held back and need not any more, those that arrived first before
+        others; each takes its place in its constraint queue by its arrival."""
+        found: list[Ticket] = []
+        while not group.is_full and (ticket := self.held_back.take_first(group)) is not None:
+            other = full_group(ticket.resolved.groups)
+            if other is not None:
+                self.held_back.list_with(other, ticket)
+                continue
+            self.held_back.release(ticket)
+            ticket.held_by, ticket.waits_since = None, now
+            ticket.flow = self._flow_of(ticket.resolved, ticket.request)
+            self._may_be_assigned(ticket, is_back=True)
+            found.append(ticket)
+        return found
+
+    def _flow_of(self, resolved: ResolvedRequest, request: Request) -> Flow:
+        return self._fairness.flow(resolved.objective, request.fairness_id, request.tenant)
+
     def first_arrived(self) -> Ticket | None:
         """The ticket that arrived first, or None when the queue is empty."""
         self._sort()
         return next(iter(self._tickets.values()), None)
+
+    def first_assignable(self) -> Ticket | None:
+        """The same without those that are held back; O(constraint queues + reservations) if there
+        are any."""
+        if not self.held_back:
+            return self.first_arrived()
+        arrived = [queue.first_arrived() for queue in self._queues.values()]
+        return min([*arrived, *self._reserved.values()], default=None)
 
     def newest_below(
         self,
@@ -183,9 +229,22 @@ class RequestQueue:
         """The number of queued requests for this pool; all of them without pools."""
         return self._by_pool[pool] if pool else len(self._tickets)
 
+    def assignable_for(self, pool: str) -> int:
+        """The same without those that are held back."""
+        return self.count_for(pool) - self.held_back.count_for(pool)
+
+    @property
+    def has_assignable(self) -> bool:
+        """Whether any is queued that is not held back."""
+        return len(self._tickets) > len(self.held_back)
+
     def count_of(self, criticality: Criticality) -> int:
         """The number of queued requests of this criticality."""
         return len(self._by_criticality[criticality])
+
+    def assignable_of(self, criticality: Criticality) -> int:
+        """The same without those that are held back."""
+        return self.count_of(criticality) - self.held_back.count_of(criticality)
 
     def depths_by_pool(self, pools: Iterable[str]) -> dict[tuple[str, ...], float]:
         """The number of queued requests by criticality and pool. O(n)."""
@@ -209,8 +268,13 @@ class RequestQueue:
             bound.queued -= 1
         ticket.is_waiting = False
         del self._by_criticality[ticket.criticality][ticket.id]
-        self._take_out(ticket)
-        self._fairness.left(ticket.flow)
+        if ticket.held_by is not None:
+            self.held_back.release(ticket)
+        else:
+            self._take_out(ticket)
+            self._fairness.left(ticket.flow)
+            for group in ticket.resolved.groups:
+                group.request_ended()
         if len(self._deadlines) > 2 * len(self._tickets) + 64:
             self._deadlines = [entry for entry in self._deadlines if entry[2].is_waiting]
             heapq.heapify(self._deadlines)
@@ -240,14 +304,15 @@ class RequestQueue:
         ]
         count = len(self._tickets)
         by_criticality = sum(len(tickets) for tickets in self._by_criticality.values())
-        placed = sum(map(len, self._queues.values())) + len(self._reserved)
+        held_back = len(self.held_back)
+        placed = sum(map(len, self._queues.values())) + len(self._reserved) + held_back
         timed = sum(entry[2].is_waiting for entry in self._deadlines)
         waiting = sum(flow.waiting for flow in self._fairness.flows())
         for what, number in (
             ("by criticality", by_criticality),
-            ("by constraints or with reservations", placed),
+            ("by constraints, with reservations or held back", placed),
             ("with a deadline", timed),
-            ("by flow", waiting),
+            ("by flow or held back", waiting + held_back),
         ):
             if number != count:
                 found.append(f"{count} tickets wait, and {number} {what}")
@@ -256,6 +321,11 @@ class RequestQueue:
             for ticket in self._reserved.values()
             if ticket.reservation is None
             or ticket.reservation.pool.reservation is not ticket.reservation
+        ]
+        found += [
+            f"ticket {ticket.id} is held back by a {ticket.held_by.key.kind.value} below its limit"
+            for ticket in self.held_back
+            if ticket.held_by is not None and ticket.held_by.may_let_in
         ]
         by_pool = Counter(one.request.pool for one in self._tickets.values() if one.request.pool)
         if by_pool != self._by_pool:
@@ -266,7 +336,8 @@ class RequestQueue:
         return found
 
     def rebuild(self) -> None:
-        """Derive the order and every index again from the queued tickets. O(n log n)."""
+        """Derive the order and every index again from the queued tickets, and count them in their
+        groups, which count the leases only. O(n log n)."""
         waiting = sorted(ticket for ticket in self._tickets.values() if ticket.is_waiting)
         self._tickets = OrderedDict()
         for tickets in self._by_criticality.values():
@@ -276,18 +347,28 @@ class RequestQueue:
         self._bounded.clear()
         self._reserved.clear()
         self._reserved_weights.clear()
+        self.held_back.clear()
         self._deadlines = [(ticket.deadline, ticket.id, ticket) for ticket in waiting]
         heapq.heapify(self._deadlines)
         self.body_bytes = sum(ticket.body_bytes for ticket in waiting)
         self._by_pool = Counter(one.request.pool for one in waiting if one.request.pool)
-        self._fairness.recount_waiting(ticket.flow for ticket in waiting)
         for ticket in waiting:
             if ticket.pinned_to is not None:
                 ticket.constraints = ticket.resolved.constraints  # its affinity wait ends
             ticket.reservation = None
             self._tickets[ticket.id] = ticket
             self._by_criticality[ticket.criticality][ticket.id] = ticket
+            group = full_group(ticket.resolved.groups)
+            if group is not None:
+                ticket.queued_in = None
+                self.held_back.hold(ticket, group)
+                continue
+            if ticket.held_by is not None:
+                ticket.held_by, ticket.flow = None, self._flow_of(ticket.resolved, ticket.request)
+            for counting in ticket.resolved.groups:
+                counting.request_began()
             self._queue(ticket).enter(ticket)
+        self._fairness.recount_waiting(one.flow for one in waiting if one.held_by is None)
 
     # Constraint queues
 
@@ -335,7 +416,12 @@ class RequestQueue:
         """Move a queued ticket to other constraints; it keeps its arrival position."""
         self._take_out(ticket)
         ticket.constraints = constraints
-        self._queue(ticket).enter(ticket, is_back=True)
+        self._put_back(ticket)
+
+    def _put_back(self, ticket: Ticket) -> None:
+        """Where it belongs by its arrival, unless it is held back."""
+        if ticket.held_by is None:
+            self._queue(ticket).enter(ticket, is_back=True)
 
     def resolve(self, ticket: Ticket, resolved: ResolvedRequest) -> None:
         """Its names are known by now: give a queued ticket its constraints and bounds."""
@@ -345,7 +431,7 @@ class RequestQueue:
         for bound in resolved.bounds:
             bound.queued += 1
         ticket.resolved, ticket.constraints = resolved, resolved.constraints
-        self._queue(ticket).enter(ticket, is_back=True)
+        self._put_back(ticket)
 
     def reorder(self) -> None:
         """The orders of bounds have changed: sort the queues under them again."""

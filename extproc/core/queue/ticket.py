@@ -9,6 +9,7 @@ from extproc.core.bounds import BoundsOfRequest
 from extproc.core.objective import Criticality, Objective
 from extproc.core.queue.fair_queueing import Flow
 from extproc.core.request import Request, ResolvedRequest
+from extproc.core.request_groups import Group
 from extproc.core.slots.endpoint_slots import Reservation
 
 ExpectedSize = tuple[float, int]
@@ -28,6 +29,7 @@ class Ticket:
         "entered_at",
         "expected_slot_s",
         "flow",
+        "held_by",
         "id",
         "is_waiting",
         "order_class",
@@ -38,6 +40,7 @@ class Ticket:
         "reserved_at",
         "resolved",
         "subqueue_key",
+        "waits_since",
     )
 
     def __init__(
@@ -60,7 +63,13 @@ class Ticket:
         slo_objective = objective.name if objective.has_slo else None
         self.subqueue_key = (objective.criticality, slo_objective)
         self.queued_in: object | None = None
-        """The queue of its constraints, by identity; None if slots are reserved for it."""
+        """The queue of its constraints, by identity; None if slots are reserved for it, or it is
+        held back."""
+        self.held_by: Group | None = None
+        """The session or flow at its limit that holds it back, or did so when it left the queue."""
+        self.waits_since = now
+        """Since when it may be assigned a slot, if it is not held back: since it was queued, or let
+        in."""
         self.pinned_to: Address | None = None
         """The endpoint that it was pinned to: see `extproc.core.queue.affinity_wait`."""
         self.reservation: Reservation | None = None

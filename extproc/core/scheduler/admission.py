@@ -7,6 +7,7 @@ from extproc.core.objective import Criticality, Objective
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason
 from extproc.core.request import Request, ResolvedRequest
+from extproc.core.request_groups import full_group
 from extproc.core.scheduler.slot_allocator import SlotAllocator
 from extproc.core.selection.endpoint_picker import AffinityTarget
 from extproc.core.state import State
@@ -25,6 +26,8 @@ class Admission:
         """The endpoint with a slot now, if any, and the busy endpoint worth waiting for."""
         if resolved.bounds and is_held_back(resolved.bounds):
             return None, None
+        if resolved.groups and full_group(resolved.groups) is not None:
+            return None, None
         address = self._allocator.find_available(resolved, request, now)
         may_wait = request.timeout_s > 0 and resolved.objective.criticality < Criticality.SHEDDABLE
         if address is None or not may_wait:
@@ -39,12 +42,16 @@ class Admission:
     ) -> Reason | None:
         """Why a request that finds no slot may not be queued, None if it may. A full queue may
         have a `victim`. A suspect's upload is never queued: see `uploads`."""
-        is_bound = is_held_back(resolved.bounds)
+        held_back: Reason | None = None
+        if full_group(resolved.groups) is not None:
+            held_back = Reason.RATE_LIMITED
+        elif is_held_back(resolved.bounds):
+            held_back = Reason.BOUND_REACHED
         if not self._may_wait(request, resolved.objective, now):
-            return Reason.BOUND_REACHED if is_bound else Reason.SHED
+            return held_back or Reason.SHED
         if request.timeout_s <= 0:
-            if is_bound:
-                return Reason.BOUND_REACHED
+            if held_back is not None:
+                return held_back
             has_queue = self._state.options.queue.has_queue
             return Reason.QUEUE_TIMEOUT if has_queue else Reason.QUEUE_FULL
         if lacks_place(resolved.bounds):

@@ -9,6 +9,7 @@ core never needs it.
 from collections.abc import Iterator
 
 from extproc.core.bounds import BoundsOfRequest
+from extproc.core.request_groups import Groups
 from extproc.core.slots.lease import LeaseState
 from extproc.core.state import State
 
@@ -23,6 +24,9 @@ def faults(state: State, now: float) -> list[str]:
         *state.in_flight.faults(open_ids),
         *state.uploads.faults(open_ids),
         *state.bounds.faults(*_bounded(state)),
+        *state.groups.faults(
+            _counting(state), (ticket.resolved.groups for ticket in state.queue.held_back)
+        ),
         *_reservation_faults(state),
     ]
 
@@ -45,10 +49,23 @@ def _bounded(state: State) -> tuple[list[BoundsOfRequest], ...]:
     )
 
 
+def _counting(state: State) -> Iterator[Groups]:
+    """The groups of each lease, and of each queued request that is not held back."""
+    for lease in state.ledger.leases():
+        yield lease.groups
+    for ticket in state.queue:
+        if ticket.held_by is None:
+            yield ticket.resolved.groups
+
+
 def rebuild(state: State) -> None:
     """Derive all derived state again. Multi-slot requests lose their reservations, and affinity
     waits end; the next change of capacity decides again."""
     state.ledger.rebuild()
+    state.groups.recount(
+        [lease.groups for lease in state.ledger.leases()],
+        [ticket.resolved.groups for ticket in state.queue],
+    )
     state.queue.rebuild()
     state.affinity_waits.clear()
     state.bounds.recount(*_bounded(state))

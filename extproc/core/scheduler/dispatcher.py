@@ -26,6 +26,7 @@ from extproc.core.outliers.failure_evidence import Fault
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import Reason
 from extproc.core.request import Request, ResolvedRequest, in_time
+from extproc.core.request_groups import full_group
 from extproc.core.scheduler.fleet_updates import FleetUpdates
 from extproc.core.scheduler.takeover import Arrival, HeldLease, Place
 from extproc.core.scheduler.token_claims import learn_length, overflow_read, overflowed
@@ -99,6 +100,9 @@ class Dispatcher(FleetUpdates):
                     if reason is not Reason.RATE_LIMITED:
                         self.state.in_flight.rejected(resolved.objective, now)
                     reason = self._allocator.unless_empty(reason, resolved.constraints)
+                    group = full_group(resolved.groups) if may_queue else None
+                    if reason is Reason.RATE_LIMITED and group is not None:
+                        return self._allocator.over_limit(group)
                     return self._allocator.rejected(
                         reason, 0.0, resolved.constraints, resolved.bounds
                     )
@@ -160,14 +164,14 @@ class Dispatcher(FleetUpdates):
             if ticket.is_waiting:
                 ticket.is_waiting = False
                 self._allocator.leave(ticket)
-                self._allocator.release_reservation(ticket, now)
+                self._allocator.after_leaving(ticket, now)
 
     def cancel(self, ticket: Ticket, now: float, reason: Reason = Reason.CANCELLED) -> None:
         """Remove a queued request; no error if it was settled already."""
         with self._call:
             if ticket.is_waiting:
                 self._allocator.reject(ticket, reason, now)
-                self._allocator.release_reservation(ticket, now)
+                self._allocator.after_leaving(ticket, now)
 
     def release(
         self, lease: Lease, end: LeaseEnd, now: float, *, is_received: bool = True
@@ -368,8 +372,11 @@ class Dispatcher(FleetUpdates):
             lease.bounds = self.state.under_bounds(
                 ResolvedRequest(objective=objective, model=held.model), request
             ).bounds
+            lease.groups = self.state.groups_of(request)
             for bound in lease.bounds:
                 bound.request_began()
+            for group in lease.groups:
+                group.request_began()
             try:
                 arrived_at = held.opened_at - held.waited_s
                 self.state.in_flight.begin(lease, request, objective, arrived_at, 0.0)
@@ -407,3 +414,4 @@ class Dispatcher(FleetUpdates):
             self._allocator.is_held = False
             for endpoint in list(self.fleet):
                 self._allocator.after_capacity_change(endpoint.address, now)
+            self._allocator.let_in_opened(now)

@@ -75,8 +75,8 @@ class FleetUpdates:
         return self.state.options
 
     def renew(self, options: DispatcherOptions, now: float | None = None) -> None:
-        """Apply changed bounds, models and objectives; those of the ledger, outliers, aging and
-        the order need a restart. Requests that run or are queued keep what they were resolved
+        """Apply changed bounds, limits, models and objectives; those of the ledger, outliers, aging
+        and the order need a restart. Requests that run or are queued keep what they were resolved
         to. `now` defaults to the time of the last event."""
         self.state.options = options
         self.state.resolver.renew(options.resolver)
@@ -87,6 +87,9 @@ class FleetUpdates:
                 bounds.renew(options.bounds)
                 self.queue.reorder()
                 self._allocator.assign_everywhere(self.state.last_event_at if now is None else now)
+        with self._call:
+            self.state.groups.renew(options.client_limits)
+            self._allocator.let_in_opened(self.state.last_event_at if now is None else now)
 
     def _reject_without_pool(self, now: float | None) -> None:
         """Queued requests for a pool that is not configured any more can go nowhere."""
@@ -97,7 +100,7 @@ class FleetUpdates:
                 for ticket in lost:
                     self._allocator.reject(ticket, Reason.NO_ENDPOINT, at)
                 for ticket in lost:
-                    self._allocator.release_reservation(ticket, at)
+                    self._allocator.after_leaving(ticket, at)
 
     def set_rules(self, rules: Rules | None, now: float) -> None:
         """Apply the operators' rules in place of those before, to queued requests, too. O(queued
@@ -354,7 +357,7 @@ class FleetUpdates:
                 constraints = ticket.resolved.constraints
                 if ticket.is_waiting and self.state.why_failed(constraints):
                     self._allocator.reject(ticket, Reason.MODEL_FAILED, now, constraints)
-                    self._allocator.release_reservation(ticket, now)
+                    self._allocator.after_leaving(ticket, now)
 
     # Machines that sleep
 
@@ -430,7 +433,7 @@ class FleetUpdates:
         for ticket in late:
             self._allocator.time_out(ticket, now)
         for ticket in late:
-            self._allocator.release_reservation(ticket, now)
+            self._allocator.after_leaving(ticket, now)
 
     def _end_pauses(self, now: float) -> None:
         for address, endpoint in list(self._paused.items()):

@@ -3,41 +3,63 @@
 from collections.abc import Callable
 
 from extproc.core.bounds import Bound, is_held_back
-from extproc.core.constraints import Constraints
+from extproc.core.constraints import UNRESOLVED, Constraints
 from extproc.core.queue.ticket import Ticket
+from extproc.core.request_groups import Group
 from extproc.core.scheduler.rule_filters import RuleFilters
 from extproc.core.state import State
 
 
 class HeldBack:
-    """Bounds that have places again, and tickets that rules have moved. Each call ends when there
-    are none left; one inside another does nothing, as the outer one goes on."""
+    """Bounds that have places again, sessions and flows below their limit, and tickets that rules
+    have moved. Each call ends when there are none left; one inside another does nothing, as the
+    outer one goes on."""
 
     def __init__(
         self,
         state: State,
         rule_filters: RuleFilters,
         find_capacity: Callable[[Ticket, float], None],
+        resolve_unresolved: Callable[[float], bool],
     ) -> None:
-        """`find_capacity` finds slots for a ticket that may use other endpoints than before."""
+        """`find_capacity` finds slots for a ticket that may use other endpoints than before,
+        `resolve_unresolved` resolves tickets with names that may be known by now."""
         self._state = state
         self._moved = rule_filters.moved
         self._find_capacity = find_capacity
+        self._resolve_unresolved = resolve_unresolved
         self._is_opening = self._is_placing = False
 
     def assign_opened(self, now: float) -> None:
-        """Bounds have places again: assign what is free anywhere to the requests under them, which
-        need not be those of the endpoint that gave the place back."""
+        """Bounds have places again, or sessions and flows are below their limit: assign what is
+        free anywhere to their requests, which need not be those of the endpoint that gave the place
+        back."""
         if self._is_opening:
             return
-        self._is_opening, opened = True, self._state.bounds.opened
+        self._is_opening = True
+        bounds, groups = self._state.bounds.opened, self._state.groups.opened
         try:
-            while opened:
-                bound = opened.pop()
+            while groups or bounds:
+                if groups:
+                    self._let_in(groups.pop(), now)
+                    continue
+                bound = bounds.pop()
                 while not bound.is_full and self._assign_under(bound, now):
                     pass
         finally:
             self._is_opening = False
+
+    def _let_in(self, group: Group, now: float) -> None:
+        """Let in what a session or a flow held back, as far as its limit allows. The slot that is
+        found may go to another request, which could not use those elsewhere."""
+        queue = self._state.queue
+        for ticket in queue.let_in(group, now):
+            if ticket.constraints == UNRESOLVED:
+                self._resolve_unresolved(now)
+            before = 0
+            while ticket.is_waiting and len(queue) != before:
+                before = len(queue)
+                self._find_capacity(ticket, now)
 
     def _assign_under(self, bound: Bound, now: float) -> bool:
         """Find slots for the first by priority of the requests under a bound; returns whether any

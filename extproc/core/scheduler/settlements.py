@@ -1,7 +1,10 @@
 """Ends the wait of a request: opens a lease, or rejects it. The queue is updated in either case."""
 
+from dataclasses import replace
+
 from extproc.core.address import Address
 from extproc.core.bounds import BoundsOfRequest
+from extproc.core.client_limits import RETRY_S
 from extproc.core.constraints import UNCONSTRAINED, Constraints
 from extproc.core.decision import Picked
 from extproc.core.fleet.endpoint import Endpoint
@@ -10,6 +13,7 @@ from extproc.core.queue.drain_rate import MAX_RETRY_S, MIN_RETRY_S
 from extproc.core.queue.ticket import Ticket
 from extproc.core.rejection import NONE_BY_RULES, Reason, Rejected
 from extproc.core.request import Request, ResolvedRequest
+from extproc.core.request_groups import Group
 from extproc.core.slots.lease import Lease
 from extproc.core.slots.model_pools import slot_pool
 from extproc.core.state import State
@@ -33,8 +37,10 @@ class Settlements:
         now: float,
         *,
         is_from_queue: bool = False,
+        waits_since: float | None = None,
     ) -> Picked:
-        """Open a lease for a request that arrived at `arrived_at`."""
+        """Open a lease for a request that arrived at `arrived_at`. By `waits_since`, if that is
+        given, its SLO is judged: a session that held it back is no fault of the servers."""
         state = self._state
         endpoint = state.fleet.get(address)
         assert endpoint is not None, "only members are ranked"
@@ -57,6 +63,9 @@ class Settlements:
         lease.bounds = resolved.bounds
         for bound in resolved.bounds:
             bound.request_began()
+        lease.groups = resolved.groups
+        for group in resolved.groups:
+            group.request_began()
         lease.is_uploading = request.is_uploading
         if request.is_partial:
             state.uploads.upload_began(lease)
@@ -68,7 +77,8 @@ class Settlements:
                 state.model_loads.start(pool, address, now, lease)
                 state.rankings.load_changed(pool)
                 self._outbox.wake_at(state.model_loads.next_expiry())
-            self._record_pick(endpoint, request, resolved, lease, arrived_at, is_cold=is_cold)
+            began_at = arrived_at if waits_since is None else waits_since
+            self._record_pick(endpoint, request, resolved, lease, began_at, is_cold=is_cold)
         except Exception as error:  # noqa: BLE001 - the lease is open, whatever is recorded
             self._outbox.step_failed("recording a pick", error)
         return Picked(
@@ -131,12 +141,17 @@ class Settlements:
             reason = self.unless_empty(reason, constraints)
         except Exception as error:  # noqa: BLE001 - its wait is over, whatever the reason
             self._outbox.step_failed("explaining a timeout", error)
-        self._outbox.settle(ticket, self.rejected(reason, now - ticket.entered_at, constraints))
+        rejected = self.rejected(reason, now - ticket.entered_at, constraints)
+        if ticket.held_by is not None and reason is Reason.QUEUE_TIMEOUT:
+            rejected = replace(rejected, detail=ticket.held_by.limit_text)
+        self._outbox.settle(ticket, rejected)
         self._record_rejection(ticket, now)
 
     def _record_rejection(self, ticket: Ticket, now: float) -> None:
+        """For the SLO of its objective, which its session or its flow cannot miss."""
         try:
-            self._state.in_flight.rejected(ticket.objective, now)
+            if ticket.held_by is None:
+                self._state.in_flight.rejected(ticket.objective, now)
         except Exception as error:  # noqa: BLE001 - it was rejected, whatever is recorded
             self._outbox.step_failed("recording a rejection", error)
 
@@ -164,6 +179,15 @@ class Settlements:
             detail = f"{full[0].description}, as many as its bound allows." if full else ""
         return Rejected(
             reason=reason, waited_s=waited_s, retry_after_s=retry_after_s, detail=detail
+        )
+
+    def over_limit(self, group: Group) -> Rejected:
+        """The rejection of a request that its session or flow holds back, and that may not wait."""
+        return Rejected(
+            reason=Reason.RATE_LIMITED,
+            waited_s=0.0,
+            retry_after_s=RETRY_S,
+            detail=group.limit_text,
         )
 
     def unless_empty(self, reason: Reason, constraints: Constraints) -> Reason:

@@ -30,7 +30,9 @@ class SlotAllocator(Settlements):
         self.is_held = False
         """No slot is assigned to a queued request meanwhile: see `takeover`."""
         self.rule_filters = RuleFilters(state)
-        self._held_back = HeldBack(state, self.rule_filters, self.find_capacity)
+        self._held_back = HeldBack(
+            state, self.rule_filters, self.find_capacity, self._resolve_unresolved
+        )
         self._discipline = QueueDiscipline(
             *(state.queue, state.fleet, state.ledger, state.slo_attainment),
             *(state.model_loads, state.options.aging, state.demands),
@@ -91,7 +93,9 @@ class SlotAllocator(Settlements):
         if self._state.rules is not None:
             self._outbox.wake_at(self.rule_filters.next_ask())
         try:
-            if target is not None:
+            if ticket.held_by is not None:
+                self.let_in_opened(now)
+            elif target is not None:
                 self._pin(ticket, target, now)
             elif may_fit and not self.is_held:
                 self.find_capacity(ticket, now)
@@ -127,10 +131,10 @@ class SlotAllocator(Settlements):
         if endpoint is None:
             return
         endpoint_slots = state.ledger.endpoint_slots(address)
-        if state.bounds.opened and not self.is_held:
+        if (state.bounds.opened or state.groups.opened) and not self.is_held:
             state.rankings.changed(endpoint)
             self._held_back.assign_opened(now)
-        if endpoint.is_pickable and state.queue and not self.is_held:
+        if endpoint.is_pickable and state.queue.has_assignable and not self.is_held:
             self._assign_waiting(endpoint, endpoint_slots, now)
         else:
             state.rankings.changed(endpoint)
@@ -139,7 +143,7 @@ class SlotAllocator(Settlements):
         is_member = state.fleet.get(address) is endpoint  # assigning to others may have removed it
         if is_member and endpoint.is_removed and not endpoint_slots.leases:
             self._forget(address, now)
-        if state.bounds.opened and not self.is_held:
+        if (state.bounds.opened or state.groups.opened) and not self.is_held:
             self._held_back.assign_opened(now)
 
     def on_capacity_changes(self, addresses: Iterable[Address], now: float) -> None:
@@ -156,7 +160,7 @@ class SlotAllocator(Settlements):
         """Assign the endpoint's free slots to queued requests while any can use them, and rank
         it by what is left."""
         queue = self._state.queue
-        while endpoint.is_pickable and queue:
+        while endpoint.is_pickable and queue.has_assignable:
             ticket = self._discipline.next_ticket(endpoint, endpoint_slots, now)
             if ticket is None:
                 break
@@ -182,6 +186,7 @@ class SlotAllocator(Settlements):
                 *(endpoint.address, ticket.request, ticket.resolved),
                 *(ticket.entered_at, now),
                 is_from_queue=True,
+                waits_since=ticket.waits_since,
             )
             if ticket.expected_slot_s:
                 run = self._state.in_flight.get(picked.lease)
@@ -192,7 +197,7 @@ class SlotAllocator(Settlements):
             self._state.drain_rate.slot_assigned(now)
             if ticket.reserved_at not in (None, endpoint.address):
                 self.on_capacity_change(ticket.reserved_at, now)
-        if not queue:
+        if not queue.has_assignable:
             self._state.drain_rate.queue_emptied()
         self._state.rankings.changed(endpoint)
         while self._discipline.preempted:
@@ -232,16 +237,26 @@ class SlotAllocator(Settlements):
 
     # Removal from the queue
 
-    def release_reservation(self, ticket: Ticket, now: float) -> None:
-        """After a ticket left the queue: assign the slots that were reserved for it."""
+    def after_leaving(self, ticket: Ticket, now: float) -> None:
+        """After a ticket left the queue: assign the slots that were reserved for it, and let in
+        what its session or its flow held back."""
         if ticket.reserved_at is not None:
             self.after_capacity_change(ticket.reserved_at, now)
+        self.let_in_opened(now)
+
+    def let_in_opened(self, now: float) -> None:
+        """Sessions and flows may be below their limit: let in what they held back."""
+        if self._state.groups.opened and not self.is_held:
+            try:
+                self._held_back.assign_opened(now)
+            except Exception as error:  # noqa: BLE001 - the next change assigns again
+                self._outbox.step_failed("assigning slots to requests that were held back", error)
 
     def evict(self, victim: Ticket, now: float) -> None:
         """Remove a ticket from a full queue in favour of a request of higher criticality."""
         self.reject(victim, Reason.EVICTED, now, victim.resolved.constraints)
         self._record_rejection(victim, now)
-        self.release_reservation(victim, now)
+        self.after_leaving(victim, now)
 
     # Changes of the fleet
 
@@ -297,6 +312,7 @@ class SlotAllocator(Settlements):
             ticket.resolved = resolved
             state.queue.change_constraints(ticket, resolved.constraints)
             is_changed = True
+        self.let_in_opened(now)
         if is_changed:
             self.assign_everywhere(now)
 
@@ -329,9 +345,10 @@ class SlotAllocator(Settlements):
                 continue
             ticket.request = request
             resolved = state.restrict(resolved, request)
-            resolved = resolved._replace(objective=ticket.objective)
+            resolved = resolved._replace(objective=ticket.objective, groups=ticket.resolved.groups)
             state.queue.resolve(ticket, state.under_bounds(resolved, request))
             is_changed = True
+        self.let_in_opened(now)
         return is_changed
 
     def _withdraw_from_service(

@@ -18,6 +18,7 @@ from extproc.core.fleet.endpoint import Endpoint, Intent
 from extproc.core.fleet.health import Health
 from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request, ResolvedRequest
+from extproc.core.request_groups import full_group
 from extproc.core.scheduler.slot_allocator import SlotAllocator
 from extproc.core.slots.model_pools import available_pool
 from extproc.core.state import State
@@ -56,6 +57,8 @@ class Spilling:
         """Pick an endpoint for an arrival that would be rejected because all slots are in use; None
         if it may not spill, or none has room."""
         if not self._permits(resolved, request) or is_held_back(resolved.bounds):
+            return None
+        if full_group(resolved.groups) is not None:
             return None
         if self._allocator.is_held:
             return None
@@ -129,6 +132,8 @@ class Spilling:
             return False
         if ticket.reservation is None and is_held_back(ticket.resolved.bounds):
             return False
+        if ticket.held_by is not None:
+            return False  # it waits for its own session or flow
         request = ticket.request
         if request.is_partial and not self._state.uploads.may_begin(request, now):
             return False
@@ -137,8 +142,8 @@ class Spilling:
     def _is_late(self, ticket: Ticket, position: QueuePosition, now: float) -> bool:
         """Whether its wait in all is expected to pass its bound, or its own deadline."""
         longest_s = self._state.options.spill.longest_wait_s(ticket.objective)
-        longest_s = min(longest_s, ticket.deadline - ticket.entered_at)
-        waited_s = now - ticket.entered_at
+        longest_s = min(longest_s, ticket.deadline - ticket.waits_since)
+        waited_s = now - ticket.waits_since
         if waited_s + CHECK_S >= longest_s:
             return True
         if position.expected_s is None:
@@ -209,10 +214,10 @@ class Spilling:
         resolved, request = ticket.resolved, ticket.request
         target = self._target(resolved, request, now)
         assert target is not None, "it can go"
-        picked = self._pick(target, resolved, request, ticket.entered_at, now)
+        picked = self._pick(target, resolved, request, ticket.entered_at, now, ticket.waits_since)
         self._state.outbox.settle(ticket, picked)
         self._allocator.leave(ticket)
-        self._allocator.release_reservation(ticket, now)
+        self._allocator.after_leaving(ticket, now)
 
     def _pick(
         self,
@@ -221,13 +226,16 @@ class Spilling:
         request: Request,
         arrived_at: float,
         now: float,
+        waits_since: float | None = None,
     ) -> Picked:
         """Open the lease. No fallbacks: another one may know the model by another name."""
         self._state.spilled += 1
         if self._state.spill_left is not None:
             self._state.spill_left -= 1
         there = resolved._replace(constraints=target.constraints)
-        picked = self._allocator.pick(target.endpoint.address, request, there, arrived_at, now)
+        picked = self._allocator.pick(
+            *(target.endpoint.address, request, there, arrived_at, now), waits_since=waits_since
+        )
         return picked._replace(
             fallbacks=(), model=target.model, adapter_id=None, is_restricted=True
         )

@@ -14,6 +14,7 @@ from extproc.core.address import Address
 from extproc.core.bounds import BoundsOfRequest
 from extproc.core.exchange_record import SeenTokens
 from extproc.core.prediction.generation_progress import GenerationProgress
+from extproc.core.request_groups import Groups
 from extproc.core.slots.token_demand import TokenDemand
 
 
@@ -45,6 +46,7 @@ class Lease:
         "bounds",
         "closed_at",
         "demand",
+        "groups",
         "id",
         "is_cold",
         "is_uploading",
@@ -77,6 +79,8 @@ class Lease:
         """The model that its request needs, by its name in the fleet."""
         self.bounds: BoundsOfRequest = ()
         """Where it has a place; the ledger gives it back."""
+        self.groups: Groups = ()
+        """Where it counts; the ledger ends that, too."""
         self.demand: TokenDemand | None = None
         """What its request takes of a shared context; None if nobody asked."""
         self.opened_at = opened_at

@@ -230,6 +230,8 @@ class Ledger:
         self._leases.pop(lease.id, None)
         for bound in lease.bounds:
             bound.request_ended()
+        for group in lease.groups:
+            group.request_ended()
         self._by_endpoint[lease.address].remove(lease, now)
 
     # Derived state

@@ -12,6 +12,7 @@ from extproc.core.fleet.endpoint import Endpoint, Intent
 from extproc.core.fleet.health import SERVING
 from extproc.core.rejection import Reason
 from extproc.core.request import Request, ResolvedRequest, in_time
+from extproc.core.request_groups import TEXTS, Group
 from extproc.core.selection.cost import Cost
 from extproc.core.selection.endpoint_picker import ttft_limit_s
 from extproc.core.slots.endpoint_slots import EndpointSlots
@@ -145,6 +146,8 @@ def _resolution_details(
         details["session_served_by"] = str(address)
     if resolved.bounds:
         details["bounds"] = "; ".join(map(_bound_text, resolved.bounds))
+    if resolved.groups:
+        details["limits"] = "; ".join(map(_group_text, resolved.groups))
     if view.rules is not None and (problems := view.rules.problems()):
         details["rules"] = "; ".join(problems)
     flow = state.fairness.peek(objective, request.fairness_id, request.tenant)
@@ -171,6 +174,12 @@ def _bound_text(bound: Bound) -> str:
     if limits.queue_timeout_s is not None:
         parts.append(f"{limits.queue_timeout_s:g} s in the queue at most")
     return ", ".join([*parts, *(["newest first"] if limits.is_last_come else [])])
+
+
+def _group_text(group: Group) -> str:
+    kind, name = TEXTS[group.key.kind], group.key.name
+    counts = f"{group.requests} of {group.most} running or next, {group.held_back} held back"
+    return f"{kind} {name}, {counts}"
 
 
 def _of(most: int | None) -> str:

@@ -77,7 +77,7 @@ def fleet_capacity(view: View) -> FleetCapacity:
         capacity.busy += queued[name]
     return FleetCapacity(
         slots=slots,
-        busy=busy + view.queue.count_for(default),
+        busy=busy + view.queue.assignable_for(default),
         context_tokens=context_tokens or None,
         has_common_slots=len(served) <= 1 and not has_pools,
         models=models,

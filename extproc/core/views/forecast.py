@@ -13,6 +13,7 @@ and the slots that smaller requests take which arrive meanwhile are left out, by
 recently queued ones. Nobody passes after the bound of the order, which limits the result.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from heapq import nlargest
 from itertools import chain, islice
@@ -30,6 +31,7 @@ from extproc.core.queue.fair_queueing import Flow
 from extproc.core.queue.flow_queue import FlowQueue, TenantQueue
 from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request, ResolvedRequest
+from extproc.core.request_groups import Group, full_group
 from extproc.core.selection.ranking import Ranking
 from extproc.core.selection.ranking_cache import MAX_RANKINGS
 from extproc.core.slots.lease import Lease
@@ -82,9 +84,19 @@ class Forecast:
     def positions_of(self, tickets: Iterable[Ticket], now: float) -> Iterator[QueuePosition]:
         """The current position of each of these queued tickets."""
         known: KnownPositions = {}
+        held_back: dict[Group, list[int]] = {}
         for ticket in tickets:
-            has_reservation = ticket.queued_in is None
-            yield self._position(ticket, now, known, has_reservation=has_reservation, arrivals=0)
+            group = ticket.held_by
+            if group is None:
+                has_reservation = ticket.queued_in is None
+                yield self._position(
+                    ticket, now, known, has_reservation=has_reservation, arrivals=0
+                )
+                continue
+            if group not in held_back:
+                held_back[group] = self._state.queue.held_back.ids_of(group)
+            before = bisect_left(held_back[group], ticket.id)
+            yield self._behind_group(ticket, group, before, now, known, arrivals=0)
 
     def position_of_arrival(
         self, resolved: ResolvedRequest, request: Request, now: float
@@ -94,6 +106,9 @@ class Forecast:
         ticket = Ticket(NEWEST, request, now, resolved, flow)
         size = self._state.size_of(resolved, request, now)
         ticket.expected_slot_s, ticket.order_class = size
+        group = full_group(resolved.groups)
+        if group is not None:
+            return self._behind_group(ticket, group, group.held_back, now, {}, arrivals=1)
         return self._position(ticket, now, {}, has_reservation=False, arrivals=1)
 
     def _position(
@@ -124,6 +139,24 @@ class Forecast:
         if bounds and not has_reservation:
             expected_s = self._at_least_s(expected_s, self._under_bounds_s(ticket, now, known))
         return QueuePosition(position, of, expected_s)
+
+    def _behind_group(
+        self,
+        ticket: Ticket,
+        group: Group,
+        before: int,
+        now: float,
+        known: KnownPositions,
+        *,
+        arrivals: int,
+    ) -> QueuePosition:
+        """The position of a ticket that a session or a flow holds back, or would: behind those that
+        are served before it if it is let in, and the `before` ones that are let in before it. When
+        a request of its group ends is not known."""
+        queues = self._competing_queues(ticket)
+        of = sum(map(len, queues)) + group.held_back + arrivals
+        ahead = sum(self._ahead(ticket, queue, now, known) for queue in queues)
+        return QueuePosition(min(of, ahead + before + 1), of, None)
 
     def _under_bounds_s(self, ticket: Ticket, now: float, known: KnownPositions) -> float:
         """Seconds until the bounds of a ticket have a place for it; 0 if they have one."""
@@ -188,7 +221,7 @@ class Forecast:
         queue = self._state.queue
         any_of_pool = unconstrained(constraints.pool)
         if constraints == any_of_pool:
-            of = 1 + queue.count_for(constraints.pool)
+            of = 1 + queue.assignable_for(constraints.pool)
         else:
             found = (queue.with_constraints(constraints), queue.with_constraints(any_of_pool))
             of = 1 + sum(map(len, chain.from_iterable(found)))
@@ -200,8 +233,9 @@ class Forecast:
         return QueuePosition(of, of, expected_s)
 
     def all_served_s(self, now: float) -> float | None:
-        """Seconds until the last queued ticket is served; None if nothing is known yet, or none is
-        queued. Of many constraint queues only the longest count."""
+        """Seconds until the last queued ticket is served that no session and no flow holds back;
+        None if nothing is known yet, or none is queued. Of many constraint queues only the longest
+        count."""
         queue = self._state.queue
         longest = nlargest(MAX_RANKINGS, queue.constraint_queues(), len)
         found = [self._last_served_s(one, now) for one in longest]
@@ -214,7 +248,7 @@ class Forecast:
         """Seconds until the last ticket of a constraint queue is served."""
         queue = self._state.queue
         any_of_pool = unconstrained(last.constraints.pool)
-        position = queue.count_for(last.constraints.pool)
+        position = queue.assignable_for(last.constraints.pool)
         if last.constraints != any_of_pool:
             position = len(last) + sum(map(len, queue.with_constraints(any_of_pool)))
         lowest = max(criticality for criticality, _ in last.queues)

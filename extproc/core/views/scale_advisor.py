@@ -206,7 +206,7 @@ class ScaleAdvisor:
             return others.setdefault(self._split(name)[0], _Count()) if known is None else known
 
         for ticket in state.queue:
-            if is_held_back(ticket.resolved.bounds):
+            if ticket.held_by is not None or is_held_back(ticket.resolved.bounds):
                 continue  # another server would not help
             if objective is None or ticket.objective.name == objective:
                 name = qualified(ticket.request.pool, model_key(ticket.resolved))

@@ -14,8 +14,8 @@ class QueueSnapshot:
 
     `body_bytes` are the bytes of request bodies that are held.
     `longest_wait_s` is the wait of the request that arrived first, None if the queue is empty.
-    `expected_s` is the time until the last queued request is served, None if the queue is empty or
-    nothing is known about its rate yet.
+    `expected_s` is the time until the last queued request is served that no session and no flow
+    holds back, None if there is none or nothing is known about its rate yet.
     `by_model` has every model that the fleet serves or that requests wait for. `idle_note` says why
     requests are queued although slots are idle; empty if there are no such slots or requests.
     """

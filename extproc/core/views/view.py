@@ -19,6 +19,7 @@ from extproc.core.queue.flow_order import QueueOrder
 from extproc.core.queue.request_queue import RequestQueue
 from extproc.core.queue.ticket import Ticket
 from extproc.core.request import Request, ResolvedRequest
+from extproc.core.request_groups import Group, full_group
 from extproc.core.selection.cost import Cost
 from extproc.core.selection.rules import Rules
 from extproc.core.slots.endpoint_slots import EndpointSlots
@@ -313,7 +314,19 @@ class View:
         return "" if load is None else load.note(now)
 
     def queue_note(self, resolved: ResolvedRequest, request: Request, now: float) -> str:
-        """What a request waits for beside a slot, as a sentence; usually empty."""
+        """What a request that arrives now would wait for beside a slot, as a sentence; usually
+        empty."""
+        return self._note(resolved, request, full_group(resolved.groups), now)
+
+    def note_of(self, ticket: Ticket, now: float) -> str:
+        """What a queued request waits for beside a slot, as a sentence; usually empty."""
+        return self._note(ticket.resolved, ticket.request, ticket.held_by, now)
+
+    def _note(
+        self, resolved: ResolvedRequest, request: Request, group: Group | None, now: float
+    ) -> str:
+        if group is not None:
+            return group.description
         for bound in resolved.bounds:
             if bound.is_full:
                 return f"{bound.description}, as many as its bound allows"

@@ -35,6 +35,7 @@ class WaitReason(Enum):
     NO_ENDPOINT = "no-endpoint"
     EXCLUDED_BY_RULE = "excluded-by-rule"
     BOUND_REACHED = "bound-reached"
+    LIMIT_REACHED = "limit-reached"
     UNREPORTED = "unreported"
 
 
@@ -50,6 +51,8 @@ MEANINGS: Final = {
     WaitReason.NO_ENDPOINT: "no endpoint that can serve them gets requests",
     WaitReason.EXCLUDED_BY_RULE: "rules exclude every endpoint that could serve them",
     WaitReason.BOUND_REACHED: "as many requests as their bounds allow run",
+    WaitReason.LIMIT_REACHED: "as many requests of their session or flow run or are next as its "
+    "limit allows",
     WaitReason.UNREPORTED: "not every endpoint has reported its models and adapters yet",
 }
 
@@ -84,6 +87,8 @@ class Waits:
 
     def reason_of(self, ticket: Ticket) -> WaitReason:
         """Why a queued ticket waits."""
+        if ticket.held_by is not None:
+            return WaitReason.LIMIT_REACHED
         if ticket.reservation is not None:
             return _lacks(ticket.reservation)
         if self._state.affinity_waits.is_pinned(ticket):
@@ -94,8 +99,8 @@ class Waits:
 
     def by_model(self) -> dict[str, ModelQueue]:
         """Every model that the fleet serves or that requests wait for, each with the name of its
-        pool before it, if it has one. O(constraint queues + pinned tickets + reservations); call it
-        once."""
+        pool before it, if it has one. O(constraint queues + pinned tickets + reservations + tickets
+        that are held back); call it once."""
         return {qualified(pool, name): one for (pool, name), one in self.by_pool().items()}
 
     def by_pool(self) -> "dict[PoolModel, ModelQueue]":
@@ -110,6 +115,8 @@ class Waits:
             if self._state.affinity_waits.is_pinned(ticket):
                 pinned[ticket.constraints, ticket.resolved.bounds] -= 1
                 self._count(ticket.constraints, WaitReason.AFFINITY, -1)
+        for ticket in self._state.queue.held_back:
+            self._count(ticket.constraints, WaitReason.LIMIT_REACHED, 1)
         for queue in self._state.queue.constraint_queues():
             others = len(queue) - pinned[queue.constraints, queue.bounds]
             if others:

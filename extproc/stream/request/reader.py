@@ -269,6 +269,7 @@ class RequestReader:
             objective=head.objective,
             tenant=head.tenant,
             fairness_id=head.fairness_id,
+            session_id=head.session_id,
             model=model,
             path=self._options.paths.below_prefix(head.path),
             pool=self._pool,

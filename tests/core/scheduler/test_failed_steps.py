@@ -7,10 +7,12 @@ call or the next call does not need.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from extproc.core.client_limits import ClientLimit
 from extproc.core.decision import Picked
 from extproc.core.events import Event, Settled, StepFailed
 from extproc.core.objective import Objective
@@ -321,3 +323,33 @@ def test_a_queued_request_of_known_size_is_picked_whatever_cannot_be_recorded(
     fleet.repair()
     fleet.finish(settlement.lease)
     fleet.assert_consistent()
+
+
+@pytest.mark.parametrize("is_served", [False, True])
+def test_a_session_that_lets_in_a_request_without_finding_it_a_slot(
+    monkeypatch: pytest.MonkeyPatch, is_served: bool
+) -> None:
+    """The request that ended has ended, and the next change of capacity assigns the slot."""
+    fleet = Broken(monkeypatch, 2)
+    limits = {"*": ClientLimit(per_session=1)}
+    fleet.dispatcher.renew(replace(fleet.dispatcher.options, client_limits=limits), fleet.now)
+    other = fleet.pick()
+    running = fleet.pick(session_id="s")
+    fleet.finish(running)
+    heavy = fleet.queue(session_id="s", weight_slots=2)
+    held = fleet.queue(session_id="s")
+    assert held.held_by is not None
+    fleet.break_(fleet.dispatcher.state.queue, "let_in")
+    if is_served:
+        fleet.finish(other)
+        picked = fleet.settled()[heavy.id]
+        assert isinstance(picked, Picked)
+        fleet.finish(picked.lease)
+    else:
+        heavy.reserved_at = None
+        fleet.dispatcher.withdraw(heavy, fleet.now)
+    assert fleet.failed_steps
+    fleet.repair()
+    fleet.assert_consistent()
+    fleet.scrape(fleet.addresses[0], slots=2, busy_slots=0)
+    assert not held.is_waiting

@@ -13,7 +13,7 @@ from google.protobuf import struct_pb2
 from google.protobuf.message import DecodeError
 
 from extproc.core.address import Address, AddressError
-from extproc.core.request import CLIENT
+from extproc.core.request import CLIENT, client_of
 from extproc.header_names import (
     ADAPTER,
     ARRIVED_AT,
@@ -88,7 +88,7 @@ class RequestHead(NamedTuple):
     @property
     def client(self) -> str:
         """The name of the client whose key was checked; empty without one."""
-        return self.tenant[len(CLIENT) :] if self.tenant.startswith(CLIENT) else ""
+        return client_of(self.tenant)
 
     def of_client(self, name: str) -> "RequestHead":
         """The same request with a key of this client."""

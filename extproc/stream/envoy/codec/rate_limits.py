@@ -70,14 +70,6 @@ def limit_text(exceeded: Exceeded) -> str:
                 f"This API key may use {limit.tokens_per_minute} tokens a minute, which it has "
                 "used up."
             )
-        case Limited.SESSION:
-            return (
-                f"This session may have {limit.per_session} requests at once; wait for one to end."
-            )
-        case Limited.FLOW:
-            return (
-                f"This fairness id may have {limit.per_flow} requests at once; wait for one to end."
-            )
         case Limited.BUDGET:
             return (
                 f"You exceeded your current quota: this API key may use {_budget_text(exceeded)}, "

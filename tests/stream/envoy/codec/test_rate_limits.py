@@ -35,26 +35,6 @@ def test_headers_of_the_limits_that_there_are() -> None:
     assert standing is not None and rate_limit_headers(standing) == {}
 
 
-def test_a_session_and_a_flow_are_named_as_such() -> None:
-    """Also where nothing else of the client has a limit, and no header is about it."""
-    limits = ClientLimits({"*": ClientLimit(per_session=1, per_flow=2)})
-    for number, text in enumerate(
-        ("This fairness id may have 2 requests at once", "This session may have 1 requests at once")
-    ):
-        for request in range(2 - number):
-            session = "one" if number else str(request)
-            groups = limits.groups_of("", "", session, "" if number else "team")
-            limits.adopt("", f"{number} {request}", 0.0, groups=groups)
-        groups = limits.groups_of("", "", "one", "" if number else "team")
-        exceeded = limits.exceeded("", 0.0, groups)
-        assert exceeded is not None and limit_text(exceeded).startswith(text)
-        assert reason_of(exceeded) is Reason.RATE_LIMITED
-        reply = over_limit(exceeded).immediate_response
-        names = {each.header.key for each in reply.headers.set_headers}
-        assert reply.status.code == 429 and "retry-after" in names
-        assert not [name for name in names if name.startswith("x-ratelimit")]
-
-
 def test_a_budget_is_rejected_as_openai_does() -> None:
     """With a word for SDKs not to try again; what running requests reserve is no such end."""
     limits = ClientLimits(

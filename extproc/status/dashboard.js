@@ -220,7 +220,7 @@ function showModels(models, needs) {
   models.sort((a, b) => b.queued - a.queued || byName.compare(a.model, b.model));
   byId("models-table").hidden = !models.length;
   const rows = models.slice(0, MAX_ROWS).map(({ model: name, queued, by_reason: reasons, idle_slots: idle }) => {
-    const why = Object.entries(reasons).map(([reason, count]) => `${whole.format(count)} ${waitInWords(reason)}`);
+    const why = Object.entries(reasons).sort(([, many], [, more]) => more - many).map(([reason, count]) => `${whole.format(count)} ${waitInWords(reason)}`);
     const need = needs.get(name);
     if (need && need.wanted !== need.servers) why.push(`${counted(need.servers, "server", "servers")}, needs ${whole.format(need.wanted)}`);
     return {

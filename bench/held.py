@@ -156,10 +156,10 @@ async def _leave(tasks: list[asyncio.Task[bytes]], admin: int) -> list[float]:
     async with grpc.aio.insecure_channel(f"{LOOPBACK}:{admin}") as channel:
         status = pb_grpc.AdminStub(channel).GetStatus
         for task in tasks:
-            waiting = (await status(pb.GetStatusRequest())).queued
+            waiting = (await status(pb.GetStatusRequest())).queue.queued
             began = time.perf_counter()
             task.cancel()
-            while (await status(pb.GetStatusRequest())).queued >= waiting:
+            while (await status(pb.GetStatusRequest())).queue.queued >= waiting:
                 pass
             delays_ms.append(1000 * (time.perf_counter() - began))
     return delays_ms

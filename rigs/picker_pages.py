@@ -20,9 +20,10 @@ class Pages:
         self._url = f"http://127.0.0.1:{port}"
 
     async def status(self) -> dict[str, Any]:
-        """Of the member that leads. Raises `ValueError` for an answer that is cut."""
+        """Of the member that leads, with the endpoints by address. Raises `ValueError` for an
+        answer that is cut."""
         status: dict[str, Any] = (await self._get("/status")).json()
-        return status
+        return status | {"endpoints": {one["address"]: one for one in status["endpoints"]}}
 
     async def is_ready(self) -> bool:
         """Whether it leads or stands by, by its own word."""
@@ -48,7 +49,7 @@ class Pages:
 
 
 def unsettled(status: Mapping[str, Any]) -> dict[str, int]:
-    """Numbers by name that must all be 0 at rest, from the JSON of `/status`."""
+    """Numbers by name that must all be 0 at rest, from `Pages.status`."""
     numbers = {
         "exchanges": status["exchanges"],
         "queued tickets": status["queue"]["queued"],

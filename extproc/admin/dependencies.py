@@ -164,9 +164,10 @@ class AdminDependencies:
     """`clock` is the core's. `address_rejection` says why a caller at an IP address may not add an
     address, empty if it may. `obstacles` are why no request can be served, none if one can.
     `problems` are the sources in the settings that cannot be read, `outcomes` the numbers of
-    requests by outcome since the start. `read_usage` returns the usage since a Unix time, grouped
-    by fields of its key, up to a number of rows; it may raise `UsageError`, and is None where usage
-    is not counted.
+    requests by outcome since the start, and `bypassed` that of those that Envoy sent to a server
+    without the picker. `takes_actions` says whether the pages act for who has the operators' token.
+    `read_usage` returns the usage since a Unix time, grouped by fields of its key, up to a number
+    of rows; it may raise `UsageError`, and is None where usage is not counted.
     `processes` are those of `fronts`, None without. `records` and `events` are None where they are
     not kept."""
 
@@ -181,6 +182,8 @@ class AdminDependencies:
     obstacles: Callable[[], tuple[str, ...]]
     problems: Callable[[], Sequence[str]]
     outcomes: Callable[[], Mapping[str, int]]
+    bypassed: Callable[[], int]
+    takes_actions: Callable[[], bool]
     version: str
     started_at: float
     keepers: KeepersService
@@ -189,6 +192,11 @@ class AdminDependencies:
     processes: Callable[[], Processes] | None = None
     records: RecordsAccess | None = None
     events: EventsAccess | None = None
+
+    @property
+    def machines(self) -> Mapping[str, KeptMachine]:
+        """Those with a keeper, and the routers, by name."""
+        return {**self.placement.machines, **self.keepers.machines}
 
 
 class AdminCalls(AdminServicer):

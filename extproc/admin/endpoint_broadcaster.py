@@ -141,6 +141,7 @@ class EndpointBroadcaster:
             endpoint.is_routable,
             endpoint.is_removed,
             endpoint.spec,
+            self._dispatcher.fleet.name_of(endpoint.address),
             endpoint.issues,
             endpoint.models,
         )

@@ -1,8 +1,8 @@
 """The core's state as the admin API's messages."""
 
-from dataclasses import asdict
 from typing import Final
 
+from extproc.admin.endpoint_json import endpoint_json
 from extproc.core.exchange_registry import ExchangeSnapshot, ExchangeState
 from extproc.core.fleet.endpoint import Endpoint, Intent
 from extproc.core.fleet.health import Health
@@ -35,38 +35,9 @@ STATE: Final = {
 
 def endpoint_message(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> pb.Endpoint:
     """One endpoint as a message."""
-    message = pb.Endpoint(
-        address=str(endpoint.address),
-        name=endpoint.spec.name,
-        hostname=endpoint.spec.hostname,
-        health=HEALTH[endpoint.health],
-        intent=INTENT[endpoint.intent],
-        slots=pb.Slots(**asdict(dispatcher.view.slot_counts(endpoint))),
-        models=[
-            pb.Model(name=model.name, aliases=model.aliases, is_loaded=model.is_loaded)
-            for model in endpoint.models
-        ],
-        issues=[pb.Issue(**asdict(issue)) for issue in endpoint.issues],
-        sources=dispatcher.fleet.sources_of(endpoint.address),
-        is_fresh=endpoint.is_fresh,
-        is_known_to_envoy=endpoint.is_routable,
-        is_removed=endpoint.is_removed,
-        is_pickable=endpoint.is_pickable,
-        leases=len(dispatcher.view.slots_at(endpoint.address).leases),
-        labels=dict(endpoint.spec.labels),
-        tier=endpoint.spec.tier,
-        pool=endpoint.spec.pool,
-        runner=endpoint.runner,
-        is_foreign_known=dispatcher.view.slots_at(endpoint.address).reports_busy_slots,
-    )
-    tokens = dispatcher.view.token_counts(endpoint)
-    if tokens is not None:
-        message.tokens.CopyFrom(pb.Tokens(**(asdict(tokens) | {"source": tokens.source.value})))
-    if endpoint.observed_at is not None:
-        message.observed_age_s = max(0.0, now - endpoint.observed_at)
-    if endpoint.intent_since is not None:
-        message.intent_age_s = max(0.0, now - endpoint.intent_since)
-    return message
+    found = endpoint_json(dispatcher, endpoint, now)
+    found |= {"health": HEALTH[endpoint.health], "intent": INTENT[endpoint.intent]}
+    return pb.Endpoint(**found)
 
 
 def request_message(

@@ -10,16 +10,16 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
-from typing import Any, Final
+from typing import Final
 
 from extproc.core.address import Address
 from extproc.core.constraints import qualified
 from extproc.core.fleet.endpoint import Endpoint, WakeOptions
 from extproc.core.fleet.health import Health
 from extproc.core.observation import ModelReading, ModelState
-from extproc.core.placement.demand import NO_DEMAND, ModelDemand, ModelUse, ServerCounts
+from extproc.core.placement.demand import ModelDemand, ModelUse, ServerCounts
 from extproc.core.placement.load_record import LoadRecord, LoadWatch
-from extproc.core.placement.machine import KeptMachine, KeptModel, KeptState, Power
+from extproc.core.placement.machine import KeptMachine, KeptState, Power
 from extproc.core.placement.model_load import ModelLoad, any_of, first_load
 from extproc.core.placement.placer import Placer
 from extproc.core.placement.swaps import PlacementOptions
@@ -139,48 +139,6 @@ class Placement:
         """An operator lets a model go when others need its memory."""
         self.placer.pin(machine, model, is_pinned=False)
         self._soon(0.0)
-
-    def status(self, now: float) -> list[dict[str, Any]]:
-        """What `/status` shows of the machines."""
-        demands = {pool: self._demands(pool, now) for pool in self._pools()}
-        return [
-            {
-                "name": machine.name,
-                "memory_mb": machine.memory_mb,
-                "used_mb": machine.used_mb,
-                "is_connected": machine.is_connected,
-                "power": machine.power.value,
-                "is_router": machine.is_router,
-                "max_models": machine.max_models,
-                "used_models": machine.used_models,
-                **({"pool": pool} if (pool := self._pool_of(machine)) else {}),
-                "models": {
-                    name: self._model_status(
-                        machine, model, demands[self._pool_of(machine)].get(name, NO_DEMAND), now
-                    )
-                    for name, model in machine.models.items()
-                },
-            }
-            for machine in self.machines.values()
-        ]
-
-    def _model_status(
-        self, machine: KeptMachine, model: KeptModel, demand: ModelDemand, now: float
-    ) -> dict[str, Any]:
-        status = machine.statuses[model.name]
-        return {
-            "state": status.state.value,
-            "state_age_s": round(max(0.0, now - status.since), 3),
-            "is_wanted": model.name in self.placer.wanted(machine.name),
-            "is_pinned": model.name in self.placer.pinned(machine.name),
-            "address": str(model.address),
-            "memory_mb": model.memory_mb,
-            "queued": demand.waiting,
-            "load_s": status.load_s,
-            "exits": status.exits,
-            "problem": status.problem,
-            "last_change": self.last_change(machine, model.name, now),
-        }
 
     def models_loaded(self) -> dict[tuple[str, ...], float]:
         """By machine and model: 1 if it is loaded there."""

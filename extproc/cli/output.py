@@ -116,7 +116,8 @@ def print_document(content: object, output: DocumentFormat, *, heading: str = ""
 def plain(message: Message) -> dict[str, Any]:
     """A message as JSON has it: every field by its name, enums as their short, lower-case words.
 
-    A field that may be unset and is, becomes null.
+    A field that may be unset and is, becomes null, and an enum's number that no word has stays one.
+    `/status` has the same JSON.
     """
     return {field.name: _value(message, field) for field in message.DESCRIPTOR.fields}
 
@@ -137,7 +138,8 @@ def _single(value: Any, field: Any) -> Any:
     if field.message_type is not None:
         return plain(value)
     if field.enum_type is not None:
-        return word(field.enum_type.name, field.enum_type.values_by_number[value].name)
+        known = field.enum_type.values_by_number.get(value)
+        return value if known is None else word(field.enum_type.name, known.name)
     return value
 
 

@@ -37,12 +37,6 @@ class Process:
     connections: int = 0
     calls: int = 0
 
-    def as_json(self) -> dict[str, object]:
-        found: dict[str, object] = asdict(self)
-        if not self.number:
-            del found["number"]
-        return found
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Takeover:
@@ -88,7 +82,7 @@ class ClusterReport:
         return cls(**{**found, "members": members})
 
     def as_json(self) -> dict[str, Any]:
-        """For `/status`, and from the supervisor to its cores."""
+        """From the supervisor to its cores."""
         return asdict(self)
 
 
@@ -121,15 +115,3 @@ class Processes:
     @property
     def total_takeovers(self) -> int:
         return sum(self.takeovers.values())
-
-    def as_json(self) -> dict[str, object]:
-        """For `/status`."""
-        return {
-            "fronts": self.fronts,
-            "takeovers": self.total_takeovers,
-            "takeovers_by_reason": dict(self.takeovers),
-            "restarts": dict(self.restarts),
-            "members": [each.as_json() for each in self.members],
-            "last_takeover": self.last_takeover and asdict(self.last_takeover),
-            **({} if self.cluster is None else {"cluster": self.cluster.as_json()}),
-        }

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from enum import Enum
 from typing import Any
 
@@ -109,7 +110,7 @@ class Member:
 
     def describe(self, role: str) -> dict[str, object]:
         """For operators."""
-        return Process(
+        process = Process(
             name=self.name,
             role=role,
             pid=self.pid,
@@ -117,7 +118,8 @@ class Member:
             connections=self.connections,
             calls=self.calls,
             number=self.number,
-        ).as_json()
+        )
+        return asdict(process)
 
     def takeover_reason(self) -> TakeoverReason:
         """Why another core takes over from this one, which has ended."""

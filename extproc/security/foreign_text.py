@@ -30,4 +30,6 @@ def escaped(text: str) -> str:
 def json_text(value: Any, indent: int | None = None) -> str:
     """The value as JSON that reads the same, and in which what could do harm is escaped."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
+    if text.isascii() and "\x7f" not in text:  # JSON itself escapes the rest: no need to search
+        return text
     return _UNSAFE.sub(lambda found: json.dumps(found[0])[1:-1], text)

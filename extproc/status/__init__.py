@@ -4,4 +4,3 @@ from extproc.status.countdown import Countdown, QueuePosition
 from extproc.status.hosts import Hosts
 from extproc.status.readiness import Readiness, why_not_ready
 from extproc.status.server import StatusServer, StatusSources
-from extproc.status.status_json import status_json

@@ -208,8 +208,8 @@ function showMembers(cluster) {
 function showQueue(queue, scale) {
   byId("idle-note").hidden = !queue.idle_note;
   write(byId("idle-note"), clipped(queue.idle_note));
-  showModels(queue.by_model, scale || {});
-  showBounds(queue.bounds || []);
+  showModels(queue.models, new Map(scale.map((need) => [need.model, need])));
+  showBounds(queue.bounds);
   write(byId("longest"), seconds(queue.longest_wait_s));
   write(byId("expected"), queue.queued && queue.expected_s === null ? "not known yet" : seconds(queue.expected_s));
   byId("order-note").hidden = !queue.order;
@@ -217,13 +217,12 @@ function showQueue(queue, scale) {
   write(byId("max"), whole.format(queue.max_requests));
 }
 
-function showModels(models, scale) {
-  const names = Object.keys(models).sort((a, b) => models[b].queued - models[a].queued || byName.compare(a, b));
-  byId("models-table").hidden = !names.length;
-  const rows = names.slice(0, MAX_ROWS).map((name) => {
-    const { queued, by_reason: reasons, idle_slots: idle } = models[name];
-    const why = Object.entries(reasons).map(([reason, count]) => `${whole.format(count)} ${waitInWords(reason)}`);
-    const need = scale[name];
+function showModels(models, needs) {
+  models.sort((a, b) => b.queued - a.queued || byName.compare(a.model, b.model));
+  byId("models-table").hidden = !models.length;
+  const rows = models.slice(0, MAX_ROWS).map(({ model: name, queued, by_reason: reasons, idle_slots: idle }) => {
+    const why = Object.entries(reasons).sort(([, many], [, more]) => more - many).map(([reason, count]) => `${whole.format(count)} ${waitInWords(reason)}`);
+    const need = needs.get(name);
     if (need && need.wanted !== need.servers) why.push(`${counted(need.servers, "server", "servers")}, needs ${whole.format(need.wanted)}`);
     return {
       key: name,
@@ -234,15 +233,11 @@ function showModels(models, scale) {
 }
 
 function showPools(pools) {
-  const names = Object.keys(pools);
-  byId("pools-table").hidden = !names.length;
-  const rows = names.slice(0, MAX_ROWS).map((name) => {
-    const pool = pools[name];
-    return {
-      key: name,
-      cells: [clipped(name, MAX_NAME_CHARS) + (pool.is_default ? " (default)" : ""), `${whole.format(pool.slots.idle)} of ${whole.format(pool.slots.total)}`, whole.format(pool.running), whole.format(pool.queued)],
-    };
-  });
+  byId("pools-table").hidden = !pools.length;
+  const rows = pools.slice(0, MAX_ROWS).map((pool) => ({
+    key: pool.name,
+    cells: [clipped(pool.name, MAX_NAME_CHARS) + (pool.is_default ? " (default)" : ""), `${whole.format(pool.slots.idle)} of ${whole.format(pool.slots.total)}`, whole.format(pool.running), whole.format(pool.queued)],
+  }));
   showRows(byId("pools"), ["name", "number", "number", "number"], rows);
 }
 
@@ -251,20 +246,20 @@ function showBounds(bounds) {
   const of = (count, most) => (most === null ? whole.format(count) : `${whole.format(count)} of ${whole.format(most)}`);
   const rows = bounds.slice(0, MAX_ROWS).map((bound) => ({
     key: `${bound.kind} ${bound.name}`,
-    cells: [clipped(bound.name, MAX_NAME_CHARS), bound.kind + (bound.order === "lifo" ? ", newest first" : ""), of(bound.running, bound.max_running), of(bound.queued, bound.max_queued)],
+    cells: [clipped(bound.name, MAX_NAME_CHARS), bound.kind + (bound.is_lifo ? ", newest first" : ""), of(bound.running, bound.max_running), of(bound.queued, bound.max_queued)],
   }));
   showRows(byId("bounds"), ["name", "", "number", "number"], rows);
 }
 
 // Models of machines with a keeper, and of routers
 
-function showMachines(machines) {
+function showMachines(machines, models) {
   byId("machines").hidden = !machines.length;
   const used = machines.slice(0, MAX_CELLS).map((machine) => `${clipped(machine.name, MAX_NAME_CHARS)} ${usedOf(machine)}${whyGone(machine)}`);
   if (machines.length > used.length) used.push("coxswain models lists all");
   write(byId("machines-note"), used.join("; "));
-  const models = machines.flatMap((machine) => Object.entries(machine.models).map(([name, kept]) => ({ machine, name, kept })));
-  const rows = models.slice(0, MAX_ROWS).map(machineRow);
+  const byMachine = new Map(machines.map((machine) => [machine.name, machine]));
+  const rows = models.slice(0, MAX_ROWS).map((kept) => machineRow(byMachine.get(kept.machine), kept));
   showRows(byId("machine-models"), ["", "", "number wide", "number", "", "act"], rows);
 }
 
@@ -281,8 +276,8 @@ function whyGone(machine) {
   return machine.is_router ? ", gets no requests now" : ", its keeper is not connected";
 }
 
-function machineRow({ machine, name, kept }) {
-  const target = `${machine.name}/${name}`;
+function machineRow(machine, kept) {
+  const target = `${machine.name}/${kept.name}`;
   const since = `${kept.is_pinned ? "pinned, " : ""}for ${seconds(kept.state_age_s)}`;
   const toggle = kept.is_wanted
     ? { action: "unload", text: "Unload", question: `Unload ${target} after its running requests, until somebody asks for it?` }
@@ -293,7 +288,7 @@ function machineRow({ machine, name, kept }) {
   return {
     key: target,
     cells: [
-      { text: clipped(name, MAX_NAME_CHARS), detail: `${clipped(machine.name, MAX_NAME_CHARS)}${machine.pool ? `, pool ${clipped(machine.pool, MAX_NAME_CHARS)}` : ""}${whyGone(machine)}` },
+      { text: clipped(kept.name, MAX_NAME_CHARS), detail: `${clipped(machine.name, MAX_NAME_CHARS)}${machine.pool ? `, pool ${clipped(machine.pool, MAX_NAME_CHARS)}` : ""}${whyGone(machine)}` },
       { text: clipped(kept.state), detail: since, isBad: ["failed", "restarting"].includes(kept.state) },
       kept.memory_mb ? `${whole.format(kept.memory_mb)} MiB` : "–",
       whole.format(kept.queued),
@@ -561,7 +556,7 @@ function showEndpoint(rows, endpoint) {
   const tokens = endpoint.tokens;
   write(rows.tokens, tokens ? `${whole.format(tokens.free)} of ${whole.format(tokens.total)} tokens free${tokens.source === "guess" ? "?" : ""}` : "");
   describe(rows.tokens, "title", tokens ? tokensInWords(tokens) : "");
-  const models = endpoint.models.map((model) => clipped(model, MAX_NAME_CHARS));
+  const models = endpoint.models.map(({ name }) => clipped(name, MAX_NAME_CHARS));
   write(rows.models, models.slice(0, 2).join(", ") + (models.length > 2 ? ` +${models.length - 2}` : ""));
   describe(rows.models, "title", models.join("\n"));
   write(rows.seen, endpoint.observed_age_s === null ? "never" : seconds(endpoint.observed_age_s));
@@ -592,7 +587,7 @@ function showEndpointPage(name, endpoints, learned) {
   const parts = { health: "health", also: "also", cells: "cells", "issue-list": "issues" };
   showState(Object.fromEntries(Object.entries(parts).map(([part, id]) => [part, byId(`endpoint-${id}`)])), endpoint);
   write(byId("endpoint-count"), slotsInWords(endpoint.slots));
-  const facts = { Address: endpoint.address, "Host name": endpoint.hostname, Models: endpoint.models.join(", ") };
+  const facts = { Address: endpoint.address, "Host name": endpoint.hostname, Models: endpoint.models.map(({ name: model }) => model).join(", ") };
   if (endpoint.tokens) facts["Context that its slots share"] = tokensInWords(endpoint.tokens);
   facts["Last scrape"] = endpoint.observed_age_s === null ? "never" : `${seconds(endpoint.observed_age_s)} ago`;
   if (endpoint.intent_age_s !== null) facts[`${endpoint.intent === "draining" ? "Draining" : "Disabled"} since`] = `${timeOfDay(endpoint.intent_age_s)}, ${seconds(endpoint.intent_age_s)} ago`;
@@ -664,26 +659,25 @@ function showNotices(status) {
 }
 
 function show(status, activity, name) {
-  const endpoints = Object.entries(status.endpoints).map(([address, endpoint]) => ({ ...endpoint, address }));
   for (const part of document.querySelectorAll("[data-on]")) part.hidden = (part.dataset.on === "endpoint") !== Boolean(name);
   write(byId("about"), `version ${clipped(status.version)}, up ${seconds(status.uptime_s)}`);
   showNotices(status);
   byId("main").dataset.page = name ? "endpoint" : "overview";
   byId("operator").hidden = !status.takes_actions || Boolean(token);
   byId("keys").hidden = !status.takes_actions;
-  if (name) showEndpointPage(name, endpoints, activity.learned);
+  if (name) showEndpointPage(name, status.endpoints, activity.learned);
   else {
     showSlots(status.slots);
     const total = Object.values(status.endpoints_by_health).reduce((sum, many) => sum + many, 0);
     showGlance(status, total);
     showHistory(activity.history);
-    showEndpoints(endpoints, total);
+    showEndpoints(status.endpoints, total);
     showQueue(status.queue, status.scale);
-    showPools(status.pools || {});
+    showPools(status.pools);
     showEnded(status.outcomes, status.uptime_s);
   }
-  showMachines(name ? [] : status.machines || []);
-  showMembers(name ? null : (status.processes || {}).cluster);
+  showMachines(name ? [] : status.machines, name ? [] : status.models);
+  showMembers(name || !status.processes ? null : status.processes.cluster);
   showRequests(activity.requests, name);
   showEvents(activity.events);
   document.title = status.queue.queued ? `(${status.queue.queued}) Coxswain` : "Coxswain";

@@ -130,7 +130,7 @@ class Stack:
         async def is_ready() -> bool:
             async with httpx.AsyncClient() as client:
                 status = (await client.get(STATUS)).json()
-            endpoints = status["endpoints"].values()
+            endpoints = status["endpoints"]
             return [one["is_pickable"] for one in endpoints] == [True] * count
 
         await self.until(is_ready, f"there are not {count} ready endpoints")

@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from extproc.admin.placement_json import models_json
 from extproc.app.pages.pages import queue_position
 from extproc.app.placement import Placement
 from extproc.core.address import Address
@@ -30,6 +31,7 @@ from extproc.core.views.waits import WaitReason
 from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.running_stream import RunningStream
 from tests.core.placement.simulated import machine, set_state
+from tests.fakes.admin_dependencies import admin_dependencies
 
 
 class Kit:
@@ -394,7 +396,7 @@ def test_a_machine_that_is_gone_takes_its_names_with_it() -> None:
 
 def test_without_a_keeper_nothing_is_known_and_nothing_asked() -> None:
     kit = Kit(ModelMatch.STRICT)
-    assert kit.placement.status(kit.now) == []
+    assert not kit.placement.machines
     assert kit.placement.models_loaded() == kit.placement.changes_total() == {}
     kit.placement.decide(kit.now)
     assert not kit.wanted
@@ -406,11 +408,10 @@ def test_what_operators_and_metrics_see() -> None:
     kit.submit("a")
     kit.decide()
     set_state(kit.machine, "a", KeptState.LOADED, kit.now, load_s=3.0)
-    (shown,) = kit.placement.status(kit.now)
-    assert shown["models"]["a"]["is_wanted"] and shown["models"]["a"]["state"] == "loaded"
-    assert shown["models"]["a"]["last_change"] == (
-        "loaded 0 s ago: 1 request waited, the first for 0.2 s"
-    )
+    dependencies = admin_dependencies(kit.dispatcher, lambda: kit.now, placement=kit.placement)
+    shown = models_json(dependencies, kit.now)[0]
+    assert shown["name"] == "a" and shown["is_wanted"] and shown["state"] == "loaded"
+    assert shown["last_change"] == "loaded 0 s ago: 1 request waited, the first for 0.2 s"
     assert kit.placement.models_loaded() == {("gpu-1", "a"): 1, ("gpu-1", "b"): 0}
     assert kit.placement.model_loads_s() == {("gpu-1", "a"): 3.0}
     assert kit.placement.changes_total() == {("gpu-1", "a", "load"): 1}

@@ -652,7 +652,7 @@ async def test_a_machine_whose_keeper_never_attached_is_woken_to_find_out() -> N
     kit = KeptKit("gpu-1", "gpu-2")
     kit.decide()
     assert why_not_ready(kit.dispatcher) == ()
-    assert [one["power"] for one in kit.placement.status(kit.now)] == ["off", "off"]
+    assert [one.power for one in kit.placement.machines.values()] == [Power.OFF, Power.OFF]
     scaled = {"a": ModelReading(name="a", is_loaded=False)}
     kit.dispatcher.set_loadable("scale.models", scaled, kit.now)
     ticket = kit.queue(model="a")

@@ -180,6 +180,14 @@ class KeptStack:
         assert answer.status_code == 200 and served in right, (name, answer.headers, answer.text)
 
 
+def models_by_machine(status: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The models of each machine by name."""
+    found: dict[str, dict[str, Any]] = {}
+    for model in status["models"]:
+        found.setdefault(model["machine"], {})[model["name"]] = model
+    return found
+
+
 def all_pids() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 

@@ -16,7 +16,7 @@ from extproc.demo.port import free_ports
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from tests.e2e.forked_children import ForkedChildren
-from tests.e2e.kept import SHAPES
+from tests.e2e.kept import SHAPES, models_by_machine
 from tests.e2e.stack import CHAT, Server, Stack, chat
 from tests.fakes.http_client import Client
 
@@ -65,8 +65,8 @@ class RoutedStack:
         """Wait until these models have these states."""
         await self.stack.until(
             lambda status: any(
-                all(machine["models"][name]["state"] == state for name, state in states.items())
-                for machine in status.get("machines", ())
+                all(models[name]["state"] == state for name, state in states.items())
+                for models in models_by_machine(status).values()
             )
         )
 
@@ -113,7 +113,7 @@ async def routed(
         await stack.start_picker(settings)
         await stack.start_envoy()
         found = RoutedStack(stack)
-        await stack.until(lambda status: len(status.get("machines", ())) == routers)
+        await stack.until(lambda status: len(status["machines"]) == routers)
         assert stack.envoy is not None
         await stack.envoy.wait_ready(lambda: _knows_all(stack), timeout_s=60)
         yield found

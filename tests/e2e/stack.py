@@ -434,10 +434,11 @@ class Stack:
         return [await server.busy() for server in self.servers]
 
     async def status(self) -> dict[str, Any]:
-        """The picker's own view; raises what the connection raises."""
+        """The picker's own view, with the endpoints by address; raises what the connection
+        raises."""
         answer = await self.client.get(f"http://127.0.0.1:{self.http_port}/status")
         snapshot: dict[str, Any] = answer.json()
-        return snapshot
+        return snapshot | {"endpoints": {one["address"]: one for one in snapshot["endpoints"]}}
 
     async def slots(self) -> dict[str, dict[str, int]]:
         """The ledger's numbers by address."""

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from extproc.admin.status_json import status_json
+from extproc.cli.output import plain
 from extproc.core.processes import ClusterMember, ClusterReport
+from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.views.fleet_capacity import FleetHealth
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.status import StatusServer, StatusSources
 from tests.e2e.conftest import QUICK
 from tests.e2e.pool import StackPool, shares
 from tests.e2e.stack import Stack
+from tests.fakes.admin_dependencies import admin_dependencies
 from tests.fakes.browser import CHROMIUM, DRIVER, Browser, running_browser
 from tests.fakes.processes import some_processes
 
@@ -58,101 +65,92 @@ async def browser() -> AsyncIterator[Browser]:
 
 # What the page makes of answers
 
-SLOTS = {"total": 5, "leased": 2, "foreign": 1, "idle": 1, "unusable": 1}
+SLOTS = pb.Slots(total=5, leased=2, foreign=1, idle=1, unusable=1)
 
 
 def status(**changes: Any) -> dict[str, Any]:
-    """A picker with one endpoint whose every name is markup."""
-    endpoint = {
-        "name": MARKUP,
-        "unique_name": MARKUP,
-        "hostname": MARKUP,
-        "health": "degraded",
-        "intent": "draining",
-        "intent_age_s": 65.0,
-        "is_removed": False,
-        "is_known_to_envoy": True,
-        "is_fresh": True,
-        "is_ejected": True,
-        "slots": SLOTS,
-        "tokens": {
-            "total": 131_072,
-            "held": 100_000,
-            "reserved": 120_000,
-            "free": 10_944,
-            "source": "guess",
-        },
-        "models": [MARKUP, "second", "third"],
-        "observed_age_s": 0.5,
-        "issues": [{"code": "slow-slots", "message": MARKUP, "remedy": MARKUP}],
-    }
-    queue = {
-        "queued": 3,
-        "max_requests": 9,
-        "by_criticality": {"critical": 1, "standard": 2, "sheddable": 0},
-        "longest_wait_s": 12.3,
-        "expected_s": None,
-        "by_model": {
-            MARKUP: {"queued": 3, "by_reason": {"no-idle-slot": 2, "affinity": 1}, "idle_slots": 0},
-            "": {"queued": 0, "by_reason": {}, "idle_slots": 1},
-        },
-        "bounds": [
-            {
-                "kind": "model",
-                "name": MARKUP,
-                "running": 2,
-                "max_running": 2,
-                "queued": 3,
-                "max_queued": None,
-                "queue_timeout_s": None,
-                "order": "lifo",
-            }
+    """A picker with one endpoint whose every name is markup; `changes` are fields of its status."""
+    endpoint = pb.Endpoint(
+        address="10.0.0.1:8080",
+        name=MARKUP,
+        unique_name=MARKUP,
+        hostname=MARKUP,
+        health=pb.HEALTH_DEGRADED,
+        intent=pb.INTENT_DRAINING,
+        intent_age_s=65.0,
+        is_known_to_envoy=True,
+        is_fresh=True,
+        is_ejected=True,
+        slots=SLOTS,
+        tokens=pb.Tokens(
+            total=131_072, held=100_000, reserved=120_000, free=10_944, source="guess"
+        ),
+        models=[pb.Model(name=name) for name in (MARKUP, "second", "third")],
+        observed_age_s=0.5,
+        issues=[pb.Issue(code="slow-slots", message=MARKUP, remedy=MARKUP)],
+        tier=1,
+    )
+    queue = pb.GetStatusResponse.Queue(
+        queued=3,
+        max_requests=9,
+        by_criticality={"critical": 1, "standard": 2, "sheddable": 0},
+        longest_wait_s=12.3,
+        models=[
+            pb.GetStatusResponse.ModelQueue(idle_slots=1),
+            pb.GetStatusResponse.ModelQueue(
+                model=MARKUP, queued=3, by_reason={"no-idle-slot": 2, "affinity": 1}
+            ),
         ],
-        "idle_note": "1 idle slot; 3 queued: why",
-    }
-    kept = {
-        "state": "restarting",
-        "state_age_s": 7.0,
-        "is_wanted": True,
-        "is_pinned": True,
-        "memory_mb": 9000,
-        "queued": 4,
-        "problem": MARKUP,
-        "last_change": f"loaded 7 s ago: {MARKUP}",
-    }
-    machine = {
-        "name": MARKUP,
-        "memory_mb": 24000,
-        "used_mb": 9000,
-        "is_connected": False,
-        "models": {MARKUP: kept, "second": {**kept, "is_wanted": False, "is_pinned": False}},
-    }
-    return {
+        bounds=[
+            pb.GetStatusResponse.Bound(
+                kind="model", name=MARKUP, running=2, max_running=2, queued=3, is_lifo=True
+            )
+        ],
+        idle_note="1 idle slot; 3 queued: why",
+    )
+    models = [
+        pb.PlacedModel(
+            machine=MARKUP,
+            name=name,
+            state="restarting",
+            state_age_s=7.0,
+            is_wanted=is_loaded,
+            is_pinned=is_loaded,
+            memory_mb=9000,
+            queued=4,
+            problem=MARKUP,
+            last_change=f"loaded 7 s ago: {MARKUP}",
+        )
+        for name, is_loaded in ((MARKUP, True), ("second", False))
+    ]
+    fields: dict[str, Any] = {
         "version": "1.2.3",
         "uptime_s": 3700.0,
         "not_ready": [MARKUP],
         "problems": [MARKUP],
-        "takes_actions": False,
         "slots": SLOTS,
         "endpoints_by_health": {"degraded": 1},
         "endpoints_by_intent": {"draining": 1},
-        "endpoints": {"10.0.0.1:8080": endpoint},
         "queue": queue,
-        "pools": {
-            name: {
-                "is_default": name == MARKUP,
-                "slots": {**SLOTS, "idle": 1, "total": 4},
-                "running": 2,
-                "queued": 3,
-            }
+        "pools": [
+            pb.GetStatusResponse.Pool(
+                name=name,
+                is_default=name == MARKUP,
+                slots=pb.Slots(idle=1, total=4),
+                running=2,
+                queued=3,
+            )
             for name in (MARKUP, "second")
-        },
+        ],
         "running": 2,
         "exchanges": 7,
-        "envoys": [],
         "outcomes": {"served": 3, MARKUP: 1},
-        "machines": [machine],
-        **changes,
+        "machines": [pb.Machine(name=MARKUP, memory_mb=24000, used_mb=9000)],
+        "models": models,
+    }
+    return {
+        **plain(pb.GetStatusResponse(**(fields | changes))),
+        "endpoints": [plain(endpoint)],
     }
 
 
@@ -306,7 +304,7 @@ async def test_a_large_fleet_is_counted_and_shown_in_part(browser: Browser) -> N
 
 async def test_the_kind_and_the_tier_of_an_endpoint_are_shown(browser: Browser) -> None:
     shown = status()
-    (endpoint,) = shown["endpoints"].values()
+    (endpoint,) = shown["endpoints"]
     endpoint |= {"runner": "vllm", "is_foreign_known": False, "tier": 2}
     async with served(shown) as url:
         await browser.open(url)
@@ -329,18 +327,29 @@ async def test_models_are_shown_only_with_a_keeper(browser: Browser) -> None:
         assert not any(await browser.run(f"return {buttons.format('.checkVisibility()')}"))
         await browser.run("window.location.hash = '#/endpoints/nobody'")
         await browser.until("!document.getElementById('machines').checkVisibility()")
-    async with served(status(machines=[])) as url:
+    async with served(status(machines=[], models=[])) as url:
         await browser.open(url)
         await is_live(browser)
         assert not await browser.run(visible)
+
+
+def processes_of(cluster: ClusterReport | None = None) -> dict[str, Any]:
+    """Those of a status whose picker has two fronts."""
+    clock, dispatcher = time.monotonic, Dispatcher(Random(1))
+    dependencies = admin_dependencies(
+        dispatcher, clock, processes=lambda: replace(some_processes(), cluster=cluster)
+    )
+    found = status_json(dependencies)["processes"]
+    assert isinstance(found, dict)
+    return found
 
 
 async def test_processes_are_shown_where_there_are_some(browser: Browser) -> None:
     words = (
         "core, starting spare, 2 fronts; calls of each front: 7, 5; 3 takeovers, the last in 251 ms"
     )
-    for processes, text in (({"processes": some_processes().as_json()}, words), ({}, "")):
-        async with served(status(**processes)) as url:
+    for processes, text in ((processes_of(), words), (None, "")):
+        async with served(status(processes=processes)) as url:
             await browser.open(url)
             await is_live(browser)
             assert await browser.text("#processes") == text
@@ -367,8 +376,7 @@ async def test_members_are_shown_in_a_cluster(browser: Browser) -> None:
             ),
         ),
     )
-    processes = replace(some_processes(), cluster=report)
-    async with served(status(processes=processes.as_json())) as url:
+    async with served(status(processes=processes_of(report))) as url:
         await browser.open(url)
         await is_live(browser)
         rows = await browser.run(
@@ -380,7 +388,7 @@ async def test_members_are_shown_in_a_cluster(browser: Browser) -> None:
         assert name.startswith(MARKUP[:50]) and others == ["standby", "10.0.0.2:9004", "1", "1"]
         note = await browser.text("#cluster-note")
         assert note == f"epoch 4; who leads cannot be learned: {MARKUP}"
-    async with served(status(processes=some_processes().as_json())) as url:
+    async with served(status(processes=processes_of())) as url:
         await browser.open(url)
         await is_live(browser)
         assert await browser.run("return document.getElementById('cluster').hidden")

@@ -14,7 +14,7 @@ import pytest
 from extproc.demo.llama_server import find_llama_server
 from extproc.demo.port import free_ports
 from tests.demo.test_process import gone
-from tests.e2e.kept import KeptStack, Machine, kept
+from tests.e2e.kept import KeptStack, Machine, kept, models_by_machine
 from tests.e2e.stack import CHAT, chat, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.llama]
@@ -145,7 +145,7 @@ async def test_a_machine_loads_models_for_its_pool(llama: None, tmp_path: Path) 
     }
     async with kept(tmp_path, {"small": {}, "medium": {}}, 10, settings, machines=2) as fleet:
         stack = fleet.stack
-        await stack.until(lambda status: len(status.get("machines", ())) == 2)
+        await stack.until(lambda status: len(status["machines"]) == 2)
         body = {**chat(4), "model": "small"}
         answer = await stack.client.post(stack.url(CHAT), json=body, headers={"x-team": "batch"})
         fleet.check("small", answer)
@@ -153,6 +153,6 @@ async def test_a_machine_loads_models_for_its_pool(llama: None, tmp_path: Path) 
         answer = await fleet.ask("medium")
         fleet.check("medium", answer)
         assert answer.headers["x-coxswain-endpoint"] == "gpu-1.medium"
-        found = {one["name"]: one["models"] for one in (await stack.status())["machines"]}
+        found = models_by_machine(await stack.status())
         assert found["gpu-2"]["small"]["state"] == found["gpu-1"]["medium"]["state"] == "loaded"
         assert found["gpu-1"]["small"]["state"] == found["gpu-2"]["medium"]["state"] == "unloaded"

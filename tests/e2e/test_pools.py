@@ -108,6 +108,10 @@ class Pools(Stack):
         return answer.headers.get("x-coxswain-reason") or answer.headers["x-coxswain-endpoint"]
 
 
+def pools_of(status: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {pool["name"]: pool for pool in status["pools"]}
+
+
 def routed(text: str) -> str:
     """Envoy's configuration with a route of its own for some requests, whose metadata names their
     pool."""
@@ -184,7 +188,8 @@ async def test_nothing_crosses(stack: Pools) -> None:
     assert refused.headers["x-coxswain-reason"] == "queue-timeout"
     status = await stack.status()
     assert status["queue"]["queued"] == 3
-    assert status["pools"]["batch"]["queued"] == 3 and status["pools"]["chat"]["queued"] == 0
+    pools = pools_of(status)
+    assert pools["batch"]["queued"] == 3 and pools["chat"]["queued"] == 0
     await stack.leave_all()
     for done in await asyncio.gather(*waiting):
         assert done.headers["x-coxswain-endpoint"] == "batch-1"
@@ -299,8 +304,8 @@ async def test_a_core_that_takes_over_knows_the_pools(tmp_path: Path) -> None:
         await stack.until(
             lambda now: (
                 now["processes"]["takeovers"] == 1
-                and now["pools"]["batch"]["queued"] == 2
-                and now["pools"]["batch"]["running"] == 1
+                and pools_of(now)["batch"]["queued"] == 2
+                and pools_of(now)["batch"]["running"] == 1
             )
         )
         assert await stack.served_by() == "chat-0"
@@ -337,7 +342,7 @@ async def test_ports_of_pools_hold_while_processes_die(tmp_path: Path) -> None:
             await until(is_served)
 
         def queues(status: dict[str, Any]) -> bool:
-            return all(status["pools"][pool]["queued"] for pool in own)
+            return all(pools_of(status)[pool]["queued"] for pool in own)
 
         pids = await stack.until_complete()
         clients = [asyncio.create_task(ask(pool)) for pool in own for _ in range(4)]

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.e2e.kept import models_by_machine
 from tests.e2e.routed import RoutedStack, routed
 from tests.e2e.stack import CHAT, chat, until
 from tests.e2e.test_swaps import LONG_TOKENS
@@ -62,8 +63,8 @@ async def test_a_router_loads_models_for_its_pool(llama: None, tmp_path: Path) -
 
 async def states(fleet: RoutedStack, model: str) -> list[str]:
     """The state of a model on each router."""
-    machines = {one["name"]: one for one in (await fleet.stack.status())["machines"]}
-    return [machines[one.address]["models"][model]["state"] for one in fleet.stack.servers]
+    models = models_by_machine(await fleet.stack.status())
+    return [models[one.address][model]["state"] for one in fleet.stack.servers]
 
 
 async def keep_busy(fleet: RoutedStack, is_over: asyncio.Event) -> int:

@@ -277,7 +277,7 @@ async def test_the_newest_is_next_though_clients_leave(tmp_path: Path) -> None:
             clients.pop(name).cancel()
             await site.stack.until_waiting(6 - number)
         (bound,) = (await site.stack.status())["queue"]["bounds"]
-        assert (bound["running"], bound["queued"], bound["order"]) == (1, 4, "lifo")
+        assert (bound["running"], bound["queued"], bound["is_lifo"]) == (1, 4, True)
         await asyncio.gather(running, *clients.values())
         await site.until_nothing_runs()
         assert served == ["first", "e", "d", "b", "a"]

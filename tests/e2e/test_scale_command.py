@@ -60,7 +60,8 @@ async def test_a_request_starts_a_server_and_idleness_stops_it(
     calls = tmp_path / "calls"
     async with Stack.running(tmp_path, slots=(), settings=settings) as stack:
         (tmp_path / "picker").write_text(str(stack.admin_port))
-        assert (await stack.status())["scale"]["qwen"]["wanted"] == 0
+        (scale,) = (await stack.status())["scale"]
+        assert (scale["model"], scale["wanted"]) == ("qwen", 0)
         answer = await stack.client.post(stack.url(CHAT), json={**chat(4), "model": "qwen"})
         assert answer.status_code == 200
         assert answer.headers["x-coxswain-endpoint"] == "qwen-1"

@@ -151,12 +151,11 @@ class Chaos:
             while not found:
                 status = await self.fleet.stack.status()
                 found = [
-                    (machine, name)
+                    (machine, model["name"])
                     for machine in self.fleet.machines
-                    for one in status.get("machines", ())
-                    if one["name"] == machine.name
-                    for name, model in one["models"].items()
-                    if model["state"] in ("loading", "unloading")
+                    for model in status["models"]
+                    if model["machine"] == machine.name
+                    and model["state"] in ("loading", "unloading")
                 ]
                 await asyncio.sleep(0.02)
         return found[0]
@@ -182,7 +181,7 @@ class Chaos:
 
         async def is_so() -> bool:
             status = await self._status()
-            members = status.get("processes", {}).get("members", [])
+            members = (status.get("processes") or {}).get("members", [])
             return {"core", "spare"} <= {one["role"] for one in members}
 
         async with asyncio.timeout(RESTART_S):

@@ -303,6 +303,8 @@ async def running_picker(
             obstacles=lambda: tuple(not_ready),
             problems=lambda: problems,
             outcomes=lambda: outcomes,
+            bypassed=lambda: 0,
+            takes_actions=lambda: False,
             version="1.2.3",
             started_at=time.monotonic(),
             keepers=keepers,

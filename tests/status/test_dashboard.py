@@ -7,33 +7,27 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from dataclasses import fields, replace
 from hashlib import sha256
 from importlib.resources import files
 from random import Random
 
 import pytest
+from google.protobuf.message import Message
 
-from extproc.app.placement import Placement
 from extproc.core.address import Address
 from extproc.core.exchange_record import Outcome
 from extproc.core.exchange_registry import ExchangeRegistry
-from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec
+from extproc.core.fleet.endpoint import EndpointSpec
 from extproc.core.fleet.health import Health
-from extproc.core.fleet.resolver import ResolverOptions
-from extproc.core.observation import ModelReading, Observation, ScrapeStatus
-from extproc.core.placement.swaps import PlacementOptions
-from extproc.core.processes import ClusterMember, ClusterReport
-from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.core.rejection import Reason
-from extproc.core.scheduler.dispatcher import Dispatcher, DispatcherOptions
+from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.views.waits import WaitReason
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.status.dashboard import dashboard
 from extproc.status.event_feed import EventFeed
 from extproc.status.history import History
+from extproc.status.learned_json import learned_json
 from extproc.status.requests_json import requests_json
-from extproc.status.status_json import learned_json, status_json
-from tests.core.placement.simulated import machine
 from tests.fakes.core_events import listen
 from tests.fakes.small_fleet import RecordingListener
 from tests.telemetry.records import record
@@ -115,46 +109,25 @@ def test_each_part_that_the_script_fills_is_in_the_page() -> None:
 
 
 def test_each_field_that_the_script_reads_is_reported() -> None:
-    """By `/status`, for the whole, the line, an endpoint and its slots."""
-    options = DispatcherOptions(order=QueueOrder(discipline=Discipline.SHORTEST_EXPECTED))
-    dispatcher = listen(Dispatcher(Random(1), options), RecordingListener())
+    """By `/status`, which is the messages of the admin API as JSON, and by `/activity`."""
+    dispatcher = listen(Dispatcher(Random(1)), RecordingListener())
     address = Address("10.0.0.1", 8080)
-    spec = EndpointSpec(address=address, context=ContextSharing.SHARED, pool="chat")
-    dispatcher.set_members("test", [spec], 0.0)
-    seen = Observation(
-        address=address,
-        began_at=0.0,
-        answered_at=0.0,
-        status=ScrapeStatus.READY,
-        slots=4,
-        context_tokens=1024,
-    )
-    dispatcher.observe(seen, 0.0)
-    resolver = ResolverOptions(pools={"chat": ResolverOptions()})
-    dispatcher.renew(replace(options, resolver=resolver), 0.0)
-    tree = status_json(dispatcher, exchanges=0, envoys=(), outcomes={}, now=1.0)
-    endpoint = tree["endpoints"][str(address)]
+    dispatcher.set_members("test", [EndpointSpec(address=address)], 0.0)
+    status = pb.GetStatusResponse
     told = {
-        "status": {
-            *tree,
-            "version",
-            "uptime_s",
-            "not_ready",
-            "problems",
-            "takes_actions",
-            "machines",
-            "processes",
-        },  # by app/pages
-        **machine_fields(),
-        "queue": set(tree["queue"]),
-        "need": scale_fields(),
-        "pool": set(tree["pools"]["chat"]),
-        "cluster": {each.name for each in fields(ClusterReport)},
-        "peer": {each.name for each in fields(ClusterMember)},
-        "endpoint": {*endpoint, "address"},
-        "slots": set(endpoint["slots"]),
-        "tokens": set(endpoint["tokens"]),
-        "issue": {"code", "message", "remedy"},
+        "status": fields_of(status) | {"endpoints"},
+        "machine": fields_of(pb.Machine),
+        "kept": fields_of(pb.PlacedModel),
+        "queue": fields_of(status.Queue),
+        "need": fields_of(pb.ModelScale),
+        "bound": fields_of(status.Bound),
+        "pool": fields_of(status.Pool),
+        "cluster": fields_of(status.Cluster),
+        "peer": fields_of(status.Member),
+        "endpoint": fields_of(pb.Endpoint),
+        "slots": fields_of(pb.Slots),
+        "tokens": fields_of(pb.Tokens),
+        "issue": fields_of(pb.Issue),
         **activity_fields(dispatcher, address),
     }
     for name, reported in told.items():
@@ -163,21 +136,8 @@ def test_each_field_that_the_script_reads_is_reported() -> None:
         assert read <= reported, name
 
 
-def scale_fields() -> set[str]:
-    """What `/status` reports of the servers that a model needs."""
-    dispatcher = listen(Dispatcher(Random(1)), RecordingListener())
-    dispatcher.set_loadable("test", {"a": ModelReading(name="a", is_loaded=False)}, 0.0)
-    tree = status_json(dispatcher, exchanges=0, envoys=(), outcomes={}, now=1.0)
-    return set(tree["scale"]["a"])
-
-
-def machine_fields() -> dict[str, set[str]]:
-    """What `/status` reports of machines with a keeper."""
-    dispatcher = listen(Dispatcher(Random(1)), RecordingListener())
-    placement = Placement(dispatcher, lambda *_: None, lambda: 1.0, PlacementOptions())
-    placement.machines["gpu-1"] = replace(machine("gpu-1", 10, a=10), pool="chat")
-    (tree,) = placement.status(1.0)
-    return {"machine": set(tree), "kept": set(tree["models"]["a"])}
+def fields_of(message: type[Message]) -> set[str]:
+    return {field.name for field in message.DESCRIPTOR.fields}
 
 
 def activity_fields(dispatcher: Dispatcher, address: Address) -> dict[str, set[str]]:

@@ -1,7 +1,6 @@
 """The calls about the models of machines with a keeper, and of routers."""
 
 import logging
-from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import asdict
 
@@ -10,7 +9,7 @@ from extproc.admin.call_errors import Context, invalid, maps_errors, not_found, 
 from extproc.admin.dependencies import AdminCalls
 from extproc.admin.keepers.rollout import Plan, Rollout
 from extproc.admin.keepers.service import NoKeeperError
-from extproc.core.placement.demand import NO_DEMAND, ModelDemand
+from extproc.admin.placement_json import machines_json, models_json
 from extproc.core.placement.machine import KeptMachine, KeptModel
 from extproc.core.placement.wanted_models import PlacementError
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
@@ -31,65 +30,10 @@ class ModelCalls(AdminCalls):
     async def ListModels(  # noqa: N802  # gRPC names it
         self, _request: pb.ListModelsRequest, _: Context
     ) -> pb.ListModelsResponse:
-        now = self._dependencies.clock()
-        response = pb.ListModelsResponse()
-        view = self._dispatcher.view
-        pools = {view.pool_of_machine(machine) for machine in self._machines().values()}
-        demands = {pool: view.demands(now, pool) for pool in pools}
-        for _name, machine in sorted(self._machines().items()):
-            response.machines.append(
-                pb.Machine(
-                    name=machine.name,
-                    memory_mb=machine.memory_mb,
-                    used_mb=machine.used_mb,
-                    is_connected=machine.is_connected,
-                    version=machine.version,
-                    is_router=machine.is_router,
-                    max_models=machine.max_models,
-                    used_models=machine.used_models,
-                    power=machine.power.value,
-                    pool=view.pool_of_machine(machine),
-                )
-            )
-            response.models.extend(
-                self._model_message(machine, model, demands[view.pool_of_machine(machine)], now)
-                for model in machine.models.values()
-            )
-        return response
-
-    def _model_message(
-        self,
-        machine: KeptMachine,
-        model: KeptModel,
-        demands: Mapping[str | None, ModelDemand],
-        now: float,
-    ) -> pb.PlacedModel:
-        placement = self._dependencies.placement
-        queued = (demands.get(name, NO_DEMAND).waiting for name in (model.name, *model.aliases))
-        status = machine.statuses[model.name]
-        dispatcher = self._dispatcher
-        slots = None
-        if model.address in dispatcher.fleet:
-            slots = dispatcher.view.slots_at(model.address).pool(model.name)
-        return pb.PlacedModel(
-            machine=machine.name,
-            name=model.name,
-            aliases=model.aliases,
-            state=status.state.value,
-            state_age_s=max(0.0, now - status.since),
-            address=str(model.address),
-            memory_mb=model.memory_mb,
-            slots=slots.slots if slots is not None and machine.is_router else model.slots,
-            running=0 if slots is None else len(slots.leases),
-            load_s=status.load_s,
-            exits=status.exits,
-            problem=status.problem,
-            detail=status.detail,
-            is_wanted=model.name in placement.placer.wanted(machine.name),
-            is_pinned=model.name in placement.placer.pinned(machine.name),
-            queued=sum(queued),
-            last_change=placement.last_change(machine, model.name, now),
-            pool=dispatcher.view.pool_of_machine(machine),
+        dependencies = self._dependencies
+        return pb.ListModelsResponse(
+            models=models_json(dependencies, dependencies.clock()),
+            machines=machines_json(dependencies),
         )
 
     @maps_errors
@@ -187,14 +131,12 @@ class ModelCalls(AdminCalls):
         if request.follow:
             raise not_now(f"the keeper of {machine.name} is gone")
 
-    def _machines(self) -> Mapping[str, KeptMachine]:
-        """Those with a keeper, and the routers."""
-        return {**self._dependencies.placement.machines, **self._dependencies.keepers.machines}
-
     def _find_everywhere(self, text: str) -> tuple[list[KeptMachine], str]:
         """All machines with a model of this name; raises `CallError`."""
         arguments.checked(text, "model", MAX_MODEL_CHARS)
-        found = [machine for machine in self._machines().values() if text in machine.models]
+        found = [
+            machine for machine in self._dependencies.machines.values() if text in machine.models
+        ]
         if found:
             return found, text
         machine, model = self._find_model(text)
@@ -205,7 +147,7 @@ class ModelCalls(AdminCalls):
         arguments.checked(text, "model", MAX_MODEL_CHARS)
         found = [
             (machine, model)
-            for machine in self._machines().values()
+            for machine in self._dependencies.machines.values()
             for name, model in machine.models.items()
             if text in (name, f"{machine.name}/{name}", f"{machine.name}.{name}", *model.aliases)
         ]

@@ -3,8 +3,7 @@
 from extproc.admin import arguments
 from extproc.admin.call_errors import Context, maps_errors
 from extproc.admin.dependencies import AdminCalls
-from extproc.core.scaling.wanted import MEANINGS
-from extproc.core.views.scale_advisor import ModelScale
+from extproc.admin.status_json import scale_json
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 
 MAX_OBJECTIVE_CHARS = 256
@@ -24,22 +23,5 @@ class ScaleCalls(AdminCalls):
         found = dispatcher.view.scale(self._dependencies.clock(), request.objective or None)
         wanted = (found[model] for model in sorted(found))
         return pb.ListScaleResponse(
-            models=[_message(one) for one in wanted if pool in ("", one.pool)]
+            models=[scale_json(one) for one in wanted if pool in ("", one.pool)]
         )
-
-
-def _message(scale: ModelScale) -> pb.ModelScale:
-    traffic = scale.traffic
-    return pb.ModelScale(
-        pool=scale.pool,
-        model=scale.model,
-        wanted=scale.wanted,
-        servers=traffic.servers,
-        cause=scale.cause.value,
-        meaning=MEANINGS[scale.cause],
-        queued_slots=traffic.queued_slots,
-        busy_slots=traffic.busy_slots,
-        arrivals_per_s=traffic.arrivals_per_s,
-        service_s=traffic.service_s,
-        slots=traffic.slots,
-    )

@@ -17,8 +17,8 @@ from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.records.fleet_events import FleetEvents
 from extproc.status.event_feed import EventFeed
 from extproc.status.history import History
+from extproc.status.learned_json import learned_json
 from extproc.status.requests_json import requests_json, takes_slot
-from extproc.status.status_json import learned_json
 
 INTERVAL_S: Final = 1.0
 MAX_ENDED: Final = 500

@@ -1,13 +1,19 @@
 """Connects the status pages to the parts of a running service."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from itertools import chain, islice
 from typing import Any
 
 from extproc.admin import AdminDependencies
+from extproc.admin.endpoint_json import endpoint_json
+from extproc.admin.status_json import status_json
 from extproc.app.pages.actions import Actions
 from extproc.app.pages.activity import Activity
 from extproc.app.pages.keys import KeysPage
 from extproc.app.ports import ListenError
+from extproc.core.fleet.endpoint import Endpoint
+from extproc.core.fleet.health import Health
+from extproc.core.fleet.membership import Fleet
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.core.views.fleet_capacity import fleet_health
 from extproc.settings.values import split_host_port
@@ -19,7 +25,6 @@ from extproc.status import (
     StatusSources,
 )
 from extproc.status.playground import Playground
-from extproc.status.status_json import status_json
 from extproc.stream.pending_streams import PendingStreams
 
 
@@ -36,17 +41,12 @@ class Pages:
         playground: Playground,
         *,
         metrics: Callable[[], Awaitable[bytes]],
-        bypassed: Callable[[], int],
-        machines: Callable[[float], list[dict[str, Any]]],
         who_asks: Callable[[str, str], str | None],
         hosts: Hosts,
         links: Mapping[str, str],
     ) -> None:
         """The admin service gets the same `picker`."""
         self._picker = picker
-        self._bypassed = bypassed
-        self._actions = actions
-        self._machines = machines
         countdown = Countdown(
             lambda id_, client: queue_position(
                 picker.dispatcher, pending_streams, id_, picker.clock(), client
@@ -80,27 +80,32 @@ class Pages:
         await self._server.stop()
 
     def _status(self, limit: int | None, named: str) -> dict[str, Any]:
-        picker, now = self._picker, self._picker.clock()
-        machines = self._machines(now)
+        """The answers of `GetStatus` and, as `endpoints`, of `ListEndpoints`."""
+        dispatcher, now = self._picker.dispatcher, self._picker.clock()
         return {
-            **({} if picker.processes is None else {"processes": picker.processes().as_json()}),
-            "version": picker.version,
-            "uptime_s": round(now - picker.started_at, 1),
-            "not_ready": list(picker.obstacles()),
-            "problems": list(picker.problems()),
-            "takes_actions": self._actions.is_allowed,
-            **status_json(
-                picker.dispatcher,
-                exchanges=len(picker.registry),
-                envoys=picker.envoys(),
-                outcomes=picker.outcomes(),
-                bypassed=self._bypassed(),
-                now=now,
-                limit=limit,
-                named=named,
-            ),
-            **({"machines": machines} if machines else {}),
+            **status_json(self._picker),
+            "endpoints": [
+                endpoint_json(dispatcher, endpoint, now)
+                for endpoint in shown_endpoints(dispatcher.fleet, limit, named)
+            ],
         }
+
+
+def shown_endpoints(fleet: Fleet, limit: int | None, named: str) -> list[Endpoint]:
+    """At most `limit` endpoints, those with issues or down first, and with them the one of the
+    unique name or address `named`. O(endpoints)."""
+    if limit is None or len(fleet) <= limit:
+        return list(fleet)
+    urgent = [one for one in fleet if one.issues or one.health is Health.DOWN]
+    rest = (one for one in fleet if not one.issues and one.health is not Health.DOWN)
+    chosen = {one.address: one for one in islice(chain(urgent, rest), limit)}
+    if named:
+        chosen |= {
+            one.address: one
+            for one in fleet
+            if named in (str(one.address), fleet.name_of(one.address))
+        }
+    return list(chosen.values())
 
 
 def queue_position(

@@ -33,11 +33,11 @@ async def status(picker: AdminClient, output: OutputOption = Format.TABLE) -> No
         print_json(plain(answer))
         return
     slots, healths = answer.slots, answer.endpoints_by_health
-    ready = "ready" if answer.is_ready else f"not ready: {answer.not_ready_reason}"
+    ready = "ready" if answer.is_ready else f"not ready: {'; '.join(answer.not_ready)}"
     known = [f"{healths[health]} {health}" for health in HEALTHS if healths.get(health)]
-    queued = f"{answer.queued} (at most {answer.queue_max_requests})"
-    if answer.HasField("expected_s"):
-        queued += f", all served in {seconds(answer.expected_s)}"
+    queued = f"{answer.queue.queued} (at most {answer.queue.max_requests})"
+    if answer.queue.HasField("expected_s"):
+        queued += f", all served in {seconds(answer.queue.expected_s)}"
     rows = {
         "Picker": f"{answer.version}, up {seconds(answer.uptime_s)}, {ready}",
         "Endpoints": ", ".join(known) or "none",
@@ -49,13 +49,13 @@ async def status(picker: AdminClient, output: OutputOption = Format.TABLE) -> No
     }
     if answer.pools:
         rows["Pools"] = "; ".join(map(_pool, answer.pools))
-    if answer.bounds:
-        rows["Bounds"] = "; ".join(map(_bound, answer.bounds))
+    if answer.queue.bounds:
+        rows["Bounds"] = "; ".join(map(_bound, answer.queue.bounds))
     if answer.HasField("processes"):
         rows |= _processes(answer.processes)
     for name, text in rows.items():
         typer.echo(f"{name:<10} {printable(text)}")
-    for note in (*filter(None, [answer.idle_note]), *answer.problems):
+    for note in (*filter(None, [answer.queue.idle_note]), *answer.problems):
         typer.echo(f"! {printable(note)}")
 
 

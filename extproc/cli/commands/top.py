@@ -48,7 +48,7 @@ async def top(
     Examples:
       coxswain top
       coxswain top --interval 5s --picker 10.0.0.1:9003
-      coxswain top -o json | jq .status.queued
+      coxswain top -o json | jq .status.queue.queued
       coxswain top -o json -n 60 > minute.jsonl
     """
     import asyncio

@@ -29,7 +29,7 @@ FIRST: Final = ("served", "passed", "withdrawn", "broken")
 
 def screen_of(data: TopData, frame: Frame, clock: str = "", notice: str = "") -> Group:
     """All of it. `notice` says what is wrong with the picker's answers, if anything."""
-    notes = [data.status.idle_note] if data.status.idle_note else []
+    notes = [data.status.queue.idle_note] if data.status.queue.idle_note else []
     issues = issue_lines([*notes, *data.status.problems], data.endpoints)
     shown_issues = issues if frame.height_lines is None else _first(issues)
     rest = None
@@ -82,7 +82,7 @@ def _title(data: TopData, frame: Frame, clock: str, notice: str) -> Table:
     elif status.is_ready:
         left.append("ready", style="green")
     else:
-        left.append(f"not ready: {printable(status.not_ready_reason)}", style="bold red")
+        left.append(f"not ready: {printable('; '.join(status.not_ready))}", style="bold red")
     title = Table.grid(expand=True, padding=(0, 1))
     title.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
     title.add_column(justify="right", no_wrap=True)
@@ -130,15 +130,15 @@ def _endpoint_sums(data: TopData) -> Text:
 
 
 def _queued(status: pb.GetStatusResponse) -> Text:
-    text = Text(f"{status.queued} (at most {status.queue_max_requests})")
-    counts = status.queued_by_criticality
+    text = Text(f"{status.queue.queued} (at most {status.queue.max_requests})")
+    counts = status.queue.by_criticality
     queued = [f"{counts[name]} {name}" for name in CRITICALITIES if counts.get(name)]
     if queued:
         text.append(f": {', '.join(queued)}")
-    if status.HasField("longest_wait_s"):
-        text.append(f"; longest {seconds(status.longest_wait_s)}", style="yellow")
-    if status.HasField("expected_s"):
-        text.append(f", all served in {seconds(status.expected_s)}")
+    if status.queue.HasField("longest_wait_s"):
+        text.append(f"; longest {seconds(status.queue.longest_wait_s)}", style="yellow")
+    if status.queue.HasField("expected_s"):
+        text.append(f", all served in {seconds(status.queue.expected_s)}")
     return text
 
 
@@ -159,6 +159,6 @@ def _more(status: pb.GetStatusResponse, running: int, queued: int) -> str:
     more = []
     if status.running > running:
         more.append(f"{status.running - running} more running")
-    if status.queued > queued:
-        more.append(f"{status.queued - queued} more queued")
+    if status.queue.queued > queued:
+        more.append(f"{status.queue.queued - queued} more queued")
     return f"and {', '.join(more)}" if more else ""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from extproc.core.views.view import SlotCounts, View
+from extproc.core.views.view import SlotCounts, View, sum_slots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,21 +24,13 @@ def pool_counts(view: View) -> list[PoolCounts]:
     found: list[PoolCounts] = []
     for name in view.pools:
         members = [one for one in view.fleet if one.spec.pool == name and not one.spec.is_far]
-        counts = [view.slot_counts(one) for one in members]
         found.append(
             PoolCounts(
                 name=name,
                 is_default=name == view.options.resolver.default_pool,
                 endpoints=len(members),
                 pickable=sum(one.is_pickable for one in members),
-                slots=SlotCounts(
-                    total=sum(one.total for one in counts),
-                    leased=sum(one.leased for one in counts),
-                    draining=sum(one.draining for one in counts),
-                    foreign=sum(one.foreign for one in counts),
-                    idle=sum(one.idle for one in counts),
-                    unusable=sum(one.unusable for one in counts),
-                ),
+                slots=sum_slots([view.slot_counts(one) for one in members]),
                 running=sum(
                     len(view.slots_at(one.address).leases)
                     for one in view.fleet

@@ -35,7 +35,7 @@ def take_queue_snapshot(view: View, now: float) -> QueueSnapshot:
     """The queue as it is at `now`. O(endpoints + constraint queues), without side effects."""
     queue = view.queue
     by_model = view.waits().by_model()
-    idle_slots = sum(view.slot_counts(endpoint).idle for endpoint in view.fleet)
+    idle_slots = sum(view.idle_slots(endpoint) for endpoint in view.fleet)
     first = queue.first_arrived()
     return QueueSnapshot(
         queued=len(queue),

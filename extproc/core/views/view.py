@@ -118,6 +118,10 @@ class View:
         """The slots of an endpoint, counted by use. O(1)."""
         return count_slots(endpoint, self._ledger.endpoint_slots(endpoint.address))
 
+    def idle_slots(self, endpoint: Endpoint) -> int:
+        """The slots of an endpoint that are available to the next request. O(1)."""
+        return count_idle(endpoint, self._ledger.endpoint_slots(endpoint.address))
+
     def token_counts(self, endpoint: Endpoint) -> TokenCounts | None:
         """The tokens of an endpoint whose slots share a context; None for any other. O(leases
         there)."""
@@ -355,6 +359,23 @@ class View:
         return self.state.uploads.is_suspect_tenant(tenant, now)
 
 
+def sum_slots(counts: Collection[SlotCounts]) -> SlotCounts:
+    """Those of several endpoints together."""
+    return SlotCounts(
+        total=sum(one.total for one in counts),
+        leased=sum(one.leased for one in counts),
+        draining=sum(one.draining for one in counts),
+        foreign=sum(one.foreign for one in counts),
+        idle=sum(one.idle for one in counts),
+        unusable=sum(one.unusable for one in counts),
+    )
+
+
+def count_idle(endpoint: Endpoint, endpoint_slots: EndpointSlots) -> int:
+    """The slots that are available to the next request."""
+    return endpoint_slots.free_slots if endpoint.is_pickable else 0
+
+
 def count_slots(endpoint: Endpoint, endpoint_slots: EndpointSlots) -> SlotCounts:
     """Count the slots of an endpoint. O(leases of this endpoint).
 
@@ -366,7 +387,7 @@ def count_slots(endpoint: Endpoint, endpoint_slots: EndpointSlots) -> SlotCounts
     if not endpoint.is_serving:
         leased, draining, foreign = leased - draining, 0, 0
     free = max(0, slots - leased - foreign)
-    idle = endpoint_slots.free_slots if endpoint.is_pickable else 0
+    idle = count_idle(endpoint, endpoint_slots)
     return SlotCounts(
         total=slots,
         leased=leased,

@@ -1,22 +1,18 @@
 """Operators' calls: an answer, or a status with a text that says what to do."""
 
 import asyncio
-import time
 from typing import Any, NoReturn
 
 import grpc
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from extproc.admin import AdminDependencies, AdminService
-from extproc.admin.keepers import KeepersDependencies, KeepersService
-from extproc.app.placement import Placement
-from extproc.core.exchange_registry import ExchangeRegistry
-from extproc.core.placement.swaps import PlacementOptions
+from extproc.admin import AdminService
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.stream.dry_run import dry_run
 from extproc.stream.exchange import ExchangeOptions
 from rigs.fuzz.reader import Reader
+from tests.fakes.admin_dependencies import admin_dependencies
 from tests.fakes.picker import FakeAdded, FakeSettings
 from tests.fakes.small_fleet import SmallFleet
 
@@ -57,25 +53,13 @@ LOOP = Nowhere()
 async def _call(reader: Reader) -> None:
     fleet = SmallFleet(2, 1)
     service = AdminService(
-        AdminDependencies(
-            dispatcher=fleet.dispatcher,
-            registry=ExchangeRegistry(),
-            clock=lambda: fleet.now,
+        admin_dependencies(
+            fleet.dispatcher,
+            lambda: fleet.now,
             settings=FakeSettings(),
             added=FakeAdded(fleet.dispatcher),
-            address_rejection=lambda _address, _caller: "",
             explain=lambda inquiry: dry_run(
                 fleet.dispatcher, ExchangeOptions(), inquiry, fleet.now
-            ),
-            envoys=list,
-            obstacles=tuple,
-            problems=list,
-            outcomes=dict,
-            version="1.2.3",
-            started_at=time.monotonic(),
-            keepers=KeepersService(KeepersDependencies(clock=lambda: fleet.now)),
-            placement=Placement(
-                fleet.dispatcher, lambda *_: None, lambda: fleet.now, PlacementOptions()
             ),
         )
     )

@@ -420,14 +420,14 @@ async def test_status(picker: FakePicker) -> None:
     assert (status.version, status.is_ready) == ("1.2.3", True)
     assert status.slots == pb.Slots(total=3, leased=2, foreign=1)
     assert dict(status.endpoints_by_health) == {"ready": 2}
-    assert (status.running, status.queued, status.queue_max_requests) == (2, 1, 10)
+    assert (status.running, status.queue.queued, status.queue.max_requests) == (2, 1, 10)
     assert status.exchanges == 5
-    assert dict(status.queued_by_criticality) == {"critical": 0, "standard": 1, "sheddable": 0}
-    assert status.HasField("longest_wait_s") and not status.HasField("expected_s")
+    assert dict(status.queue.by_criticality) == {"critical": 0, "standard": 1, "sheddable": 0}
+    assert status.queue.HasField("longest_wait_s") and not status.queue.HasField("expected_s")
     assert dict(status.outcomes) == {"served": 5}
     assert [envoy.node_id for envoy in status.envoys] == ["envoy-1"]
     picker.not_ready.append("it is shutting down")
     status = await picker.admin.GetStatus(pb.GetStatusRequest())
-    assert not status.is_ready and status.not_ready_reason == "it is shutting down"
+    assert not status.is_ready and status.not_ready == ["it is shutting down"]
     for call in calls:
         call.cancel()

@@ -62,6 +62,18 @@ async def test_snapshot_then_changes(picker: FakePicker) -> None:
     snapshot.call.cancel()
 
 
+async def test_a_name_that_another_endpoint_takes_is_no_longer_unique(picker: FakePicker) -> None:
+    """Nothing else of the first one changes, and it is sent again."""
+    picker.add_ready(A, name="gpu-1")
+    snapshot = Snapshot(picker)
+    await snapshot.snapshot()
+    assert snapshot.endpoints[A].unique_name == "gpu-1"
+    picker.name(*known(picker), EndpointSpec(address=Address.parse(B), name="gpu-1"))
+    while snapshot.endpoints[A].unique_name != A:
+        await snapshot.next()
+    snapshot.call.cancel()
+
+
 async def test_empty_fleet_has_a_snapshot_too(picker: FakePicker) -> None:
     """A watcher of nothing is told that this is all."""
     snapshot = Snapshot(picker)

@@ -9,18 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from extproc.admin import AdminDependencies
 from extproc.admin.calls.requests import RequestCalls
-from extproc.admin.dependencies import AdminEndpoints, SettingsAccess
-from extproc.admin.keepers import KeepersDependencies, KeepersService
 from extproc.app.pages.activity import MAX_ENDED, Activity
-from extproc.app.placement import Placement
 from extproc.core.exchange_record import Outcome
-from extproc.core.placement.swaps import PlacementOptions
 from extproc.core.rejection import Reason
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.status.history import INTERVAL_S
 from extproc.status.requests_json import MAX_LISTED
+from tests.fakes.admin_dependencies import admin_dependencies
 from tests.fakes.simulated_traffic import Client, SimulatedTraffic
 from tests.telemetry.records import record
 
@@ -41,24 +37,8 @@ class Screen:
             bypassed=lambda: 0,
         )
         self._calls = RequestCalls(
-            AdminDependencies(
-                dispatcher=self.traffic.dispatcher,
-                registry=self.traffic.registry,
-                clock=self.traffic.clock,
-                settings=cast("SettingsAccess", None),
-                added=cast("AdminEndpoints", None),
-                explain=cast("Any", None),
-                envoys=list,
-                address_rejection=lambda _address, _peer: "",
-                obstacles=tuple,
-                problems=lambda: (),
-                outcomes=dict,
-                version="1",
-                started_at=0.0,
-                keepers=KeepersService(KeepersDependencies(clock=self.traffic.clock)),
-                placement=Placement(
-                    self.traffic.dispatcher, lambda *_: None, self.traffic.clock, PlacementOptions()
-                ),
+            admin_dependencies(
+                self.traffic.dispatcher, self.traffic.clock, registry=self.traffic.registry
             )
         )
 

@@ -12,21 +12,17 @@ from typing import Any, NamedTuple, cast
 import pytest
 from rich.console import Console, RenderableType
 
-from extproc.admin import AdminDependencies
 from extproc.admin.calls.explain import ExplainCalls
 from extproc.admin.calls.requests import RequestCalls
 from extproc.admin.calls.status import StatusCalls
-from extproc.admin.dependencies import AdminEndpoints, SettingsAccess
-from extproc.admin.keepers import KeepersDependencies, KeepersService
+from extproc.admin.status_json import status_json
 from extproc.app.pages.pages import queue_position
-from extproc.app.placement import Placement
 from extproc.cli.output import seconds
 from extproc.cli.screens.request_table import table_of
 from extproc.cli.screens.top_tables import Frame, request_lines
-from extproc.core.placement.swaps import PlacementOptions
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
-from extproc.status.status_json import status_json
 from extproc.stream.dry_run import dry_run
+from tests.fakes.admin_dependencies import admin_dependencies
 from tests.fakes.simulated_traffic import Client, SimulatedTraffic
 
 SERVERS = (("big", 4), ("big", 4), ("small", 4), ("small", 5))
@@ -69,24 +65,13 @@ class Screens:
     def __init__(self, traffic: SimulatedTraffic) -> None:
         self._traffic = traffic
         dispatcher = traffic.dispatcher
-        self._dependencies = AdminDependencies(
-            dispatcher=dispatcher,
+        self._dependencies = admin_dependencies(
+            dispatcher,
+            traffic.clock,
             registry=traffic.registry,
-            clock=traffic.clock,
-            settings=cast("SettingsAccess", None),
-            added=cast("AdminEndpoints", None),
             explain=lambda asked: dry_run(
                 dispatcher, traffic.processor.options, asked, traffic.now
             ),
-            envoys=list,
-            address_rejection=lambda _address, _peer: "",
-            obstacles=tuple,
-            problems=lambda: (),
-            outcomes=dict,
-            version="1",
-            started_at=0.0,
-            keepers=KeepersService(KeepersDependencies(clock=traffic.clock)),
-            placement=Placement(dispatcher, lambda *_: None, traffic.clock, PlacementOptions()),
         )
 
     async def listed(self) -> pb.ListRequestsResponse:
@@ -127,13 +112,11 @@ class Screens:
 
     async def totals(self) -> tuple[float, float]:
         """The time until all are served: of `/status` and the dashboard, and of `coxswain top`."""
-        tree = status_json(
-            self._traffic.dispatcher, exchanges=0, envoys=[], outcomes={}, now=self._traffic.now
-        )
+        tree = status_json(self._dependencies)
         status = await StatusCalls(self._dependencies).GetStatus(
             pb.GetStatusRequest(), _no_context()
         )
-        return tree["queue"]["expected_s"], status.expected_s
+        return tree["queue"]["expected_s"], status.queue.expected_s
 
 
 def _no_context() -> Any:

@@ -5,13 +5,18 @@ from __future__ import annotations
 
 from typing import cast
 
+import grpc
 import httpx
 
-from extproc.app.pages.pages import queue_position
+from extproc.app.pages.pages import queue_position, shown_endpoints
 from extproc.app.service import Service
+from extproc.cli.output import plain
+from extproc.core.address import Address
 from extproc.core.decision import Queued
 from extproc.core.queue.flow_order import Discipline, QueueOrder
 from extproc.core.request import Request
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from extproc.settings import Settings
 from extproc.stream.pending_streams import PendingStreams
 from extproc.stream.running_stream import RunningStream
@@ -34,11 +39,11 @@ async def test_status_of_a_service_without_endpoints() -> None:
     assert status["not_ready"] == ["there are no endpoints"]
     assert status["problems"] == []
     assert status["version"] and status["uptime_s"] >= 0
-    assert status["outcomes"] == {} and status["endpoints"] == {}
+    assert status["outcomes"] == {} and status["endpoints"] == []
     assert status["slots"] == dict.fromkeys(
         ("total", "leased", "draining", "foreign", "idle", "unusable"), 0
     )
-    assert "processes" not in status
+    assert status["processes"] is None
 
 
 async def test_status_and_metrics_with_processes() -> None:
@@ -54,9 +59,52 @@ async def test_status_and_metrics_with_processes() -> None:
                 metrics = (await client.get("/metrics")).text.splitlines()
         finally:
             await service.stop()
-        assert status.get("processes") == (processes and some_processes().as_json())
+        assert (status["processes"] or {}).get("fronts") == (processes and 2)
         assert ('coxswain_takeovers_total{reason="hung"} 1' in metrics) is bool(processes)
         assert any("coxswain_processes" in line for line in metrics) is bool(processes)
+
+
+async def test_the_command_line_prints_what_the_page_prints() -> None:
+    """By the same names, with the same values; only time goes on."""
+    anywhere = dict.fromkeys(("grpc", "admin", "http"), "127.0.0.1:0")
+    made_of = {"listen": anywhere, "endpoints": ["127.0.0.1:1", "127.0.0.1:2"]}
+    service = Service(Settings.model_validate({**made_of, "drain_timeout_s": 0.0}))
+    await service.start()
+    try:
+        url = f"http://127.0.0.1:{service.http_port}"
+        async with (
+            httpx.AsyncClient(base_url=url, trust_env=False) as client,
+            grpc.aio.insecure_channel(f"127.0.0.1:{service.admin_port}") as channel,
+        ):
+            page = (await client.get("/status")).json()
+            admin = AdminStub(channel)
+            status = plain(await admin.GetStatus(pb.GetStatusRequest()))
+            listed = plain(await admin.ListEndpoints(pb.ListEndpointsRequest()))["endpoints"]
+    finally:
+        await service.stop()
+    shown = page.pop("endpoints")
+    assert page.pop("uptime_s") <= status.pop("uptime_s")
+    assert page.keys() == status.keys()
+    assert [one.keys() for one in shown] == [one.keys() for one in listed]
+    assert [one["address"] for one in shown] == [one["address"] for one in listed]
+    for name in ("version", "is_ready", "slots", "queue", "scale", "takes_actions"):
+        assert page[name] == status[name]
+
+
+def test_a_large_fleet_may_be_limited() -> None:
+    """Those with issues or down come first, and a named one comes with them."""
+    fleet = SmallFleet(2, 2, 2, 2)
+    first, second, third, fourth = fleet.addresses
+    fleet.dispatcher.connect_failed(third, fleet.now)
+
+    def shown(limit: int | None, named: str = "") -> list[Address]:
+        return [one.address for one in shown_endpoints(fleet.dispatcher.fleet, limit, named)]
+
+    assert shown(None) == shown(4) == [first, second, third, fourth]
+    assert shown(2) == [third, first]
+    assert shown(1, str(fourth)) == [third, fourth]
+    assert shown(1, str(third)) == [third]
+    assert shown(0, "no-such-name") == []
 
 
 def test_place_by_request_id() -> None:

@@ -70,6 +70,6 @@ async def test_bounds_are_shown_with_what_is_under_them(run: Run) -> None:
         text = (await run("status", picker=picker)).stdout
         assert "model tiny: 0 of 2 running, 0 queued" in text
         assert "path /completion: 0 running, 0 of 5 queued" in text
-        found = parsed(await run("status", "-o", "json", picker=picker))["bounds"]
+        found = parsed(await run("status", "-o", "json", picker=picker))["queue"]["bounds"]
         assert [one["max_running"] for one in found] == [2, None]
         assert [one["queue_timeout_s"] for one in found] == [None, 1.0]

@@ -24,4 +24,4 @@ async def test_the_busiest_first_then_who_runs_then_who_waits() -> None:
     assert [one.request_id for one in data.running] == ["runs"]
     assert [one.request_id for one in data.queued] == ["waits"]
     assert told.keys() == {"status", "endpoints", "running", "queued"}
-    assert told["endpoints"][0]["slots"]["leased"] == 1 and told["status"]["queued"] == 1
+    assert told["endpoints"][0]["slots"]["leased"] == 1 and told["status"]["queue"]["queued"] == 1

@@ -18,7 +18,9 @@ LOAD = {"leased": 3, "foreign": 1, "idle": 12, "total": 16}
 def data(endpoints: int, running: int, queued: int, issues: int = 0) -> TopData:
     """So many of each; the first endpoints have an issue each."""
     return TopData(
-        status=pb.GetStatusResponse(version="1.2.3", running=running, queued=queued),
+        status=pb.GetStatusResponse(
+            version="1.2.3", running=running, queue=pb.GetStatusResponse.Queue(queued=queued)
+        ),
         endpoints=[
             pb.Endpoint(
                 address=f"10.0.0.{number}:8080",
@@ -108,7 +110,8 @@ def test_what_others_wrote_moves_no_cursor() -> None:
     seen.endpoints[0].name = seen.endpoints[0].issues.add(code=evil, message=evil).code
     seen.endpoints[0].models[0].name = evil
     seen.running[0].model = seen.running[0].criticality = evil
-    seen.status.version = seen.status.not_ready_reason = evil
+    seen.status.version = evil
+    seen.status.not_ready.append(evil)
     seen.status.outcomes[evil] = 3
     text = "\n".join(lines(seen, width=160))
     assert not set("\x1b\x9b\u202e\r") & set(text) and "gpu" in text
@@ -117,7 +120,7 @@ def test_what_others_wrote_moves_no_cursor() -> None:
 def test_what_is_wrong_stands_on_top() -> None:
     """A picker that is not ready says why; one that does not answer takes that place."""
     seen = data(1, 0, 0)
-    seen.status.not_ready_reason = "no endpoint can get requests"
+    seen.status.not_ready.append("no endpoint can get requests")
     assert "not ready: no endpoint can get requests" in lines(seen, width=120)[0]
     seen.status.is_ready = True
     assert lines(seen)[0].rstrip().endswith("12:00:00") and "ready" in lines(seen)[0]

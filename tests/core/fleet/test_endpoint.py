@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from extproc.admin.endpoint_json import endpoint_json
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import Endpoint, EndpointSpec, Intent, WakeOptions
 from extproc.core.fleet.health import Health, HealthOptions
 from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
-from extproc.status.status_json import status_json
 from tests.fakes.small_fleet import SmallFleet
 
 ADDRESS = Address("10.0.0.1", 8080)
@@ -115,9 +115,9 @@ def test_first_choice(endpoint: Endpoint) -> None:
 
 def shown(fleet: SmallFleet) -> tuple[float | None, list[str]]:
     """How long the operator's intent applies, and the codes of the issues, as `/status` has it."""
-    tree = status_json(fleet.dispatcher, exchanges=0, envoys=(), outcomes={}, now=fleet.now)
-    (endpoint,) = tree["endpoints"].values()
-    return endpoint["intent_age_s"], [issue["code"] for issue in endpoint["issues"]]
+    (endpoint,) = fleet.dispatcher.fleet
+    tree = endpoint_json(fleet.dispatcher, endpoint, fleet.now)
+    return tree["intent_age_s"], [issue["code"] for issue in tree["issues"]]
 
 
 def test_a_server_that_was_replaced_at_a_drained_address() -> None:

@@ -117,7 +117,7 @@ class Issue(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., remedy: _Optional[str] = ...) -> None: ...
 
 class Endpoint(_message.Message):
-    __slots__ = ("address", "name", "hostname", "health", "intent", "slots", "models", "issues", "observed_age_s", "sources", "is_fresh", "is_known_to_envoy", "is_removed", "is_pickable", "leases", "intent_age_s", "tokens", "labels", "runner", "is_foreign_known", "tier", "pool")
+    __slots__ = ("address", "name", "hostname", "health", "intent", "slots", "models", "issues", "observed_age_s", "sources", "is_fresh", "is_known_to_envoy", "is_removed", "is_pickable", "leases", "intent_age_s", "tokens", "labels", "runner", "is_foreign_known", "tier", "pool", "unique_name", "is_ejected")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -147,6 +147,8 @@ class Endpoint(_message.Message):
     IS_FOREIGN_KNOWN_FIELD_NUMBER: _ClassVar[int]
     TIER_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
+    UNIQUE_NAME_FIELD_NUMBER: _ClassVar[int]
+    IS_EJECTED_FIELD_NUMBER: _ClassVar[int]
     address: str
     name: str
     hostname: str
@@ -169,7 +171,9 @@ class Endpoint(_message.Message):
     is_foreign_known: bool
     tier: int
     pool: str
-    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., hostname: _Optional[str] = ..., health: _Optional[_Union[Health, str]] = ..., intent: _Optional[_Union[Intent, str]] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ..., issues: _Optional[_Iterable[_Union[Issue, _Mapping]]] = ..., observed_age_s: _Optional[float] = ..., sources: _Optional[_Iterable[str]] = ..., is_fresh: _Optional[bool] = ..., is_known_to_envoy: _Optional[bool] = ..., is_removed: _Optional[bool] = ..., is_pickable: _Optional[bool] = ..., leases: _Optional[int] = ..., intent_age_s: _Optional[float] = ..., tokens: _Optional[_Union[Tokens, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., runner: _Optional[str] = ..., is_foreign_known: _Optional[bool] = ..., tier: _Optional[int] = ..., pool: _Optional[str] = ...) -> None: ...
+    unique_name: str
+    is_ejected: bool
+    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., hostname: _Optional[str] = ..., health: _Optional[_Union[Health, str]] = ..., intent: _Optional[_Union[Intent, str]] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ..., issues: _Optional[_Iterable[_Union[Issue, _Mapping]]] = ..., observed_age_s: _Optional[float] = ..., sources: _Optional[_Iterable[str]] = ..., is_fresh: _Optional[bool] = ..., is_known_to_envoy: _Optional[bool] = ..., is_removed: _Optional[bool] = ..., is_pickable: _Optional[bool] = ..., leases: _Optional[int] = ..., intent_age_s: _Optional[float] = ..., tokens: _Optional[_Union[Tokens, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., runner: _Optional[str] = ..., is_foreign_known: _Optional[bool] = ..., tier: _Optional[int] = ..., pool: _Optional[str] = ..., unique_name: _Optional[str] = ..., is_ejected: _Optional[bool] = ...) -> None: ...
 
 class ListEndpointsRequest(_message.Message):
     __slots__ = ("page_size", "page_token", "pool")
@@ -783,7 +787,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "uptime_s", "is_ready", "not_ready_reason", "slots", "endpoints_by_health", "running", "queued", "queue_max_requests", "fleet_version", "envoys", "queued_by_criticality", "longest_wait_s", "expected_s", "outcomes", "exchanges", "problems", "models", "idle_note", "processes", "bounds", "pools")
+    __slots__ = ("version", "uptime_s", "is_ready", "not_ready", "problems", "slots", "endpoints_by_health", "endpoints_by_intent", "queue", "running", "exchanges", "outcomes", "bypassed", "fleet_version", "envoys", "spill", "pools", "scale", "machines", "models", "processes", "takes_actions")
     class Pool(_message.Message):
         __slots__ = ("name", "is_default", "endpoints", "pickable", "slots", "running", "queued")
         NAME_FIELD_NUMBER: _ClassVar[int]
@@ -845,6 +849,49 @@ class GetStatusResponse(_message.Message):
         by_reason: _containers.ScalarMap[str, int]
         idle_slots: int
         def __init__(self, model: _Optional[str] = ..., queued: _Optional[int] = ..., by_reason: _Optional[_Mapping[str, int]] = ..., idle_slots: _Optional[int] = ...) -> None: ...
+    class Queue(_message.Message):
+        __slots__ = ("queued", "max_requests", "body_bytes", "max_body_bytes", "by_criticality", "longest_wait_s", "expected_s", "models", "bounds", "idle_note", "order", "max_overtaken_s")
+        class ByCriticalityEntry(_message.Message):
+            __slots__ = ("key", "value")
+            KEY_FIELD_NUMBER: _ClassVar[int]
+            VALUE_FIELD_NUMBER: _ClassVar[int]
+            key: str
+            value: int
+            def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+        QUEUED_FIELD_NUMBER: _ClassVar[int]
+        MAX_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+        BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
+        MAX_BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
+        BY_CRITICALITY_FIELD_NUMBER: _ClassVar[int]
+        LONGEST_WAIT_S_FIELD_NUMBER: _ClassVar[int]
+        EXPECTED_S_FIELD_NUMBER: _ClassVar[int]
+        MODELS_FIELD_NUMBER: _ClassVar[int]
+        BOUNDS_FIELD_NUMBER: _ClassVar[int]
+        IDLE_NOTE_FIELD_NUMBER: _ClassVar[int]
+        ORDER_FIELD_NUMBER: _ClassVar[int]
+        MAX_OVERTAKEN_S_FIELD_NUMBER: _ClassVar[int]
+        queued: int
+        max_requests: int
+        body_bytes: int
+        max_body_bytes: int
+        by_criticality: _containers.ScalarMap[str, int]
+        longest_wait_s: float
+        expected_s: float
+        models: _containers.RepeatedCompositeFieldContainer[GetStatusResponse.ModelQueue]
+        bounds: _containers.RepeatedCompositeFieldContainer[GetStatusResponse.Bound]
+        idle_note: str
+        order: str
+        max_overtaken_s: float
+        def __init__(self, queued: _Optional[int] = ..., max_requests: _Optional[int] = ..., body_bytes: _Optional[int] = ..., max_body_bytes: _Optional[int] = ..., by_criticality: _Optional[_Mapping[str, int]] = ..., longest_wait_s: _Optional[float] = ..., expected_s: _Optional[float] = ..., models: _Optional[_Iterable[_Union[GetStatusResponse.ModelQueue, _Mapping]]] = ..., bounds: _Optional[_Iterable[_Union[GetStatusResponse.Bound, _Mapping]]] = ..., idle_note: _Optional[str] = ..., order: _Optional[str] = ..., max_overtaken_s: _Optional[float] = ...) -> None: ...
+    class Spill(_message.Message):
+        __slots__ = ("running", "spilled", "closed")
+        RUNNING_FIELD_NUMBER: _ClassVar[int]
+        SPILLED_FIELD_NUMBER: _ClassVar[int]
+        CLOSED_FIELD_NUMBER: _ClassVar[int]
+        running: int
+        spilled: int
+        closed: str
+        def __init__(self, running: _Optional[int] = ..., spilled: _Optional[int] = ..., closed: _Optional[str] = ...) -> None: ...
     class Process(_message.Message):
         __slots__ = ("name", "role", "pid", "age_s", "connections", "calls", "number")
         NAME_FIELD_NUMBER: _ClassVar[int]
@@ -887,7 +934,7 @@ class GetStatusResponse(_message.Message):
         is_leading: bool
         def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., fronts: _Optional[int] = ..., is_leading: _Optional[bool] = ...) -> None: ...
     class Cluster(_message.Message):
-        __slots__ = ("member", "leader", "epoch", "elections", "is_in_touch", "engine_error", "members")
+        __slots__ = ("member", "leader", "epoch", "elections", "is_in_touch", "engine_error", "members", "is_leading")
         MEMBER_FIELD_NUMBER: _ClassVar[int]
         LEADER_FIELD_NUMBER: _ClassVar[int]
         EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -895,6 +942,7 @@ class GetStatusResponse(_message.Message):
         IS_IN_TOUCH_FIELD_NUMBER: _ClassVar[int]
         ENGINE_ERROR_FIELD_NUMBER: _ClassVar[int]
         MEMBERS_FIELD_NUMBER: _ClassVar[int]
+        IS_LEADING_FIELD_NUMBER: _ClassVar[int]
         member: str
         leader: str
         epoch: int
@@ -902,7 +950,8 @@ class GetStatusResponse(_message.Message):
         is_in_touch: bool
         engine_error: str
         members: _containers.RepeatedCompositeFieldContainer[GetStatusResponse.Member]
-        def __init__(self, member: _Optional[str] = ..., leader: _Optional[str] = ..., epoch: _Optional[int] = ..., elections: _Optional[int] = ..., is_in_touch: _Optional[bool] = ..., engine_error: _Optional[str] = ..., members: _Optional[_Iterable[_Union[GetStatusResponse.Member, _Mapping]]] = ...) -> None: ...
+        is_leading: bool
+        def __init__(self, member: _Optional[str] = ..., leader: _Optional[str] = ..., epoch: _Optional[int] = ..., elections: _Optional[int] = ..., is_in_touch: _Optional[bool] = ..., engine_error: _Optional[str] = ..., members: _Optional[_Iterable[_Union[GetStatusResponse.Member, _Mapping]]] = ..., is_leading: _Optional[bool] = ...) -> None: ...
     class Processes(_message.Message):
         __slots__ = ("fronts", "takeovers", "takeovers_by_reason", "restarts", "members", "last_takeover", "cluster")
         class TakeoversByReasonEntry(_message.Message):
@@ -941,7 +990,7 @@ class GetStatusResponse(_message.Message):
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
-    class QueuedByCriticalityEntry(_message.Message):
+    class EndpointsByIntentEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -958,48 +1007,48 @@ class GetStatusResponse(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     UPTIME_S_FIELD_NUMBER: _ClassVar[int]
     IS_READY_FIELD_NUMBER: _ClassVar[int]
-    NOT_READY_REASON_FIELD_NUMBER: _ClassVar[int]
+    NOT_READY_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     ENDPOINTS_BY_HEALTH_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_BY_INTENT_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
-    QUEUED_FIELD_NUMBER: _ClassVar[int]
-    QUEUE_MAX_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGES_FIELD_NUMBER: _ClassVar[int]
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    BYPASSED_FIELD_NUMBER: _ClassVar[int]
     FLEET_VERSION_FIELD_NUMBER: _ClassVar[int]
     ENVOYS_FIELD_NUMBER: _ClassVar[int]
-    QUEUED_BY_CRITICALITY_FIELD_NUMBER: _ClassVar[int]
-    LONGEST_WAIT_S_FIELD_NUMBER: _ClassVar[int]
-    EXPECTED_S_FIELD_NUMBER: _ClassVar[int]
-    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
-    EXCHANGES_FIELD_NUMBER: _ClassVar[int]
-    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
-    MODELS_FIELD_NUMBER: _ClassVar[int]
-    IDLE_NOTE_FIELD_NUMBER: _ClassVar[int]
-    PROCESSES_FIELD_NUMBER: _ClassVar[int]
-    BOUNDS_FIELD_NUMBER: _ClassVar[int]
+    SPILL_FIELD_NUMBER: _ClassVar[int]
     POOLS_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FIELD_NUMBER: _ClassVar[int]
+    MACHINES_FIELD_NUMBER: _ClassVar[int]
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    TAKES_ACTIONS_FIELD_NUMBER: _ClassVar[int]
     version: str
     uptime_s: float
     is_ready: bool
-    not_ready_reason: str
+    not_ready: _containers.RepeatedScalarFieldContainer[str]
+    problems: _containers.RepeatedScalarFieldContainer[str]
     slots: Slots
     endpoints_by_health: _containers.ScalarMap[str, int]
+    endpoints_by_intent: _containers.ScalarMap[str, int]
+    queue: GetStatusResponse.Queue
     running: int
-    queued: int
-    queue_max_requests: int
+    exchanges: int
+    outcomes: _containers.ScalarMap[str, int]
+    bypassed: int
     fleet_version: int
     envoys: _containers.RepeatedCompositeFieldContainer[GetStatusResponse.Envoy]
-    queued_by_criticality: _containers.ScalarMap[str, int]
-    longest_wait_s: float
-    expected_s: float
-    outcomes: _containers.ScalarMap[str, int]
-    exchanges: int
-    problems: _containers.RepeatedScalarFieldContainer[str]
-    models: _containers.RepeatedCompositeFieldContainer[GetStatusResponse.ModelQueue]
-    idle_note: str
-    processes: GetStatusResponse.Processes
-    bounds: _containers.RepeatedCompositeFieldContainer[GetStatusResponse.Bound]
+    spill: GetStatusResponse.Spill
     pools: _containers.RepeatedCompositeFieldContainer[GetStatusResponse.Pool]
-    def __init__(self, version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., is_ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., endpoints_by_health: _Optional[_Mapping[str, int]] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., queue_max_requests: _Optional[int] = ..., fleet_version: _Optional[int] = ..., envoys: _Optional[_Iterable[_Union[GetStatusResponse.Envoy, _Mapping]]] = ..., queued_by_criticality: _Optional[_Mapping[str, int]] = ..., longest_wait_s: _Optional[float] = ..., expected_s: _Optional[float] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., exchanges: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ..., models: _Optional[_Iterable[_Union[GetStatusResponse.ModelQueue, _Mapping]]] = ..., idle_note: _Optional[str] = ..., processes: _Optional[_Union[GetStatusResponse.Processes, _Mapping]] = ..., bounds: _Optional[_Iterable[_Union[GetStatusResponse.Bound, _Mapping]]] = ..., pools: _Optional[_Iterable[_Union[GetStatusResponse.Pool, _Mapping]]] = ...) -> None: ...
+    scale: _containers.RepeatedCompositeFieldContainer[ModelScale]
+    machines: _containers.RepeatedCompositeFieldContainer[Machine]
+    models: _containers.RepeatedCompositeFieldContainer[PlacedModel]
+    processes: GetStatusResponse.Processes
+    takes_actions: bool
+    def __init__(self, version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., is_ready: _Optional[bool] = ..., not_ready: _Optional[_Iterable[str]] = ..., problems: _Optional[_Iterable[str]] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., endpoints_by_health: _Optional[_Mapping[str, int]] = ..., endpoints_by_intent: _Optional[_Mapping[str, int]] = ..., queue: _Optional[_Union[GetStatusResponse.Queue, _Mapping]] = ..., running: _Optional[int] = ..., exchanges: _Optional[int] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., bypassed: _Optional[int] = ..., fleet_version: _Optional[int] = ..., envoys: _Optional[_Iterable[_Union[GetStatusResponse.Envoy, _Mapping]]] = ..., spill: _Optional[_Union[GetStatusResponse.Spill, _Mapping]] = ..., pools: _Optional[_Iterable[_Union[GetStatusResponse.Pool, _Mapping]]] = ..., scale: _Optional[_Iterable[_Union[ModelScale, _Mapping]]] = ..., machines: _Optional[_Iterable[_Union[Machine, _Mapping]]] = ..., models: _Optional[_Iterable[_Union[PlacedModel, _Mapping]]] = ..., processes: _Optional[_Union[GetStatusResponse.Processes, _Mapping]] = ..., takes_actions: _Optional[bool] = ...) -> None: ...
 
 class ListModelsRequest(_message.Message):
     __slots__ = ()

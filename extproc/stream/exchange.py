@@ -587,7 +587,7 @@ class Exchange:
         addresses = self._addresses = body_mode.nameable(addresses)
         is_upload = self._slot.lease is not None and not body_mode.has_all
         fallbacks = len(addresses) - 1
-        is_bounded = is_restricted or not self._dispatcher.options.fallbacks
+        is_bounded = is_restricted or not self._dispatcher.options.fallbacks.limit
         is_bounded = is_bounded and not body_mode.lacks_config
         replies = body_mode.answer(
             addresses,

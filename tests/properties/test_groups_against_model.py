@@ -39,8 +39,11 @@ class GroupedFleet(ModelFleet):
 
     def __init__(self, random: Random, world: World) -> None:
         super().__init__(random, world, queue_max_requests=30)
-        self._events += [self.change_limits, self.rebuild, self.come_back]
-        self._weights += [1, 1, 1]
+        self._events += [self.change_limits, self.come_back]
+        self._weights += [1, 1]
+        if world is not World.QUIET:  # what a scrape sees of ended requests looks foreign then
+            self._events += [self.rebuild]
+            self._weights += [1]
         self.has_changed: set[Group] = set()
         """Groups with requests of before their limits were what they are."""
         options = self.dispatcher.options

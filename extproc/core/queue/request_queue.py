@@ -236,7 +236,7 @@ class RequestQueue:
     @property
     def has_assignable(self) -> bool:
         """Whether any is queued that is not held back."""
-        return len(self._tickets) > len(self.held_back)
+        return bool(self._tickets) and len(self._tickets) > len(self.held_back)
 
     def count_of(self, criticality: Criticality) -> int:
         """The number of queued requests of this criticality."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from extproc.core.address import Address
 from extproc.core.bounds import Bound, is_held_back
 from extproc.core.constraints import UNRESOLVED, Constraints
 from extproc.core.queue.ticket import Ticket
@@ -19,11 +20,12 @@ class HeldBack:
         self,
         state: State,
         rule_filters: RuleFilters,
-        find_capacity: Callable[[Ticket, float], None],
+        find_capacity: Callable[[Ticket, float], Address | None],
         resolve_unresolved: Callable[[float], bool],
     ) -> None:
-        """`find_capacity` finds slots for a ticket that may use other endpoints than before,
-        `resolve_unresolved` resolves tickets with names that may be known by now."""
+        """`find_capacity` finds slots for a ticket that may use other endpoints than before, and
+        returns where it looked. `resolve_unresolved` resolves tickets whose names may be known by
+        now."""
         self._state = state
         self._moved = rule_filters.moved
         self._find_capacity = find_capacity
@@ -51,15 +53,14 @@ class HeldBack:
 
     def _let_in(self, group: Group, now: float) -> None:
         """Let in what a session or a flow held back, as far as its limit allows. The slot that is
-        found may go to another request, which could not use those elsewhere."""
-        queue = self._state.queue
-        for ticket in queue.let_in(group, now):
+        found may go to another request, or be reserved for one, which could not use those
+        elsewhere."""
+        for ticket in self._state.queue.let_in(group, now):
             if ticket.constraints == UNRESOLVED:
                 self._resolve_unresolved(now)
-            before = 0
-            while ticket.is_waiting and len(queue) != before:
-                before = len(queue)
-                self._find_capacity(ticket, now)
+            tried: set[Address | None] = {None}
+            while ticket.is_waiting and (at := self._find_capacity(ticket, now)) not in tried:
+                tried.add(at)
 
     def _assign_under(self, bound: Bound, now: float) -> bool:
         """Find slots for the first by priority of the requests under a bound; returns whether any

@@ -63,9 +63,10 @@ class Settlements:
         lease.bounds = resolved.bounds
         for bound in resolved.bounds:
             bound.request_began()
-        lease.groups = resolved.groups
-        for group in resolved.groups:
-            group.request_began()
+        if resolved.groups:
+            lease.groups = resolved.groups
+            for group in resolved.groups:
+                group.request_began()
         lease.is_uploading = request.is_uploading
         if request.is_partial:
             state.uploads.upload_began(lease)

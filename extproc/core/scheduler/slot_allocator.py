@@ -205,8 +205,9 @@ class SlotAllocator(Settlements):
         if self.rule_filters.moved:
             self._held_back.place_moved(now)
 
-    def find_capacity(self, ticket: Ticket, now: float) -> None:
-        """Find slots for a ticket that may use other endpoints than before.
+    def find_capacity(self, ticket: Ticket, now: float) -> Address | None:
+        """Find slots for a ticket that may use other endpoints than before. Returns whose slots
+        were assigned, None if none has any: they may have gone to another.
 
         One that finds too few slots or too few tokens gets a reservation, if it is next.
         """
@@ -214,7 +215,7 @@ class SlotAllocator(Settlements):
             # Slots that were reserved there may be free for others again.
             self.on_capacity_change(ticket.reserved_at, now)
         if not ticket.is_waiting:
-            return
+            return None
         ranking = self._state.rankings.at(ticket.constraints)
         address = ranking.best_for(ticket.request.weight_slots)
         if address is not None and self._state.ledger.shares_contexts:
@@ -224,6 +225,7 @@ class SlotAllocator(Settlements):
             address = ranking.best_for(1)
         if address is not None:
             self.on_capacity_change(address, now)
+        return address
 
     def _pin(self, ticket: Ticket, target: AffinityTarget, now: float) -> None:
         until = now + target.max_wait_s

@@ -4,7 +4,6 @@ each request."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import signal
@@ -24,6 +23,7 @@ from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from extproc.pb.externalscaler_pb2_grpc import ExternalScalerStub
 from extproc.processes.cluster.valkey import ValkeyEngine
 from tests.e2e.clustered import Clustered, clustered
+from tests.e2e.pooled_load import PooledLoad
 from tests.e2e.stack import Stack, chat, until
 from tests.fakes.accounting import CHAT
 from tests.fakes.authority import Authority
@@ -265,8 +265,6 @@ async def test_the_ports_of_pools_hold_when_the_leader_is_lost(tmp_path: Path) -
         endpoints = [{"address": one.address, "name": n, "in_pool": n} for one, n in servers]
         return {"pools": pools, "endpoints": endpoints}
 
-    served: dict[str, list[tuple[int, str]]] = {name: [] for name in names}
-    over = asyncio.Event()
     async with clustered(tmp_path, simulators=(1, 1), own_settings=own) as stack:
         leader, other = await stack.leader(), await stack.other()
         member = stack.members[other]
@@ -280,34 +278,20 @@ async def test_the_ports_of_pools_hold_when_the_leader_is_lost(tmp_path: Path) -
             except httpx.TransportError:
                 return False
 
-        async def ask(pool: str) -> None:
-            while not over.is_set():
-                answer = await member.client.post(urls[pool], json=chat(20))
-                endpoint = answer.headers.get("x-coxswain-endpoint", "")
-                served[pool].append((answer.status_code, endpoint))
-
-        async def until_served(more: int = 8) -> None:
-            counts = {pool: len(found) + more for pool, found in served.items()}
-
-            async def is_enough() -> bool:
-                await asyncio.sleep(0)
-                return all(len(served[pool]) >= count for pool, count in counts.items())
-
-            await until(is_enough)
-
-        await until(is_served)
-        clients = [asyncio.create_task(ask(pool)) for pool in names for _ in range(4)]
-        await until_served()
-        await stack.strike_all(leader, signal.SIGKILL)
-        await until_served()
+        def served_by(answer: httpx.Response) -> str:
+            return str(answer.headers.get("x-coxswain-endpoint", ""))
 
         async def leads() -> bool:
             return (await stack.cluster_of(other)).get("leader") == other
 
-        await until(leads)
-        await until_served()
-        over.set()
-        await asyncio.gather(*clients)
-    assert {name: set(found) for name, found in served.items()} == {
+        load = PooledLoad(member.client, urls, served_by)
+        await until(is_served)
+        async with load.running():
+            await load.until_served()
+            await stack.strike_all(leader, signal.SIGKILL)
+            await load.until_served()
+            await until(leads)
+            await load.until_served()
+    assert {name: set(found) for name, found in load.answers.items()} == {
         name: {(200, name)} for name in names
     }

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from extproc.demo.port import free_ports
+from tests.e2e.pooled_load import PooledLoad
 from tests.e2e.stack import CHAT, Stack, chat, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -321,42 +322,28 @@ async def test_ports_of_pools_hold_while_processes_die(tmp_path: Path) -> None:
     others = {"chat": {**TEAM, "host": "batch.test"}, "batch": {"host": "chat.test"}}
     own = {"chat": "of-chat", "batch": "of-batch"}  # as each server names its model
     flags = tuple(("--alias", name) for name in own.values())
-    served: dict[str, list[tuple[int, str]]] = {pool: [] for pool in own}
-    over = asyncio.Event()
     running = Pools.running(tmp_path, slots=(1, 1), flags=flags, settings={"fronts": 2})
     async with running as stack:
         urls = {pool: f"{await stack.envoy_for(pool)}{CHAT}" for pool in own}
 
-        async def ask(pool: str) -> None:
-            while not over.is_set():
-                answer = await stack.client.post(urls[pool], json=chat(20), headers=others[pool])
-                served[pool].append((answer.status_code, answer.json().get("model", "")))
-
-        async def until_served(more: int = 8) -> None:
-            counts = {pool: len(found) + more for pool, found in served.items()}
-
-            async def is_served() -> bool:
-                await asyncio.sleep(0)
-                return all(len(served[pool]) >= count for pool, count in counts.items())
-
-            await until(is_served)
+        def served_by(answer: httpx.Response) -> str:
+            return str(answer.json().get("model", ""))
 
         def queues(status: dict[str, Any]) -> bool:
             return all(pools_of(status)[pool]["queued"] for pool in own)
 
+        load = PooledLoad(stack.client, urls, served_by, others)
         pids = await stack.until_complete()
-        clients = [asyncio.create_task(ask(pool)) for pool in own for _ in range(4)]
-        await until_served()
-        for front in pids["front"]:
+        async with load.running():
+            await load.until_served()
+            for front in pids["front"]:
+                await stack.until(queues)
+                os.kill(front, signal.SIGKILL)
+                await load.until_served()
+                await stack.until_complete()
             await stack.until(queues)
-            os.kill(front, signal.SIGKILL)
-            await until_served()
-            await stack.until_complete()
-        await stack.until(queues)
-        os.kill(pids["core"][0], signal.SIGKILL)
-        await stack.until(lambda now: now["processes"]["takeovers"] == 1 and queues(now))
-        await until_served()
-        over.set()
-        await asyncio.gather(*clients)
-    for pool, found in served.items():
+            os.kill(pids["core"][0], signal.SIGKILL)
+            await stack.until(lambda now: now["processes"]["takeovers"] == 1 and queues(now))
+            await load.until_served()
+    for pool, found in load.answers.items():
         assert set(found) == {(200, own[pool])}

@@ -69,8 +69,11 @@ class Bound:
     @property
     def description(self) -> str:
         """What is full, for the client."""
-        waits = f" and {self.queued} are queued" if self.queued else ""
-        return f"{self.running} requests of the {self.kind.value} {self.name} run{waits}"
+        run = "1 request" if self.running == 1 else f"{self.running} requests"
+        text = f"{run} of the {self.kind.value} {self.name} {'runs' if self.running == 1 else 'run'}"
+        if not self.queued:
+            return text
+        return f"{text} and {self.queued} {'is' if self.queued == 1 else 'are'} queued"
 
     def request_began(self) -> None:
         """A request under it got a lease."""

@@ -17,7 +17,7 @@ REASONS: Final = {
     WaitReason.TOO_FEW_TOKENS: "the context that slots share had no room for its tokens",
     WaitReason.AFFINITY: "it waited for the server that has its prompt in the cache or its model",
     WaitReason.MODEL_LOADING: "its model was being loaded",
-    WaitReason.WAKING: "the machine of a server for it woke",
+    WaitReason.WAKING: "the machine of a server for it was being woken",
     WaitReason.NO_ENDPOINT: "no server that can serve it took requests",
     WaitReason.EXCLUDED_BY_RULE: "rules excluded every server that could serve it",
     WaitReason.BOUND_REACHED: "as many requests as its bounds allow ran",
@@ -113,7 +113,9 @@ def _queue_text(record: RequestRecord) -> str:
         text = _meaning(reason)
         parts.append(text if len(reasons) == 1 else f"{_s(seconds)}: {text}")
     if record.wait_note:
-        parts.append(record.wait_note)
+        is_queued = record.state == ExchangeState.QUEUED.value
+        note = record.wait_note if is_queued else f'what was said then: "{record.wait_note}"'
+        parts.append(note)
     return "; ".join(parts)
 
 
@@ -160,7 +162,7 @@ def _at_server(record: RequestRecord) -> Iterator[Part]:
 def _waits_for_answer(record: RequestRecord) -> Part:
     text = "its server has not answered yet"
     if record.is_cold:
-        text += "; it has to load the model first"
+        text += "; its model had to be loaded first"
     return Part(name="server", seconds=record.server_s or 0.0, text=_joined(text, record))
 
 

@@ -94,8 +94,15 @@ def test_what_scrapes_saw_is_told_with_its_age() -> None:
         ({"waited_s": 0.0, "queued_before": None}, "it did not wait"),
         ({}, "3 were queued when it came; why is not known: the queue is sampled each 0.25 s"),
         (
-            {"queued_before": 0, "waits": {"bound-reached": 6.0}, "wait_note": "two run"},
-            "none was queued when it came; as many requests as its bounds allow ran; two run",
+            {"queued_before": 0, "waits": {"waking": 6.0}, "wait_note": "waits for gpu-2 to wake"},
+            (
+                "none was queued when it came; the machine of a server for it was being woken; "
+                'what was said then: "waits for gpu-2 to wake"'
+            ),
+        ),
+        (
+            {"state": "queued", "waits": {"bound-reached": 6.0}, "wait_note": "two run"},
+            "3 were queued when it came; as many requests as its bounds allow ran; two run",
         ),
         (
             {
@@ -126,7 +133,7 @@ def test_a_load_is_a_part_of_the_time_before_the_first_token() -> None:
     assert "load of its model" in texts(parts_of(served(is_cold=True, first_token_s=1.0)))["prompt"]
     assert "load of its model" in texts(parts_of(served(is_cold=True, **COUNTED)))["other"]
     running = served(is_cold=True, state="running", outcome="")
-    assert "has to load the model first" in texts(parts_of(running))["server"]
+    assert "its model had to be loaded first" in texts(parts_of(running))["server"]
 
 
 def test_one_that_got_no_server() -> None:

@@ -58,6 +58,8 @@ def endpoint_message(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> 
         pool=endpoint.spec.pool,
         runner=endpoint.runner,
         is_foreign_known=dispatcher.view.slots_at(endpoint.address).reports_busy_slots,
+        is_waking=endpoint.is_waking,
+        is_going_off=endpoint.is_going_off,
     )
     tokens = dispatcher.view.token_counts(endpoint)
     if tokens is not None:

@@ -69,8 +69,9 @@ class Bound:
     @property
     def description(self) -> str:
         """What is full, for the client."""
-        run = "1 request" if self.running == 1 else f"{self.running} requests"
-        text = f"{run} of the {self.kind.value} {self.name} {'runs' if self.running == 1 else 'run'}"
+        what = f"of the {self.kind.value} {self.name}"
+        is_one = self.running == 1
+        text = f"1 request {what} runs" if is_one else f"{self.running} requests {what} run"
         if not self.queued:
             return text
         return f"{text} and {self.queued} {'is' if self.queued == 1 else 'are'} queued"

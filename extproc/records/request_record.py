@@ -22,8 +22,8 @@ class RequestRecord:
     an ordinary response to its headers; `prompt_s` and `generated_s` are its server's own times.
     `queued_before` requests were queued when it was. When it was first sampled, `place_after_s`
     after it came, it had the `place` of `place_of`. `waits` are the seconds by the reason why it
-    waited, as it was seen at intervals, and `wait_note` is what is said of it while it is queued, of
-    any other what was said last.
+    waited, as it was seen at intervals, and `wait_note` is what is said of it while it is queued,
+    of any other what was said last.
     With `is_counted` the tokens are those of its response; otherwise a scrape saw them, `seen_s`
     before its end. `is_cold`: its model had to be loaded first.
     """

@@ -29,10 +29,10 @@ const MEANINGS = {
   "queue-full": "the queue was full",
   "rate-limited": "its client was at a limit",
   "budget-used-up": "its client's budget was used up",
-  "objective-not-allowed": "its key may not use its objective",
-  "no-pool": "it is for none of the pools",
+  "objective-not-allowed": "its key did not allow its objective",
+  "no-pool": "it was for none of the pools",
   "invalid-api-key": "it had no valid API key",
-  "unsupported-encoding": "its content-encoding cannot be read",
+  "unsupported-encoding": "its content-encoding could not be read",
   "queue-timeout": "no slot within its time limit",
   "no-endpoint": "no server was ready",
   "shutting-down": "the picker was shutting down",
@@ -41,14 +41,14 @@ const MEANINGS = {
   "upload-stalled": "the rest of its body did not arrive, or too slowly",
   shed: "sheddable, and no slot was free",
   evicted: "removed from a full queue by a more critical request",
-  "model-not-found": "no server has its model",
+  "model-not-found": "no server had its model",
   "model-failed": "the servers of its model failed",
-  "conversation-not-found": "no server keeps its conversation",
-  "context-length-exceeded": "its prompt is longer than every context",
+  "conversation-not-found": "no server kept its conversation",
+  "context-length-exceeded": "its prompt was longer than every context",
   "rejected-by-rule": "a rule of yours rejected it",
   "bound-reached": "its objective, model or path was at its bound",
-  "blocked-path": "its path is blocked",
-  "unknown-path": "nothing is served at its path",
+  "blocked-path": "its path was blocked",
+  "unknown-path": "nothing was served at its path",
   "poison-request": "servers died while they processed it",
   "internal-error": "the picker lost track of it: a bug",
 };
@@ -510,6 +510,8 @@ function alsoShown(endpoint) {
   if (endpoint.pool) words.push(`pool ${clipped(endpoint.pool)}`);
   if (endpoint.tier > 1) words.push(`tier ${endpoint.tier}`);
   if (!isForeignKnown(endpoint)) words.push("use by others unknown");
+  if (endpoint.is_waking) words.push("its machine is being woken");
+  if (endpoint.is_going_off) words.push("its machine is being put to sleep");
   if (endpoint.is_removed) words.push("leaving");
   else if (endpoint.intent !== "active") {
     const isDrained = endpoint.intent === "draining" && !endpoint.slots.leased;

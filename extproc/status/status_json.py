@@ -203,6 +203,8 @@ def _endpoint(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> dict[st
         "intent": endpoint.intent.value,
         "intent_age_s": _age(endpoint.intent_since, now),
         "is_removed": endpoint.is_removed,
+        "is_waking": endpoint.is_waking,
+        "is_going_off": endpoint.is_going_off,
         "is_pickable": endpoint.is_pickable,
         "is_known_to_envoy": endpoint.is_routable,
         "is_fresh": endpoint.is_fresh,

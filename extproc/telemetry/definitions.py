@@ -64,7 +64,8 @@ CONTEXT_OVERFLOWS: Final = _counter(
 )
 ENDPOINTS: Final = _gauge(
     "coxswain_endpoints",
-    "Endpoints by health: loading, ready, degraded, down, asleep or off.",
+    "Endpoints by health: loading, ready, degraded, down, asleep or off, which includes those "
+    "whose machine is being woken.",
     labels=("health",),
 )
 OBSERVATION_AGE: Final = _gauge(

@@ -150,6 +150,8 @@ class Endpoint:
         """It is of a keeper whose machine sleeps, or is about to."""
         self.is_going_off = False
         """Its machine is being put to sleep: it gets no new requests."""
+        self.is_waking = False
+        """Its machine is being woken."""
         self.wake_issue: Issue | None = None
         """That its machine does not go to sleep; with `is_lost` that it does not wake, or is on
         without its server."""

@@ -25,7 +25,8 @@ class RequestRecord:
     waited, as it was seen at intervals, and `wait_note` is what is said of it while it is queued,
     of any other what was said last.
     With `is_counted` the tokens are those of its response; otherwise a scrape saw them, `seen_s`
-    before its end. `is_cold`: its model had to be loaded first.
+    before its end. `is_cold`: its model had to be loaded first. `is_servers_fault`: Envoy reported
+    that its server broke it off.
     """
 
     exchange_id: str
@@ -65,6 +66,7 @@ class RequestRecord:
     prompt_s: float | None = None
     generated_s: float | None = None
     pool: str = ""
+    is_servers_fault: bool = False
 
     @property
     def word(self) -> str:
@@ -145,6 +147,7 @@ def record_of(
         prompt_s=ended.prompt_s,
         generated_s=ended.generated_s,
         pool=ended.pool,
+        is_servers_fault=ended.is_servers_fault,
     )
 
 

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from extproc.core.exchange_record import Outcome
 from extproc.core.exchange_registry import ExchangeState
+from extproc.core.rejection import Reason
 from extproc.core.views.waits import WaitReason
 from extproc.records.neighbours import Neighbours
 from extproc.records.request_record import ENDED, RequestRecord
@@ -26,6 +28,8 @@ REASONS: Final = {
 UNKNOWN: Final = "not known"
 NO_COUNTS: Final = "its tokens are not known: they are counted only with usage.path"
 MIN_PART_S: Final = 0.0005
+FIRST_ERROR: Final = 500
+"""The lowest status with which Envoy says that a server did not respond."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +64,24 @@ def end_of(record: RequestRecord) -> str:
     model = f" for {record.model}" if record.model else ""
     status = f"{record.status}, " if record.status else ""
     waited = f", {_s(record.waited_s)} of it in the queue" if record.waited_s else ""
-    return f"request {id_}{whose}{model} ended: {status}{_s(record.duration_s)}{waited}"
+    cause = cause_of(record)
+    why = f": {cause}" if cause else ""
+    return f"request {id_}{whose}{model} ended: {status}{_s(record.duration_s)}{waited}{why}"
+
+
+def cause_of(record: RequestRecord) -> str:
+    """Why a request broke off, as a sentence as far as that is known; empty if it did not."""
+    where = record.endpoint_name or record.endpoint
+    if record.is_servers_fault:
+        return f"{where} broke it off"
+    if record.outcome != Outcome.BROKEN.value:
+        return ""
+    if record.reason:
+        return "an operator ended it" if record.reason == Reason.CANCELLED.value else record.reason
+    if record.status >= FIRST_ERROR:
+        return f"Envoy got no response from {where}"
+    when = "was whole" if record.status else "began"
+    return f"its client left, or Envoy ended it, before the response {when}"
 
 
 def beside_of(record: RequestRecord, beside: Neighbours | None) -> str:

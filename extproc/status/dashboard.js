@@ -24,7 +24,7 @@ const BAD_EVENTS = new Set(["issue", "ejected", "bypassed", "unreachable", "over
 const MEANINGS = {
   served: "answered to the end",
   passed: "took no slot",
-  withdrawn: "the client left while it waited",
+  withdrawn: "the client left before it got to a server",
   broken: "cut off after it had a slot",
   "queue-full": "the queue was full",
   "rate-limited": "its client was at a limit",

@@ -10,7 +10,15 @@ from extproc.core.exchange_record import SeenTokens
 from extproc.core.views.waits import WaitReason
 from extproc.records.neighbours import Neighbours
 from extproc.records.request_record import RequestRecord, record_of
-from extproc.records.story import REASONS, Part, beside_of, parts_of, summary_of
+from extproc.records.story import (
+    REASONS,
+    Part,
+    beside_of,
+    cause_of,
+    end_of,
+    parts_of,
+    summary_of,
+)
 from tests.telemetry.records import record
 
 
@@ -123,6 +131,26 @@ def test_what_scrapes_saw_is_told_with_its_age() -> None:
 )
 def test_why_it_waited(changes: dict[str, Any], text: str) -> None:
     assert texts(parts_of(served(**changes)))["queue"] == text
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"outcome": "served"}, ""),
+        ({"outcome": "served", "is_servers_fault": True}, "gpu-1 broke it off"),
+        ({"status": 200, "is_servers_fault": True}, "gpu-1 broke it off"),
+        ({"status": 200}, "its client left, or Envoy ended it, before the response was whole"),
+        ({"status": 0}, "its client left, or Envoy ended it, before the response began"),
+        ({"status": 503}, "Envoy got no response from gpu-1"),
+        ({"status": 503, "reason": "cancelled"}, "an operator ended it"),
+        ({"status": 503, "reason": "upload-stalled"}, "upload-stalled"),
+    ],
+)
+def test_why_it_broke_off(changes: dict[str, Any], cause: str) -> None:
+    """As far as that is known, and also in the event of its end."""
+    broken = served(**({"outcome": "broken"} | changes))
+    assert cause_of(broken) == cause
+    assert end_of(broken).endswith(f": {cause}" if cause else "in the queue")
 
 
 def test_every_reason_to_wait_has_words() -> None:

@@ -345,7 +345,8 @@ def test_a_short_response_that_breaks_off_counts_against_its_server() -> None:
         harness.fleet.now += 0.1
         harness.ask(exchange, envoy.response_headers(served=str(bad), body_bytes=600))
         exchange.break_off(is_servers_fault=True)
-        assert harness.end(exchange).endpoint == bad
+        ended = harness.end(exchange)
+        assert ended.endpoint == bad and ended.is_servers_fault
     assert harness.fleet.endpoint(bad).is_ejected
 
 

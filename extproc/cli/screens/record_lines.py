@@ -147,7 +147,7 @@ def show_request(answer: pb.ShowRequestResponse) -> None:
     """Print one request and where its time went."""
     record, screen = answer.record, console()
     screen.print(Text(_headline(record), style="bold"))
-    for line in _details(record):
+    for line in _details(record, answer.cause):
         screen.print(Text(f"  {printable(line)}"))
     screen.print()
     if answer.summary:
@@ -176,7 +176,7 @@ def _headline(record: pb.RequestRecord) -> str:
         case "ended", "rejected":
             what = f"was rejected: {record.reason}"
         case "ended", "withdrawn":
-            what = "left the queue: its client went away"
+            what = "was withdrawn: its client left before it got to a server"
         case "ended", _:
             what = f"broke off at {place}" if place else "broke off"
         case "queued", _:
@@ -191,7 +191,7 @@ def _headline(record: pb.RequestRecord) -> str:
     return f"{record.exchange_id} {what}{status}, {total} {took}"
 
 
-def _details(record: pb.RequestRecord) -> list[str]:
+def _details(record: pb.RequestRecord, cause: str) -> list[str]:
     named = {
         "request": record.request_id,
         "client": record.client,
@@ -205,8 +205,10 @@ def _details(record: pb.RequestRecord) -> list[str]:
     if record.state == "ended":
         ago = seconds(max(0.0, time.time() - record.ended_at))
         lines.append(f"ended {ago} ago, at {_when(record.ended_at)}")
+    lines.append(cause)
     if record.attempts > 1:
-        lines.append(f"Envoy tried {record.attempts} servers; the last one served it")
+        served = "; the last one served it" if record.outcome == "served" else ""
+        lines.append(f"Envoy tried {record.attempts} servers{served}")
     if record.tier > 1:
         lines.append(f"it spilled to tier {record.tier}")
     return [line for line in lines if line]

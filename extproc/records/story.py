@@ -198,18 +198,19 @@ def _prompt_counts(record: RequestRecord) -> str:
     if tokens is None:
         return ""
     if record.cached_tokens is None:
-        return f"{tokens} tokens, how many of them were cached is {UNKNOWN}"
+        return f"{_tokens(tokens)}, how many of them were cached is {UNKNOWN}"
     share = record.cached_tokens / tokens if tokens else 0.0
-    return f"{tokens} tokens, {record.cached_tokens} of them cached ({share:.0%})"
+    return f"{_tokens(tokens)}, {record.cached_tokens} of them cached ({share:.0%})"
 
 
 def _answer_counts(record: RequestRecord) -> str:
     if record.generated_tokens is None:
         return ""
     if record.is_counted or record.seen_s is None:
-        return f"{record.generated_tokens} tokens"
+        return _tokens(record.generated_tokens)
     when = "before its end" if record.state == ENDED else "ago"
-    return f"{record.generated_tokens} tokens when a scrape saw it, {_s(record.seen_s)} {when}"
+    seen = f"when a scrape saw it, {_s(record.seen_s)} {when}"
+    return f"{_tokens(record.generated_tokens)} {seen}"
 
 
 def _prompt_text(record: RequestRecord, prompt_s: float) -> str:
@@ -232,6 +233,10 @@ def _other_text(record: RequestRecord) -> str:
     if record.is_cold:
         return "the load of its model, and what is not the server's own work"
     return "its way there and back, and waiting in its server"
+
+
+def _tokens(count: int) -> str:
+    return "1 token" if count == 1 else f"{count} tokens"
 
 
 def _s(seconds: float) -> str:

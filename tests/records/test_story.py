@@ -67,6 +67,8 @@ def test_the_servers_own_times_are_used_where_they_are_known() -> None:
     said = texts(parts)
     assert "1000 tokens, 750 of them cached (75%), the others at 500/s" in said["prompt"]
     assert said["answer"] == "60 tokens at 20.0 tokens/s"
+    one = texts(parts_of(served(**(COUNTED | {"generated_tokens": 1}))))
+    assert one["answer"].startswith("1 token at ")
     assert summary_of(served(**COUNTED), parts) == "60% of its 10.0 s went to the queue"
 
 

@@ -26,10 +26,14 @@ REASONS: Final = {
     WaitReason.UNREPORTED: "a server had not reported its models yet",
 }
 UNKNOWN: Final = "not known"
-NO_COUNTS: Final = "its tokens are not known: they are counted only with usage.path"
+NO_COUNTS: Final = "its tokens are not known: only usage.path counts those of whole responses"
 MIN_PART_S: Final = 0.0005
-FIRST_ERROR: Final = 500
-"""The lowest status with which Envoy says that a server did not respond."""
+LEAST_SUMMED_S: Final = 0.005
+"""Of less than this nobody asks where it went."""
+FIRST_ERROR: Final = 400
+"""The lowest status of an error, and"""
+FIRST_SERVER_ERROR: Final = 500
+"""that with which Envoy says that a server did not respond."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +55,7 @@ def parts_of(record: RequestRecord) -> list[Part]:
 def summary_of(record: RequestRecord, parts: list[Part]) -> str:
     """Where most of the time went, as one sentence."""
     largest = max(parts, key=lambda part: part.seconds, default=None)
-    if largest is None or not record.duration_s:
+    if largest is None or record.duration_s < LEAST_SUMMED_S:
         return ""
     share = min(1.0, largest.seconds / record.duration_s)
     return f"{share:.0%} of its {_s(record.duration_s)} went to {_PLACES[largest.name]}"
@@ -78,7 +82,7 @@ def cause_of(record: RequestRecord) -> str:
         return ""
     if record.reason:
         return "an operator ended it" if record.reason == Reason.CANCELLED.value else record.reason
-    if record.status >= FIRST_ERROR:
+    if record.status >= FIRST_SERVER_ERROR:
         return f"Envoy got no response from {where}"
     when = "was whole" if record.status else "began"
     return f"its client left, or Envoy ended it, before the response {when}"
@@ -166,6 +170,9 @@ def _at_server(record: RequestRecord) -> Iterator[Part]:
         yield Part(name="other", seconds=others_s, text=_other_text(record))
         return
     first_s = record.first_token_s
+    if record.status >= FIRST_ERROR:
+        yield Part(name="server", seconds=record.server_s, text="until it answered with an error")
+        return
     if first_s is None or not record.is_stream:
         text = "until its first token, and then for the answer: not known apart"
         yield Part(name="server", seconds=record.server_s, text=_joined(text, record))

@@ -79,7 +79,7 @@ def test_without_them_the_first_token_divides_a_stream() -> None:
         ("prompt", 1.0, False),
         ("answer", 3.0, False),
     ]
-    assert "they are counted only with usage.path" in texts(parts)["answer"]
+    assert "only usage.path counts" in texts(parts)["answer"]
 
 
 def test_an_ordinary_response_is_not_divided() -> None:
@@ -87,6 +87,18 @@ def test_an_ordinary_response_is_not_divided() -> None:
     (server,) = parts_of(served(is_stream=False, first_token_s=4.0))[2:]
     assert (server.name, server.seconds) == ("server", 4.0)
     assert "not known apart" in server.text
+
+
+def test_an_error_is_no_answer_whose_tokens_could_be_known() -> None:
+    (server,) = parts_of(served(status=400, first_token_s=4.0))[2:]
+    assert (server.name, server.seconds) == ("server", 4.0)
+    assert server.text == "until it answered with an error"
+
+
+def test_what_took_no_time_is_not_divided() -> None:
+    """As a rejection by a full queue."""
+    at_once = served(duration_s=0.002, waited_s=0.0, server_s=None, outcome="rejected")
+    assert summary_of(at_once, parts_of(at_once)) == ""
 
 
 def test_what_scrapes_saw_is_told_with_its_age() -> None:

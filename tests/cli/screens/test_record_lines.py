@@ -71,7 +71,10 @@ def test_one_request_in_words(
     ("changes", "text"),
     [
         ({"outcome": "rejected", "reason": "queue-timeout"}, "was rejected: queue-timeout"),
-        ({"outcome": "withdrawn"}, "was withdrawn: its client left before it got to a server"),
+        (
+            {"outcome": "withdrawn"},
+            "was withdrawn: its client, or Envoy, left before it got to a server",
+        ),
         ({"outcome": "broken"}, "broke off at gpu-1"),
         ({"outcome": "broken", "endpoint": "", "endpoint_name": ""}, "broke off,"),
         ({"state": "queued", "outcome": ""}, "is queued"),

@@ -168,6 +168,7 @@ function showGlance(status, total) {
   }
   write(byId("healths"), words.join(", ") || (total ? "no issues" : "none"));
   write(byId("running"), whole.format(status.running));
+  write(byId("running-of"), status.running === 1 ? "request" : "requests");
   const envoys = status.envoys.length;
   const open = `${counted(status.exchanges, "exchange", "exchanges")} open`;
   write(byId("envoys"), envoys ? `${open}, ${counted(envoys, "Envoy", "Envoys")}` : open);
@@ -221,12 +222,12 @@ function showModels(models, scale) {
   byId("models-table").hidden = !names.length;
   const rows = names.slice(0, MAX_ROWS).map((name) => {
     const { queued, by_reason: reasons, idle_slots: idle } = models[name];
-    const why = Object.entries(reasons).map(([reason, count]) => `${whole.format(count)} ${waitInWords(reason)}`);
+    const why = Object.entries(reasons).map(([reason, count]) => `${whole.format(count)}: ${waitInWords(reason)}`);
     const need = scale[name];
-    if (need && need.wanted !== need.servers) why.push(`${counted(need.servers, "server", "servers")}, needs ${whole.format(need.wanted)}`);
+    if (need && need.wanted !== need.servers) why.push(`it has ${counted(need.servers, "server", "servers")} and needs ${whole.format(need.wanted)}`);
     return {
       key: name,
-      cells: [!name || name.endsWith("/") ? `${clipped(name)}no known model` : clipped(name, MAX_NAME_CHARS), why.join(", "), whole.format(queued), whole.format(idle)],
+      cells: [!name || name.endsWith("/") ? `${clipped(name)}no known model` : clipped(name, MAX_NAME_CHARS), why.join("; "), whole.format(queued), whole.format(idle)],
     };
   });
   showRows(byId("models"), ["name", "", "number", "number"], rows);
@@ -370,7 +371,7 @@ function showRequests(requests, endpoint) {
   const wide = ["wide", "wide"];
   showTable("queued", ["short", "short", "short", "", ...wide, "act"], [...requests.queued].sort((a, b) => a.position - b.position), (one) => [
     one.expected_slot_s === undefined ? `${one.position} of ${one.queued}` : `${one.position} of ${one.queued}, takes about ${seconds(one.expected_slot_s)}`,
-    one.expected_s === null ? "not known yet" : seconds(one.expected_s),
+    one.expected_s === null ? "–" : seconds(one.expected_s),
     seconds(one.waited_s),
     one.note ? clipped(one.note) : waitInWords(one.reason),
     model(one),

@@ -233,9 +233,10 @@ class Endpoint:
         """That requests were lost there because their shared context was full."""
         if not self.overflows:
             return None
+        times = "once" if self.overflows == 1 else f"{self.overflows} times"
         return Issue(
             code="context-overflow",
-            message=f"its slots share one context, which was full ({self.overflows} times): "
+            message=f"its slots share one context, which was full ({times}): "
             "llama-server then ends all of its requests with 500",
             remedy="send it no requests but through Coxswain, or give each slot its own context: "
             "start it with -np 4 --no-kv-unified and 4 times the -c, or with a larger -c",

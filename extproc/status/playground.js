@@ -124,7 +124,7 @@ function showUsage(usage, timings) {
   if (usage && usage.prompt_tokens) {
     const cached = (usage.prompt_tokens_details || {}).cached_tokens ?? (timings || {}).cache_n ?? 0;
     // The spaces do not break: a narrow page breaks the line at the comma.
-    write("cached", `${tokensInWords(usage.prompt_tokens)}, ${Math.round((100 * cached) / usage.prompt_tokens)}\u00a0%\u00a0cached`);
+    write("cached", `${tokensInWords(usage.prompt_tokens)}, ${Math.floor((100 * cached) / usage.prompt_tokens)}\u00a0%\u00a0cached`);
     if (cached) write("why", `${byId("why").textContent}; it had ${tokensInWords(cached)} of the prompt in its cache`);
   }
 }

@@ -26,7 +26,8 @@ class RequestRecord:
     of any other what was said last.
     With `is_counted` the tokens are those of its response; otherwise a scrape saw them, `seen_s`
     before its end. `is_cold`: its model had to be loaded first. `is_servers_fault`: Envoy reported
-    that its server broke it off.
+    that its server broke it off. `is_overflow`: it ended because the context of its server was
+    full.
     """
 
     exchange_id: str
@@ -67,6 +68,7 @@ class RequestRecord:
     generated_s: float | None = None
     pool: str = ""
     is_servers_fault: bool = False
+    is_overflow: bool = False
 
     @property
     def word(self) -> str:
@@ -148,6 +150,7 @@ def record_of(
         generated_s=ended.generated_s,
         pool=ended.pool,
         is_servers_fault=ended.is_servers_fault,
+        is_overflow=ended.is_overflow,
     )
 
 

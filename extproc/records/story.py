@@ -74,8 +74,11 @@ def end_of(record: RequestRecord) -> str:
 
 
 def cause_of(record: RequestRecord) -> str:
-    """Why a request broke off, as a sentence as far as that is known; empty if it did not."""
+    """Why a request was not answered to the end, as a sentence as far as that is known; empty if
+    it was, or was rejected."""
     where = record.endpoint_name or record.endpoint
+    if record.is_overflow:
+        return f"the context of {where} was full, which ended it"
     if record.is_servers_fault:
         return f"{where} broke it off"
     if record.outcome != Outcome.BROKEN.value:

@@ -118,7 +118,8 @@ RUNNING: Final = _gauge(
 REQUESTS: Final = _counter(
     "coxswain_requests_total",
     "Ended requests by outcome: served, passed (took no slot), withdrawn (its client left "
-    "the queue), broken (cut off after it had a slot), or the reason of a rejection.",
+    "before it got to a server), broken (cut off after it had a slot), or the reason of a "
+    "rejection.",
     labels=("outcome", "criticality"),
 )
 QUEUE_WAIT: Final = _histogram(

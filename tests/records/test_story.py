@@ -152,6 +152,10 @@ def test_why_it_waited(changes: dict[str, Any], text: str) -> None:
     [
         ({"outcome": "served"}, ""),
         ({"outcome": "served", "is_servers_fault": True}, "gpu-1 broke it off"),
+        (
+            {"outcome": "served", "is_overflow": True},
+            "the context of gpu-1 was full, which ended it",
+        ),
         ({"status": 200, "is_servers_fault": True}, "gpu-1 broke it off"),
         ({"status": 200}, "its client left, or Envoy ended it, before the response was whole"),
         ({"status": 0}, "its client left, or Envoy ended it, before the response began"),

@@ -899,7 +899,7 @@ def test_an_overflow_at_the_end_of_a_stream_is_seen(is_last_event_there: bool) -
     part.response_body.body = stream if is_last_event_there else stream[: stream.rindex(b"data")]
     part.response_body.end_of_stream = True
     harness.feed(first, part)
-    first.end(harness.fleet.now)
+    assert first.end(harness.fleet.now).is_overflow is is_last_event_there
     endpoint = harness.fleet.endpoint(harness.fleet.addresses[0])
     assert endpoint.overflows == is_last_event_there
     assert not endpoint.is_ejected

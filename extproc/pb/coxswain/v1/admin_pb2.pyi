@@ -449,7 +449,7 @@ class WatchQueueResponse(_message.Message):
     def __init__(self, state: _Optional[_Union[WatchQueueResponse.State, str]] = ..., queue_position: _Optional[int] = ..., queued: _Optional[int] = ..., expected_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., endpoint: _Optional[str] = ..., exchange_id: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
 
 class RequestRecord(_message.Message):
-    __slots__ = ("exchange_id", "request_id", "state", "client", "model", "objective", "criticality", "path", "endpoint", "endpoint_name", "tier", "outcome", "reason", "status", "attempts", "ended_at", "duration_s", "arrival_s", "waited_s", "queued_before", "place", "place_of", "place_after_s", "waits", "wait_note", "server_s", "first_token_s", "is_stream", "is_cold", "is_counted", "prompt_tokens", "cached_tokens", "generated_tokens", "seen_s", "prompt_s", "generated_s", "pool", "is_servers_fault")
+    __slots__ = ("exchange_id", "request_id", "state", "client", "model", "objective", "criticality", "path", "endpoint", "endpoint_name", "tier", "outcome", "reason", "status", "attempts", "ended_at", "duration_s", "arrival_s", "waited_s", "queued_before", "place", "place_of", "place_after_s", "waits", "wait_note", "server_s", "first_token_s", "is_stream", "is_cold", "is_counted", "prompt_tokens", "cached_tokens", "generated_tokens", "seen_s", "prompt_s", "generated_s", "pool", "is_servers_fault", "is_overflow")
     class WaitsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -495,6 +495,7 @@ class RequestRecord(_message.Message):
     GENERATED_S_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
     IS_SERVERS_FAULT_FIELD_NUMBER: _ClassVar[int]
+    IS_OVERFLOW_FIELD_NUMBER: _ClassVar[int]
     exchange_id: str
     request_id: str
     state: str
@@ -533,7 +534,8 @@ class RequestRecord(_message.Message):
     generated_s: float
     pool: str
     is_servers_fault: bool
-    def __init__(self, exchange_id: _Optional[str] = ..., request_id: _Optional[str] = ..., state: _Optional[str] = ..., client: _Optional[str] = ..., model: _Optional[str] = ..., objective: _Optional[str] = ..., criticality: _Optional[str] = ..., path: _Optional[str] = ..., endpoint: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., tier: _Optional[int] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., status: _Optional[int] = ..., attempts: _Optional[int] = ..., ended_at: _Optional[float] = ..., duration_s: _Optional[float] = ..., arrival_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., queued_before: _Optional[int] = ..., place: _Optional[int] = ..., place_of: _Optional[int] = ..., place_after_s: _Optional[float] = ..., waits: _Optional[_Mapping[str, float]] = ..., wait_note: _Optional[str] = ..., server_s: _Optional[float] = ..., first_token_s: _Optional[float] = ..., is_stream: _Optional[bool] = ..., is_cold: _Optional[bool] = ..., is_counted: _Optional[bool] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., seen_s: _Optional[float] = ..., prompt_s: _Optional[float] = ..., generated_s: _Optional[float] = ..., pool: _Optional[str] = ..., is_servers_fault: _Optional[bool] = ...) -> None: ...
+    is_overflow: bool
+    def __init__(self, exchange_id: _Optional[str] = ..., request_id: _Optional[str] = ..., state: _Optional[str] = ..., client: _Optional[str] = ..., model: _Optional[str] = ..., objective: _Optional[str] = ..., criticality: _Optional[str] = ..., path: _Optional[str] = ..., endpoint: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., tier: _Optional[int] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., status: _Optional[int] = ..., attempts: _Optional[int] = ..., ended_at: _Optional[float] = ..., duration_s: _Optional[float] = ..., arrival_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., queued_before: _Optional[int] = ..., place: _Optional[int] = ..., place_of: _Optional[int] = ..., place_after_s: _Optional[float] = ..., waits: _Optional[_Mapping[str, float]] = ..., wait_note: _Optional[str] = ..., server_s: _Optional[float] = ..., first_token_s: _Optional[float] = ..., is_stream: _Optional[bool] = ..., is_cold: _Optional[bool] = ..., is_counted: _Optional[bool] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., seen_s: _Optional[float] = ..., prompt_s: _Optional[float] = ..., generated_s: _Optional[float] = ..., pool: _Optional[str] = ..., is_servers_fault: _Optional[bool] = ..., is_overflow: _Optional[bool] = ...) -> None: ...
 
 class ListRecordsRequest(_message.Message):
     __slots__ = ("since_s", "client", "model", "endpoint", "outcome", "limit", "after", "instance", "pool")

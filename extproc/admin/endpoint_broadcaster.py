@@ -140,6 +140,8 @@ class EndpointBroadcaster:
             endpoint.is_fresh,
             endpoint.is_routable,
             endpoint.is_removed,
+            endpoint.is_waking,
+            endpoint.is_going_off,
             endpoint.spec,
             self._dispatcher.fleet.name_of(endpoint.address),
             endpoint.issues,

@@ -35,6 +35,8 @@ def endpoint_json(dispatcher: Dispatcher, endpoint: Endpoint, now: float) -> dic
         "is_removed": endpoint.is_removed,
         "is_pickable": endpoint.is_pickable,
         "is_ejected": endpoint.ejection_issue is not None,
+        "is_waking": endpoint.is_waking,
+        "is_going_off": endpoint.is_going_off,
         "leases": len(slots.leases),
         "intent_age_s": _age_s(endpoint.intent_since, now),
         "tokens": _tokens(view.token_counts(endpoint)),

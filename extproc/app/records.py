@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from extproc.core.exchange_record import ExchangeRecord, Outcome
-from extproc.core.exchange_registry import ExchangeRegistry, ExchangeSnapshot, KnownExchange
+from extproc.core.exchange_registry import (
+    ExchangeRegistry,
+    ExchangeSnapshot,
+    ExchangeState,
+    KnownExchange,
+)
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.records.file import RecordFile
 from extproc.records.neighbours import Neighbours, Run, neighbours
@@ -53,6 +58,7 @@ class Records:
         self._registry = registry
         self._began_at = unix_clock()
         self._ring = RecordRing(settings.size)
+        self._dispatcher = dispatcher
         self._samples = WaitSamples(dispatcher, registry)
         self._file: RecordFile | None = None
         self._path = ""
@@ -231,7 +237,10 @@ class Records:
     def live(self, exchange: KnownExchange, snapshot: ExchangeSnapshot) -> RequestRecord:
         """A running or queued request as it is now."""
         now, lease = self._clock(), exchange.lease
-        wait = self._samples.get(snapshot.exchange_id) or NOT_SAMPLED
+        wait, ticket = self._samples.get(snapshot.exchange_id) or NOT_SAMPLED, snapshot.ticket
+        note = wait.note
+        if snapshot.state is ExchangeState.QUEUED and ticket is not None:
+            note = self._dispatcher.view.queue_note(ticket.resolved, ticket.request, now)
         server_s = first_token_s = seen_s = prompt = cached = generated = None
         if lease is not None:
             server_s = max(0.0, now - lease.opened_at)
@@ -239,7 +248,7 @@ class Records:
                 first_token_s = max(0.0, lease.answered_at - lease.opened_at)
             if lease.seen is not None:
                 prompt, cached, generated, seen_s = tokens_seen(lease.seen, now)
-        is_decided = lease is not None or snapshot.ticket is not None
+        is_decided = lease is not None or ticket is not None
         arrival_s = snapshot.age_s - snapshot.waited_s - (server_s or 0.0)
         return RequestRecord(
             exchange_id=snapshot.exchange_id,
@@ -260,7 +269,7 @@ class Records:
             place_of=wait.place_of,
             place_after_s=wait.place_after_s,
             waits=wait.reasons(snapshot.waited_s),
-            wait_note=wait.note,
+            wait_note=note,
             server_s=server_s,
             first_token_s=first_token_s,
             is_stream=first_token_s is not None,

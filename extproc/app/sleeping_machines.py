@@ -141,7 +141,7 @@ class SleepingMachines(ProgramRuns):
             action = powers[mac].step(seen, machine.options, now)
             if action is not None:
                 self._act(mac, action, now)
-            self._show_power(mac)
+            self._show_power(mac, now)
         hoped = {mac: power for mac, power in self._waking().items() if not power.failed_wakes}
         ready_at = {mac: power.ready_at() for mac, power in hoped.items()}
         # Requests wait for these until they are off and wake again, or stay awake.
@@ -170,8 +170,6 @@ class SleepingMachines(ProgramRuns):
         if machine.options != before.options:
             power.retry()
             self._set_issue(machine, None)
-        if power.state is Power.GOING_OFF:
-            self._set_going_off(machine, now, is_going_off=True)
 
     def _find_unserved(self, machine: SleepingMachine, power: MachinePower, now: float) -> None:
         """Endpoints that do not answer while their machine is on are not off but down, if that
@@ -197,10 +195,12 @@ class SleepingMachines(ProgramRuns):
         is_off = power.may_wake(now) or power.state is Power.AWAKE
         return is_off and not self._machines[mac].is_answering
 
-    def _show_power(self, mac: str) -> None:
-        """Let keepers load models only while their machine is not put to sleep."""
-        for keeper in self._machines[mac].keepers:
-            keeper.power = self._powers[mac].state
+    def _show_power(self, mac: str, now: float) -> None:
+        """Let nobody pick its endpoints, and no keeper load models, while it is put to sleep."""
+        machine, power = self._machines[mac], self._powers[mac].state
+        self._set_power(machine, power, now)
+        for keeper in machine.keepers:
+            keeper.power = power
             if not keeper.is_connected and keeper.power in (Power.OFF, Power.WAKING):
                 self._slept(keeper.name)
 
@@ -229,7 +229,6 @@ class SleepingMachines(ProgramRuns):
                 issue = _no_server(machine.options) if is_on else self._not_woken(mac)
                 self._set_issue(machine, issue, is_lost=True)
             case Action.SLEEP:
-                self._set_going_off(machine, now, is_going_off=True)
                 text = f"it had no request for {machine.options.after_idle_s:g} s"
                 self._event(machine, "machine-going-off", f"{text}: it is being put to sleep")
                 self._commands.add(mac)
@@ -253,14 +252,14 @@ class SleepingMachines(ProgramRuns):
         action = None if power is None else power.command_ended(now, is_done=not problem)
         if action is not None:
             self._act(mac, action, now, f"wake.sleep_command: {problem}")
-            self._show_power(mac)
+            self._show_power(mac, now)
 
     def _release(self, machine: SleepingMachine, issue: Issue | None, now: float) -> None:
         """It is not being put to sleep any more."""
         for one in machine.endpoints:
             self._unserved_since.pop(one.address, None)
         self._set_issue(machine, issue)
-        self._set_going_off(machine, now, is_going_off=False)
+        self._set_power(machine, Power.AWAKE, now)
 
     def _send_packet(self, mac: str) -> None:
         self._send_errors.pop(mac, None)
@@ -300,9 +299,8 @@ class SleepingMachines(ProgramRuns):
         addresses = [one.address for one in (machine.endpoints if only is None else (only,))]
         self._dispatcher.set_wake_issue(addresses, issue, is_lost=is_lost)
 
-    def _set_going_off(self, machine: SleepingMachine, now: float, *, is_going_off: bool) -> None:
-        addresses = [one.address for one in machine.endpoints]
-        self._dispatcher.set_going_off(addresses, now, is_going_off=is_going_off)
+    def _set_power(self, machine: SleepingMachine, power: Power, now: float) -> None:
+        self._dispatcher.set_power([one.address for one in machine.endpoints], power, now)
 
     def _event(self, machine: SleepingMachine, kind: str, text: str) -> None:
         log.info("machine of %s: %s: %s", machine.name, kind, text)

@@ -69,8 +69,12 @@ class Bound:
     @property
     def description(self) -> str:
         """What is full, for the client."""
-        waits = f" and {self.queued} are queued" if self.queued else ""
-        return f"{self.running} requests of the {self.kind.value} {self.name} run{waits}"
+        what = f"of the {self.kind.value} {self.name}"
+        is_one = self.running == 1
+        text = f"1 request {what} runs" if is_one else f"{self.running} requests {what} run"
+        if not self.queued:
+            return text
+        return f"{text} and {self.queued} {'is' if self.queued == 1 else 'are'} queued"
 
     def request_began(self) -> None:
         """A request under it got a lease."""

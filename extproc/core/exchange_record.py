@@ -51,6 +51,8 @@ class ExchangeRecord:
     first, `is_stream` that its response was a stream. `prompt_s` and `generated_s` are the server's
     own times for the prompt and for the response, `seen` is what scrapes showed; each is None if it
     is not known. `pool` is the pool that it was for, empty where no pools are configured.
+    `is_servers_fault`: Envoy reported that the server broke the response off. `is_overflow`: it
+    ended because the context of the server was full.
     """
 
     def __init__(
@@ -93,6 +95,8 @@ class ExchangeRecord:
         generated_s: float | None = None,
         seen: SeenTokens | None = None,
         pool: str = NO_POOL,
+        is_servers_fault: bool = False,
+        is_overflow: bool = False,
     ) -> None:
         self.exchange_id = exchange_id
         self.request_id = request_id
@@ -131,6 +135,8 @@ class ExchangeRecord:
         self.generated_s = generated_s
         self.seen = seen
         self.pool = pool
+        self.is_servers_fault = is_servers_fault
+        self.is_overflow = is_overflow
 
     @property
     def ended_at(self) -> float:

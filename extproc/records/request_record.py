@@ -22,9 +22,12 @@ class RequestRecord:
     an ordinary response to its headers; `prompt_s` and `generated_s` are its server's own times.
     `queued_before` requests were queued when it was. When it was first sampled, `place_after_s`
     after it came, it had the `place` of `place_of`. `waits` are the seconds by the reason why it
-    waited, as it was seen at intervals, and `wait_note` is what was said of it last.
+    waited, as it was seen at intervals, and `wait_note` is what is said of it while it is queued,
+    of any other what was said last.
     With `is_counted` the tokens are those of its response; otherwise a scrape saw them, `seen_s`
-    before its end. `is_cold`: its model had to be loaded first.
+    before its end. `is_cold`: its model had to be loaded first. `is_servers_fault`: Envoy reported
+    that its server broke it off. `is_overflow`: it ended because the context of its server was
+    full.
     """
 
     exchange_id: str
@@ -64,6 +67,8 @@ class RequestRecord:
     prompt_s: float | None = None
     generated_s: float | None = None
     pool: str = ""
+    is_servers_fault: bool = False
+    is_overflow: bool = False
 
     @property
     def word(self) -> str:
@@ -144,6 +149,8 @@ def record_of(
         prompt_s=ended.prompt_s,
         generated_s=ended.generated_s,
         pool=ended.pool,
+        is_servers_fault=ended.is_servers_fault,
+        is_overflow=ended.is_overflow,
     )
 
 

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from extproc.core.exchange_record import Outcome
 from extproc.core.exchange_registry import ExchangeState
+from extproc.core.rejection import Reason
 from extproc.core.views.waits import WaitReason
 from extproc.records.neighbours import Neighbours
 from extproc.records.request_record import ENDED, RequestRecord
@@ -17,7 +19,7 @@ REASONS: Final = {
     WaitReason.TOO_FEW_TOKENS: "the context that slots share had no room for its tokens",
     WaitReason.AFFINITY: "it waited for the server that has its prompt in the cache or its model",
     WaitReason.MODEL_LOADING: "its model was being loaded",
-    WaitReason.WAKING: "the machine of a server for it woke",
+    WaitReason.WAKING: "the machine of a server for it was being woken",
     WaitReason.NO_ENDPOINT: "no server that can serve it took requests",
     WaitReason.EXCLUDED_BY_RULE: "rules excluded every server that could serve it",
     WaitReason.BOUND_REACHED: "as many requests as its bounds allow ran",
@@ -26,8 +28,14 @@ REASONS: Final = {
     WaitReason.UNREPORTED: "a server had not reported its models yet",
 }
 UNKNOWN: Final = "not known"
-NO_COUNTS: Final = "its tokens are not known: they are counted only with usage.path"
+NO_COUNTS: Final = "its tokens are not known: only usage.path counts those of whole responses"
 MIN_PART_S: Final = 0.0005
+LEAST_SUMMED_S: Final = 0.005
+"""Of less than this nobody asks where it went."""
+FIRST_ERROR: Final = 400
+"""The lowest status of an error, and"""
+FIRST_SERVER_ERROR: Final = 500
+"""that with which Envoy says that a server did not respond."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +57,7 @@ def parts_of(record: RequestRecord) -> list[Part]:
 def summary_of(record: RequestRecord, parts: list[Part]) -> str:
     """Where most of the time went, as one sentence."""
     largest = max(parts, key=lambda part: part.seconds, default=None)
-    if largest is None or not record.duration_s:
+    if largest is None or record.duration_s < LEAST_SUMMED_S:
         return ""
     share = min(1.0, largest.seconds / record.duration_s)
     return f"{share:.0%} of its {_s(record.duration_s)} went to {_PLACES[largest.name]}"
@@ -62,7 +70,27 @@ def end_of(record: RequestRecord) -> str:
     model = f" for {record.model}" if record.model else ""
     status = f"{record.status}, " if record.status else ""
     waited = f", {_s(record.waited_s)} of it in the queue" if record.waited_s else ""
-    return f"request {id_}{whose}{model} ended: {status}{_s(record.duration_s)}{waited}"
+    cause = cause_of(record)
+    why = f": {cause}" if cause else ""
+    return f"request {id_}{whose}{model} ended: {status}{_s(record.duration_s)}{waited}{why}"
+
+
+def cause_of(record: RequestRecord) -> str:
+    """Why a request was not answered to the end, as a sentence as far as that is known; empty if
+    it was, or was rejected."""
+    where = record.endpoint_name or record.endpoint
+    if record.is_overflow:
+        return f"the context of {where} was full, which ended it"
+    if record.is_servers_fault:
+        return f"{where} broke it off"
+    if record.outcome != Outcome.BROKEN.value:
+        return ""
+    if record.reason:
+        return "an operator ended it" if record.reason == Reason.CANCELLED.value else record.reason
+    if record.status >= FIRST_SERVER_ERROR:
+        return f"Envoy got no response from {where}"
+    when = "was whole" if record.status else "began"
+    return f"its client left, or Envoy ended it, before the response {when}"
 
 
 def beside_of(record: RequestRecord, beside: Neighbours | None) -> str:
@@ -115,7 +143,9 @@ def _queue_text(record: RequestRecord) -> str:
         text = _meaning(reason)
         parts.append(text if len(reasons) == 1 else f"{_s(seconds)}: {text}")
     if record.wait_note:
-        parts.append(record.wait_note)
+        is_queued = record.state == ExchangeState.QUEUED.value
+        note = record.wait_note if is_queued else f'what was said then: "{record.wait_note}"'
+        parts.append(note)
     return "; ".join(parts)
 
 
@@ -145,6 +175,9 @@ def _at_server(record: RequestRecord) -> Iterator[Part]:
         yield Part(name="other", seconds=others_s, text=_other_text(record))
         return
     first_s = record.first_token_s
+    if record.status >= FIRST_ERROR:
+        yield Part(name="server", seconds=record.server_s, text="until it answered with an error")
+        return
     if first_s is None or not record.is_stream:
         text = "until its first token, and then for the answer: not known apart"
         yield Part(name="server", seconds=record.server_s, text=_joined(text, record))
@@ -162,7 +195,7 @@ def _at_server(record: RequestRecord) -> Iterator[Part]:
 def _waits_for_answer(record: RequestRecord) -> Part:
     text = "its server has not answered yet"
     if record.is_cold:
-        text += "; it has to load the model first"
+        text += "; its model had to be loaded first"
     return Part(name="server", seconds=record.server_s or 0.0, text=_joined(text, record))
 
 
@@ -177,18 +210,19 @@ def _prompt_counts(record: RequestRecord) -> str:
     if tokens is None:
         return ""
     if record.cached_tokens is None:
-        return f"{tokens} tokens, how many of them were cached is {UNKNOWN}"
+        return f"{_tokens(tokens)}, how many of them were cached is {UNKNOWN}"
     share = record.cached_tokens / tokens if tokens else 0.0
-    return f"{tokens} tokens, {record.cached_tokens} of them cached ({share:.0%})"
+    return f"{_tokens(tokens)}, {record.cached_tokens} of them cached ({share:.0%})"
 
 
 def _answer_counts(record: RequestRecord) -> str:
     if record.generated_tokens is None:
         return ""
     if record.is_counted or record.seen_s is None:
-        return f"{record.generated_tokens} tokens"
+        return _tokens(record.generated_tokens)
     when = "before its end" if record.state == ENDED else "ago"
-    return f"{record.generated_tokens} tokens when a scrape saw it, {_s(record.seen_s)} {when}"
+    seen = f"when a scrape saw it, {_s(record.seen_s)} {when}"
+    return f"{_tokens(record.generated_tokens)} {seen}"
 
 
 def _prompt_text(record: RequestRecord, prompt_s: float) -> str:
@@ -211,6 +245,10 @@ def _other_text(record: RequestRecord) -> str:
     if record.is_cold:
         return "the load of its model, and what is not the server's own work"
     return "its way there and back, and waiting in its server"
+
+
+def _tokens(count: int) -> str:
+    return "1 token" if count == 1 else f"{count} tokens"
 
 
 def _s(seconds: float) -> str:

@@ -24,15 +24,15 @@ const BAD_EVENTS = new Set(["issue", "ejected", "bypassed", "unreachable", "over
 const MEANINGS = {
   served: "answered to the end",
   passed: "took no slot",
-  withdrawn: "the client left while it waited",
+  withdrawn: "the client left before it got to a server",
   broken: "cut off after it had a slot",
   "queue-full": "the queue was full",
   "rate-limited": "its client was at a limit",
   "budget-used-up": "its client's budget was used up",
-  "objective-not-allowed": "its key may not use its objective",
-  "no-pool": "it is for none of the pools",
+  "objective-not-allowed": "its key did not allow its objective",
+  "no-pool": "it was for none of the pools",
   "invalid-api-key": "it had no valid API key",
-  "unsupported-encoding": "its content-encoding cannot be read",
+  "unsupported-encoding": "its content-encoding could not be read",
   "queue-timeout": "no slot within its time limit",
   "no-endpoint": "no server was ready",
   "shutting-down": "the picker was shutting down",
@@ -41,14 +41,14 @@ const MEANINGS = {
   "upload-stalled": "the rest of its body did not arrive, or too slowly",
   shed: "sheddable, and no slot was free",
   evicted: "removed from a full queue by a more critical request",
-  "model-not-found": "no server has its model",
+  "model-not-found": "no server had its model",
   "model-failed": "the servers of its model failed",
-  "conversation-not-found": "no server keeps its conversation",
-  "context-length-exceeded": "its prompt is longer than every context",
+  "conversation-not-found": "no server kept its conversation",
+  "context-length-exceeded": "its prompt was longer than every context",
   "rejected-by-rule": "a rule of yours rejected it",
   "bound-reached": "its objective, model or path was at its bound",
-  "blocked-path": "its path is blocked",
-  "unknown-path": "nothing is served at its path",
+  "blocked-path": "its path was blocked",
+  "unknown-path": "nothing was served at its path",
   "poison-request": "servers died while they processed it",
   "internal-error": "the picker lost track of it: a bug",
 };
@@ -169,6 +169,7 @@ function showGlance(status, total) {
   }
   write(byId("healths"), words.join(", ") || (total ? "no issues" : "none"));
   write(byId("running"), whole.format(status.running));
+  write(byId("running-of"), status.running === 1 ? "request" : "requests");
   const envoys = status.envoys.length;
   const open = `${counted(status.exchanges, "exchange", "exchanges")} open`;
   write(byId("envoys"), envoys ? `${open}, ${counted(envoys, "Envoy", "Envoys")}` : open);
@@ -221,12 +222,12 @@ function showModels(models, needs) {
   models.sort((a, b) => b.queued - a.queued || byName.compare(a.model, b.model));
   byId("models-table").hidden = !models.length;
   const rows = models.slice(0, MAX_ROWS).map(({ model: name, queued, by_reason: reasons, idle_slots: idle }) => {
-    const why = Object.entries(reasons).sort(([, many], [, more]) => more - many).map(([reason, count]) => `${whole.format(count)} ${waitInWords(reason)}`);
+    const why = Object.entries(reasons).sort(([, many], [, more]) => more - many).map(([reason, count]) => `${whole.format(count)}: ${waitInWords(reason)}`);
     const need = needs.get(name);
-    if (need && need.wanted !== need.servers) why.push(`${counted(need.servers, "server", "servers")}, needs ${whole.format(need.wanted)}`);
+    if (need && need.wanted !== need.servers) why.push(`it has ${counted(need.servers, "server", "servers")} and needs ${whole.format(need.wanted)}`);
     return {
       key: name,
-      cells: [!name || name.endsWith("/") ? `${clipped(name)}no known model` : clipped(name, MAX_NAME_CHARS), why.join(", "), whole.format(queued), whole.format(idle)],
+      cells: [!name || name.endsWith("/") ? `${clipped(name)}no known model` : clipped(name, MAX_NAME_CHARS), why.join("; "), whole.format(queued), whole.format(idle)],
     };
   });
   showRows(byId("models"), ["name", "", "number", "number"], rows);
@@ -366,7 +367,7 @@ function showRequests(requests, endpoint) {
   const wide = ["wide", "wide"];
   showTable("queued", ["short", "short", "short", "", ...wide, "act"], [...requests.queued].sort((a, b) => a.position - b.position), (one) => [
     one.expected_slot_s === undefined ? `${one.position} of ${one.queued}` : `${one.position} of ${one.queued}, takes about ${seconds(one.expected_slot_s)}`,
-    one.expected_s === null ? "not known yet" : seconds(one.expected_s),
+    one.expected_s === null ? "–" : seconds(one.expected_s),
     seconds(one.waited_s),
     one.note ? clipped(one.note) : waitInWords(one.reason),
     model(one),
@@ -506,6 +507,8 @@ function alsoShown(endpoint) {
   if (endpoint.pool) words.push(`pool ${clipped(endpoint.pool)}`);
   if (endpoint.tier > 1) words.push(`tier ${endpoint.tier}`);
   if (!isForeignKnown(endpoint)) words.push("use by others unknown");
+  if (endpoint.is_waking) words.push("its machine is being woken");
+  if (endpoint.is_going_off) words.push("its machine is being put to sleep");
   if (endpoint.is_removed) words.push("leaving");
   else if (endpoint.intent !== "active") {
     const isDrained = endpoint.intent === "draining" && !endpoint.slots.leased;

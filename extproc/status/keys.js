@@ -60,6 +60,7 @@ function showSpent(parts, period, name, spent, ends) {
   parts[period].classList.toggle("is-full", share !== null && share >= 1);
   parts[`${period}-used`].style.flexGrow = String(share || 0);
   parts[`${period}-left`].style.flexGrow = String(1 - (share || 0));
+  parts[`${period}-left`].hidden = share === 1;
 }
 
 function showHours(parts, hours) {

@@ -104,6 +104,10 @@ function showPlace({ queue_position: place, queued, waited_s: waited, expected_s
 
 // The answer
 
+function tokensInWords(count) {
+  return `${whole.format(count)} ${count === 1 ? "token" : "tokens"}`;
+}
+
 function showServer(answer) {
   const get = (name) => answer.headers.get(`x-coxswain-${name}`);
   const waited = Number(get("queue-ms") || 0) / 1000;
@@ -119,15 +123,16 @@ function showServer(answer) {
 function showUsage(usage, timings) {
   if (usage && usage.prompt_tokens) {
     const cached = (usage.prompt_tokens_details || {}).cached_tokens ?? (timings || {}).cache_n ?? 0;
-    write("cached", `${whole.format(usage.prompt_tokens)} tokens, ${Math.round((100 * cached) / usage.prompt_tokens)} % cached`);
-    if (cached) write("why", `${byId("why").textContent}; it had ${whole.format(cached)} tokens of the prompt in its cache`);
+    // The spaces do not break: a narrow page breaks the line at the comma.
+    write("cached", `${tokensInWords(usage.prompt_tokens)}, ${Math.floor((100 * cached) / usage.prompt_tokens)}\u00a0%\u00a0cached`);
+    if (cached) write("why", `${byId("why").textContent}; it had ${tokensInWords(cached)} of the prompt in its cache`);
   }
 }
 
 function showRate(tokens, since, timings) {
   const took = (performance.now() - since) / 1000;
   const rate = timings && timings.predicted_per_second ? timings.predicted_per_second : tokens > 1 && took > 0 ? (tokens - 1) / took : 0;
-  write("generated", `${whole.format(tokens)} tokens${rate ? `, ${rate.toFixed(1)} a second` : ""}`);
+  write("generated", `${tokensInWords(tokens)}${rate ? `, ${rate.toFixed(1)}\u00a0a\u00a0second` : ""}`);
 }
 
 async function read(answer, began) {

@@ -455,6 +455,8 @@ class Exchange:
             generated_s=usage.generated_s,
             seen=self._slot.seen,
             pool=self._reader.pool,
+            is_servers_fault=self._slot.is_failed,
+            is_overflow=response.is_overflow(),
         )
 
     def _give_back(self, now: float) -> float | None:

@@ -64,7 +64,8 @@ CONTEXT_OVERFLOWS: Final = _counter(
 )
 ENDPOINTS: Final = _gauge(
     "coxswain_endpoints",
-    "Endpoints by health: loading, ready, degraded, down, asleep or off.",
+    "Endpoints by health: loading, ready, degraded, down, asleep or off, which includes those "
+    "whose machine is being woken.",
     labels=("health",),
 )
 OBSERVATION_AGE: Final = _gauge(
@@ -115,7 +116,8 @@ RUNNING: Final = _gauge(
 REQUESTS: Final = _counter(
     "coxswain_requests_total",
     "Ended requests by outcome: served, passed (took no slot), withdrawn (its client left "
-    "the queue), broken (cut off after it had a slot), or the reason of a rejection.",
+    "before it got to a server), broken (cut off after it had a slot), or the reason of a "
+    "rejection.",
     labels=("outcome", "criticality"),
 )
 QUEUE_WAIT: Final = _histogram(

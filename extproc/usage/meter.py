@@ -153,6 +153,7 @@ class UsageMeter:
         if self._responses.get(response.exchange_id) is not response:
             return  # counted before
         del self._responses[response.exchange_id]
+        record.is_overflow = record.is_overflow or response.tail.is_overflow()
         if response.is_whole:
             usage = response.tail.usage()
             _complete(record, usage)

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from extproc.admin.messages import endpoint_message
 from extproc.app.placement import Placement
 from extproc.app.sleeping_machines import SleepingMachines, magic_packet, send_magic_packet
 from extproc.core.address import Address
@@ -135,6 +136,10 @@ def test_a_request_wakes_it_and_says_what_it_waits_for() -> None:
         ticket = kit.queue(model="qwen")
         kit.decide()
         assert kit.note() == note
+        assert kit.endpoint().is_waking
+        assert endpoint_message(kit.dispatcher, kit.endpoint(), kit.now).is_waking
+        (candidate,) = explain(kit.dispatcher.view, ticket.request).candidates
+        assert {"it is off", "its machine is being woken"} <= set(candidate.filtered)
         assert kit.dispatcher.view.waits().reason_of(ticket) is WaitReason.WAKING
         position = kit.dispatcher.view.position_of(ticket, kit.now)
         assert position.expected_s == (40.0 if "about" in note else None)
@@ -142,7 +147,7 @@ def test_a_request_wakes_it_and_says_what_it_waits_for() -> None:
         kit.serve()
         kit.finish(kit.served(ticket))
         kit.decide(0.0)
-        assert kit.note() == ""
+        assert kit.note() == "" and not kit.endpoint().is_waking
     assert kit.events == ["machine-waking", "machine-woken"] * 2
     assert kit.packets == [WAKE.mac] * 2
     assert kit.sleeping.wakes_s() == {("gpu-1",): 40.0}
@@ -263,6 +268,7 @@ async def test_an_idle_machine_is_put_to_sleep_and_gets_no_request_meanwhile() -
     kit.decide(1.0)
     assert kit.events == ["machine-going-off"]
     ticket = kit.queue(model="qwen")
+    assert endpoint_message(kit.dispatcher, kit.endpoint(), kit.now).is_going_off
     (candidate,) = explain(kit.dispatcher.view, ticket.request).candidates
     assert candidate.filtered == ("its machine is being put to sleep",)
     kit.decide()

@@ -43,7 +43,10 @@ def test_a_bound_is_full_with_what_runs_and_what_slots_are_reserved_for() -> Non
     bound.queued = 1
     bound.reserve()
     assert bound.is_full and is_held_back((bound,)) and bound.is_queue_full
-    assert bound.description == "1 requests of the objective batch run and 1 are queued"
+    assert bound.description == "1 request of the objective batch runs and 1 is queued"
+    bound.request_began()
+    bound.queued = 2
+    assert bound.description == "2 requests of the objective batch run and 2 are queued"
 
 
 def test_only_a_bound_that_somebody_waits_for_opens() -> None:

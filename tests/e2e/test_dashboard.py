@@ -51,6 +51,12 @@ return found;
 """
 """The words that stand on two lines."""
 
+TOO_WIDE = """
+const parts = [...document.querySelectorAll("[id$=-part]")];
+return parts.filter((part) => part.scrollWidth > part.clientWidth).map((part) => part.innerText);
+"""
+"""The lists of requests that have to be scrolled sideways."""
+
 pytestmark = [
     *shares("simulators dashboard"),
     pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium and chromedriver"),
@@ -258,7 +264,7 @@ async def test_what_is_reported_is_shown_as_text(browser: Browser) -> None:
             "#expected": "not known yet",
             "#idle-note": "1 idle slot; 3 queued: why",
             "#criticalities": "1 critical, 2 standard",
-            "#models td:nth-child(2)": "2 no idle slot, 1 for the endpoint with its prompt in "
+            "#models td:nth-child(2)": "2: no idle slot; 1: for the endpoint with its prompt in "
             "the cache",
             "#models tr:last-child td": "no known model",
             "#pools td:nth-child(2)": "1 of 4",
@@ -438,7 +444,7 @@ async def test_a_picker_that_fails_is_said_plainly(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("is_dark", [False, True])
-@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize("width", [360, 768, 1280])
 @pytest.mark.parametrize("page", ["", "#/endpoints/10.0.0.1:8080"])
 async def test_it_fits_the_screen(
     browser: Browser, page: str, width: int, *, is_dark: bool
@@ -452,6 +458,7 @@ async def test_it_fits_the_screen(
             await is_live(browser)
             await browser.run("document.body.classList.add('can-act')")
             assert await browser.run("return document.documentElement.scrollWidth") == width
+            assert await browser.run(TOO_WIDE) == []
             assert await browser.run(BROKEN_WORDS) == []
             red = await browser.run(
                 "return +getComputedStyle(document.body).backgroundColor.match(/[0-9]+/)[0]"
@@ -488,7 +495,7 @@ async def test_requests_and_actions_over_the_real_stack(browser: Browser, stack:
     await browser.until("document.querySelectorAll('#queued-rows tr').length === 1")
     assert await browser.text("#queued-rows td") == "1 of 1"
     assert await browser.text("#queued-rows td:nth-child(4)") == "no idle slot"
-    assert await browser.text("#models td:nth-child(2)") == "1 no idle slot"
+    assert await browser.text("#models td:nth-child(2)") == "1: no idle slot"
     await browser.until("document.querySelectorAll('#running-rows tr').length === 2")
     assert await browser.text("#slots-busy") == "2"
     assert not await browser.run("return document.querySelector('.act').checkVisibility()")

@@ -56,7 +56,7 @@ async def test_the_page_shows_what_runs_and_what_is_spent(tmp_path: Path) -> Non
             assert "0 running, 1 queued" in text and "expires 3000-01-01 00:00 UTC" in text
             assert "0 of 1,000 tokens" in text and "<img src=x" in text
             assert "sk-" not in await browser.run("return document.body.innerText")
-            for width in (1280, 400):
+            for width in (1280, 768, 360):
                 await browser.show(width)
                 widest = await browser.run("return document.documentElement.scrollWidth")
                 assert widest <= width

@@ -27,7 +27,7 @@ BEARER = {"authorization": f"Bearer {KEY}"}
 
 async def cached_share(browser: Browser) -> int:
     """The share of the prompt that was cached, as it is shown, in percent."""
-    found = re.search(r"tokens, (\d+) % cached", await browser.text("#cached"))
+    found = re.search("tokens, (\\d+)\u00a0%\u00a0cached", await browser.text("#cached"))
     assert found is not None
     return int(found[1])
 
@@ -61,7 +61,7 @@ async def test_a_prompt_waits_and_streams(llama: None, tmp_path: Path) -> None:
         await browser.until("document.getElementById('state').textContent === 'done'")
         shown = await browser.text("#result dl")
         assert stack.servers[0].address in shown and "its slot was the first" in shown
-        assert "24 tokens" in shown and "a second" in shown
+        assert "24 tokens, " in shown and "\u00a0a\u00a0second" in shown
         assert await browser.text("#answer")
         before = await cached_share(browser)
 
@@ -79,7 +79,7 @@ async def test_a_prompt_waits_and_streams(llama: None, tmp_path: Path) -> None:
         await stack.until_waiting(0)
         await held.leave()
 
-        for width in (1280, 400):
+        for width in (1280, 768, 360):
             await browser.show(width)
             widest = await browser.run("return document.documentElement.scrollWidth")
             assert widest <= width

@@ -402,6 +402,8 @@ async def wakes_for(
         await until(is_noted)
     except TimeoutError:
         raise AssertionError(f"the note never began with {note!r}: {set(seen)}") from None
+    endpoints = (await stack.status())["endpoints"].values()
+    assert all(one["is_waking"] for one in endpoints if one["health"] == "off")
     machine.may_boot.set()
     answer: httpx.Response = await call
     assert answer.status_code == 200, answer.text

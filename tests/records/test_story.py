@@ -10,7 +10,15 @@ from extproc.core.exchange_record import SeenTokens
 from extproc.core.views.waits import WaitReason
 from extproc.records.neighbours import Neighbours
 from extproc.records.request_record import RequestRecord, record_of
-from extproc.records.story import REASONS, Part, beside_of, parts_of, summary_of
+from extproc.records.story import (
+    REASONS,
+    Part,
+    beside_of,
+    cause_of,
+    end_of,
+    parts_of,
+    summary_of,
+)
 from tests.telemetry.records import record
 
 
@@ -59,6 +67,8 @@ def test_the_servers_own_times_are_used_where_they_are_known() -> None:
     said = texts(parts)
     assert "1000 tokens, 750 of them cached (75%), the others at 500/s" in said["prompt"]
     assert said["answer"] == "60 tokens at 20.0 tokens/s"
+    one = texts(parts_of(served(**(COUNTED | {"generated_tokens": 1}))))
+    assert one["answer"].startswith("1 token at ")
     assert summary_of(served(**COUNTED), parts) == "60% of its 10.0 s went to the queue"
 
 
@@ -69,7 +79,7 @@ def test_without_them_the_first_token_divides_a_stream() -> None:
         ("prompt", 1.0, False),
         ("answer", 3.0, False),
     ]
-    assert "they are counted only with usage.path" in texts(parts)["answer"]
+    assert "only usage.path counts" in texts(parts)["answer"]
 
 
 def test_an_ordinary_response_is_not_divided() -> None:
@@ -77,6 +87,18 @@ def test_an_ordinary_response_is_not_divided() -> None:
     (server,) = parts_of(served(is_stream=False, first_token_s=4.0))[2:]
     assert (server.name, server.seconds) == ("server", 4.0)
     assert "not known apart" in server.text
+
+
+def test_an_error_is_no_answer_whose_tokens_could_be_known() -> None:
+    (server,) = parts_of(served(status=400, first_token_s=4.0))[2:]
+    assert (server.name, server.seconds) == ("server", 4.0)
+    assert server.text == "until it answered with an error"
+
+
+def test_what_took_no_time_is_not_divided() -> None:
+    """As a rejection by a full queue."""
+    at_once = served(duration_s=0.002, waited_s=0.0, server_s=None, outcome="rejected")
+    assert summary_of(at_once, parts_of(at_once)) == ""
 
 
 def test_what_scrapes_saw_is_told_with_its_age() -> None:
@@ -94,8 +116,15 @@ def test_what_scrapes_saw_is_told_with_its_age() -> None:
         ({"waited_s": 0.0, "queued_before": None}, "it did not wait"),
         ({}, "3 were queued when it came; why is not known: the queue is sampled each 0.25 s"),
         (
-            {"queued_before": 0, "waits": {"bound-reached": 6.0}, "wait_note": "two run"},
-            "none was queued when it came; as many requests as its bounds allow ran; two run",
+            {"queued_before": 0, "waits": {"waking": 6.0}, "wait_note": "waits for gpu-2 to wake"},
+            (
+                "none was queued when it came; the machine of a server for it was being woken; "
+                'what was said then: "waits for gpu-2 to wake"'
+            ),
+        ),
+        (
+            {"state": "queued", "waits": {"bound-reached": 6.0}, "wait_note": "two run"},
+            "3 were queued when it came; as many requests as its bounds allow ran; two run",
         ),
         (
             {
@@ -118,6 +147,30 @@ def test_why_it_waited(changes: dict[str, Any], text: str) -> None:
     assert texts(parts_of(served(**changes)))["queue"] == text
 
 
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"outcome": "served"}, ""),
+        ({"outcome": "served", "is_servers_fault": True}, "gpu-1 broke it off"),
+        (
+            {"outcome": "served", "is_overflow": True},
+            "the context of gpu-1 was full, which ended it",
+        ),
+        ({"status": 200, "is_servers_fault": True}, "gpu-1 broke it off"),
+        ({"status": 200}, "its client left, or Envoy ended it, before the response was whole"),
+        ({"status": 0}, "its client left, or Envoy ended it, before the response began"),
+        ({"status": 503}, "Envoy got no response from gpu-1"),
+        ({"status": 503, "reason": "cancelled"}, "an operator ended it"),
+        ({"status": 503, "reason": "upload-stalled"}, "upload-stalled"),
+    ],
+)
+def test_why_it_broke_off(changes: dict[str, Any], cause: str) -> None:
+    """As far as that is known, and also in the event of its end."""
+    broken = served(**({"outcome": "broken"} | changes))
+    assert cause_of(broken) == cause
+    assert end_of(broken).endswith(f": {cause}" if cause else "in the queue")
+
+
 def test_every_reason_to_wait_has_words() -> None:
     assert REASONS.keys() == set(WaitReason)
 
@@ -126,7 +179,7 @@ def test_a_load_is_a_part_of_the_time_before_the_first_token() -> None:
     assert "load of its model" in texts(parts_of(served(is_cold=True, first_token_s=1.0)))["prompt"]
     assert "load of its model" in texts(parts_of(served(is_cold=True, **COUNTED)))["other"]
     running = served(is_cold=True, state="running", outcome="")
-    assert "has to load the model first" in texts(parts_of(running))["server"]
+    assert "its model had to be loaded first" in texts(parts_of(running))["server"]
 
 
 def test_one_that_got_no_server() -> None:

@@ -345,7 +345,8 @@ def test_a_short_response_that_breaks_off_counts_against_its_server() -> None:
         harness.fleet.now += 0.1
         harness.ask(exchange, envoy.response_headers(served=str(bad), body_bytes=600))
         exchange.break_off(is_servers_fault=True)
-        assert harness.end(exchange).endpoint == bad
+        ended = harness.end(exchange)
+        assert ended.endpoint == bad and ended.is_servers_fault
     assert harness.fleet.endpoint(bad).is_ejected
 
 
@@ -898,7 +899,7 @@ def test_an_overflow_at_the_end_of_a_stream_is_seen(is_last_event_there: bool) -
     part.response_body.body = stream if is_last_event_there else stream[: stream.rindex(b"data")]
     part.response_body.end_of_stream = True
     harness.feed(first, part)
-    first.end(harness.fleet.now)
+    assert first.end(harness.fleet.now).is_overflow is is_last_event_there
     endpoint = harness.fleet.endpoint(harness.fleet.addresses[0])
     assert endpoint.overflows == is_last_event_there
     assert not endpoint.is_ejected

@@ -334,6 +334,7 @@ def test_an_overflow_at_the_end_of_a_stream_is_heard_of(
     else:
         metered.respond(OVERFLOW[:-20], OVERFLOW[-20:])
     assert metered.overflows == [("e1", found)]
+    assert (found or metered.ended()).is_overflow
     metered.respond(TAIL, id_="e2")
     metered.respond(OVERFLOW[: OVERFLOW.rindex(b"data")], id_="e3")
     assert len(metered.overflows) == 1

@@ -13,7 +13,7 @@ from extproc.core.rejection import Reason
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.records.request_record import RequestRecord
 from extproc.records.selection import Selection
-from extproc.records.story import beside_of, end_of, parts_of, summary_of
+from extproc.records.story import beside_of, cause_of, end_of, parts_of, summary_of
 
 LIMIT: Final = 1000
 MAX_LIMIT: Final = 10_000
@@ -66,6 +66,7 @@ class RecordCalls(AdminCalls):
             record=_message(record),
             parts=[pb.ShowRequestResponse.Part(**asdict(part)) for part in parts],
             summary=summary_of(record, parts),
+            cause=cause_of(record),
             beside=beside_of(record, beside),
             same_id=[each.exchange_id for each in found[1 : 1 + MAX_SAME_ID]],
         )

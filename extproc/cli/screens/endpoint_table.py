@@ -108,9 +108,13 @@ def called(endpoint: pb.Endpoint) -> str:
 
 
 def state(endpoint: pb.Endpoint) -> Text:
-    """Health, intent, ejection and staleness."""
+    """Health, what its machine does, intent, ejection and staleness."""
     health = word("Health", pb.Health.Name(endpoint.health))
     text = Text(health, style=STYLES.get(health, ""))
+    if endpoint.is_waking:
+        text.append(" waking", style="blue")
+    elif endpoint.is_going_off:
+        text.append(" going-off", style="blue")
     if endpoint.is_removed:
         text.append(" leaving", style="magenta")
     elif endpoint.intent != pb.INTENT_ACTIVE:

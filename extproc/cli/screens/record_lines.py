@@ -22,8 +22,9 @@ EVENT_STYLES: Final = {
     **dict.fromkeys(("issue", "overflow", "bypassed", "rule-off", "took-over"), "yellow"),
     **STYLES,
 }
-RIGHT: Final = frozenset({"QUEUE", "FIRST", "TOTAL", "TOKENS", "STATUS"})
-NARROW_NAME: Final = 16
+RIGHT: Final = frozenset({"QUEUE", "FIRST", "TOTAL", "TOKENS"})
+WHOLE: Final = RIGHT | {"ENDED", "EXCHANGE"}
+"""Columns that do not give way where the screen is narrow: what is copied, and numbers."""
 
 
 async def show_records(
@@ -113,12 +114,19 @@ def _record_table(answer: pb.ListRecordsResponse, *, has_titles: bool = True) ->
     titles += ["CLIENT"] * has_clients + ["MODEL"] * is_roomy
     titles += ["QUEUE", *["FIRST"] * is_roomy, "TOTAL", *["TOKENS"] * is_roomy]
     table = Table(box=None, pad_edge=False, header_style="bold", show_header=has_titles)
+    table.padding = (0, 1, 0, 0)
     for title in titles:
-        table.add_column(title, justify="right" if title in RIGHT else "left", overflow="fold")
+        table.add_column(
+            title,
+            justify="right" if title in RIGHT else "left",
+            no_wrap=title in WHOLE,
+            overflow="fold",
+        )
+    has_date = is_roomy and not all(map(_is_of_today, answer.records))
     for record in answer.records:
         word = record.reason if record.outcome == REJECTED else record.outcome
         cells = [
-            Text(_when(record.ended_at, has_date=is_roomy)),
+            Text(_when(record.ended_at, has_date=has_date)),
             *[Text(printable(record.request_id) or "-")] * is_roomy,
             Text(record.exchange_id),
             Text(word, style=STYLES.get(record.outcome, "")),
@@ -147,7 +155,7 @@ def show_request(answer: pb.ShowRequestResponse) -> None:
     """Print one request and where its time went."""
     record, screen = answer.record, console()
     screen.print(Text(_headline(record), style="bold"))
-    for line in _details(record):
+    for line in _details(record, answer.cause):
         screen.print(Text(f"  {printable(line)}"))
     screen.print()
     if answer.summary:
@@ -176,7 +184,7 @@ def _headline(record: pb.RequestRecord) -> str:
         case "ended", "rejected":
             what = f"was rejected: {record.reason}"
         case "ended", "withdrawn":
-            what = "left the queue: its client went away"
+            what = "was withdrawn: its client, or Envoy, left before it got to a server"
         case "ended", _:
             what = f"broke off at {place}" if place else "broke off"
         case "queued", _:
@@ -191,7 +199,7 @@ def _headline(record: pb.RequestRecord) -> str:
     return f"{record.exchange_id} {what}{status}, {total} {took}"
 
 
-def _details(record: pb.RequestRecord) -> list[str]:
+def _details(record: pb.RequestRecord, cause: str) -> list[str]:
     named = {
         "request": record.request_id,
         "client": record.client,
@@ -205,11 +213,17 @@ def _details(record: pb.RequestRecord) -> list[str]:
     if record.state == "ended":
         ago = seconds(max(0.0, time.time() - record.ended_at))
         lines.append(f"ended {ago} ago, at {_when(record.ended_at)}")
+    lines.append(cause)
     if record.attempts > 1:
-        lines.append(f"Envoy tried {record.attempts} servers; the last one served it")
+        served = "; the last one served it" if record.outcome == "served" else ""
+        lines.append(f"Envoy tried {record.attempts} servers{served}")
     if record.tier > 1:
         lines.append(f"it spilled to tier {record.tier}")
     return [line for line in lines if line]
+
+
+def _is_of_today(record: pb.RequestRecord) -> bool:
+    return time.localtime(record.ended_at)[:3] == time.localtime()[:3]
 
 
 def _when(at: float, *, has_date: bool = True) -> str:

@@ -20,6 +20,8 @@ EQUAL: Final = (
     "each other."
 )
 RIGHT: Final = frozenset({"POSITION", "AGE", "WAITED", "EXPECTED"})
+WHOLE: Final = RIGHT | {"EXCHANGE", "STATE"}
+"""Columns that do not give way where the screen is narrow: what is copied, and numbers."""
 
 
 async def show_requests(
@@ -59,14 +61,22 @@ def table_of(answer: pb.ListRequestsResponse) -> Group:
     has_clients = any(request.client for request in answer.requests)
     has_pools = any(request.pool for request in answer.requests)
     has_reasons = any(request.wait_reason for request in answer.requests)
+    has_endpoints = any(request.endpoint for request in answer.requests)
     has_request_ids = console().width >= ROOMY
     table = Table(box=None, pad_edge=False, header_style="bold")
-    titles = ["REQUEST"] * has_request_ids + ["EXCHANGE", "STATE", "POSITION", "ENDPOINT"]
+    table.padding = (0, 1, 0, 0)
+    titles = ["REQUEST"] * has_request_ids + ["EXCHANGE", "STATE", "POSITION"]
+    titles += ["ENDPOINT"] * has_endpoints
     titles += ["POOL"] * has_pools
     titles += ["WHY"] * has_reasons + ["CLIENT"] * has_clients
     titles += ["MODEL"] * has_models + ["CRITICALITY"] * has_criticalities
     for title in (*titles, "AGE", "WAITED", "EXPECTED"):
-        table.add_column(title, justify="right" if title in RIGHT else "left", overflow="fold")
+        table.add_column(
+            title,
+            justify="right" if title in RIGHT else "left",
+            no_wrap=title in WHOLE,
+            overflow="fold",
+        )
     for request in answer.requests:
         state = word("RequestState", pb.RequestState.Name(request.state))
         cells = [Text(printable(request.request_id) or "-")] * has_request_ids
@@ -74,8 +84,8 @@ def table_of(answer: pb.ListRequestsResponse) -> Group:
             Text(request.exchange_id),
             Text(state, style=STYLES.get(state, "")),
             Text(f"{request.queue_position} of {request.queued}" if request.queue_position else ""),
-            Text(printable(request.endpoint_name or request.endpoint)),
         ]
+        cells += [Text(printable(request.endpoint_name or request.endpoint))] * has_endpoints
         cells += [Text(request.pool)] * has_pools
         cells += [Text(printable(request.note or request.wait_reason))] * has_reasons
         cells += [Text(printable(request.client))] * has_clients

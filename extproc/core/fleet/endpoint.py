@@ -150,6 +150,8 @@ class Endpoint:
         """It is of a keeper whose machine sleeps, or is about to."""
         self.is_going_off = False
         """Its machine is being put to sleep: it gets no new requests."""
+        self.is_waking = False
+        """Its machine is being woken."""
         self.wake_issue: Issue | None = None
         """That its machine does not go to sleep; with `is_lost` that it does not wake, or is on
         without its server."""
@@ -231,9 +233,10 @@ class Endpoint:
         """That requests were lost there because their shared context was full."""
         if not self.overflows:
             return None
+        times = "once" if self.overflows == 1 else f"{self.overflows} times"
         return Issue(
             code="context-overflow",
-            message=f"its slots share one context, which was full ({self.overflows} times): "
+            message=f"its slots share one context, which was full ({times}): "
             "llama-server then ends all of its requests with 500",
             remedy="send it no requests but through Coxswain, or give each slot its own context: "
             "start it with -np 4 --no-kv-unified and 4 times the -c, or with a larger -c",

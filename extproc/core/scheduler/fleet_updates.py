@@ -21,6 +21,7 @@ from extproc.core.observation import (
     ScrapeStatus,
 )
 from extproc.core.options import DispatcherOptions
+from extproc.core.placement.machine import Power
 from extproc.core.placement.model_load import ModelLoad
 from extproc.core.rejection import Reason
 from extproc.core.request import Request
@@ -374,17 +375,16 @@ class FleetUpdates:
         for endpoint in self.fleet:
             endpoint.set_keeper_off(endpoint.address in addresses)
 
-    def set_going_off(
-        self, addresses: Iterable[Address], now: float, *, is_going_off: bool
-    ) -> None:
-        """Whether the machine of these endpoints is being put to sleep: they get no new requests
-        from this call on."""
+    def set_power(self, addresses: Iterable[Address], power: Power, now: float) -> None:
+        """The state of the machine of these endpoints: while it is being put to sleep, they get no
+        new requests from this call on."""
         with self._call:
-            for address in addresses:
-                endpoint = self.fleet.get(address)
-                if endpoint is not None and endpoint.is_going_off is not is_going_off:
+            for endpoint in filter(None, map(self.fleet.get, addresses)):
+                endpoint.is_waking = power is Power.WAKING
+                is_going_off = power is Power.GOING_OFF
+                if endpoint.is_going_off is not is_going_off:
                     endpoint.is_going_off = is_going_off
-                    self._allocator.on_capacity_change(address, now)
+                    self._allocator.on_capacity_change(endpoint.address, now)
 
     def set_wake_issue(
         self, addresses: Iterable[Address], issue: Issue | None, *, is_lost: bool = False

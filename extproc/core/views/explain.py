@@ -307,6 +307,8 @@ def _filters(
         yield f"it is {endpoint.health.value}"
     if endpoint.is_going_off:
         yield "its machine is being put to sleep"
+    if endpoint.is_waking:
+        yield "its machine is being woken"
     if endpoint.paused_until is not None:
         yield "it answered 429 and is paused"
     if endpoint.is_ejected:

@@ -123,8 +123,10 @@ class View:
         return count_idle(endpoint, self._ledger.endpoint_slots(endpoint.address))
 
     def token_counts(self, endpoint: Endpoint) -> TokenCounts | None:
-        """The tokens of an endpoint whose slots share a context; None for any other. O(leases
-        there)."""
+        """The tokens of an endpoint whose slots share a context; None for any other, and for one
+        that does not answer. O(leases there)."""
+        if not endpoint.is_answering:
+            return None
         endpoint_slots = self._ledger.endpoint_slots(endpoint.address)
         source: ContextSource | None = None
         found: list[TokenPool] = []
@@ -138,7 +140,7 @@ class View:
             return None
         return TokenCounts(
             total=sum(each.capacity_tokens for each in found),
-            held=round(sum(each.held_tokens for each in found)),
+            held=round(sum(min(each.held_tokens, each.capacity_tokens) for each in found)),
             reserved=round(sum(each.reserved_tokens for each in found)),
             free=round(sum(each.free_tokens for each in found)),
             source=source,

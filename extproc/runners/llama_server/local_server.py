@@ -1,20 +1,23 @@
-"""The command line of a server that runs on this machine, from /proc.
+"""The command lines of the llama-servers that run on this machine, from /proc.
 
 A server does not say how it was started. If it listens on this machine and belongs to the same
 user, the kernel does. Anything else is no error: then it is not known.
 """
 
+import asyncio
 import os
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from threading import Lock
 from typing import Final, NamedTuple
 
 from extproc.core.address import Address
 
 PROC: Final = Path("/proc")
-_LISTENING: Final = "0A"
+_LISTENER: Final = re.compile(r":([0-9A-F]{4}) [0-9A-F]+:0000 0A (?:\S+ +){5}(\d+)")
+"""The port and the inode of a socket that listens, in a line of /proc/net/tcp."""
 _NAME: Final = re.compile(r"llama([-_]server)?(\.exe)?", re.IGNORECASE)
 MAX_BYTES: Final = 1 << 20
 """More than any command line or environment."""
@@ -27,67 +30,96 @@ class LocalServer(NamedTuple):
     environment: dict[str, str]
 
 
-def find_local_server(address: Address, proc: Path = PROC) -> LocalServer | None:
-    """The llama-server that listens at `address`, None if it is not here or not to be read. Blocks
-    for some milliseconds: it goes through the open files of all processes of this user."""
-    try:
+class LocalServers:
+    """The llama-servers of this machine. /proc is read once for all who ask before that begins, so
+    that each learns of a server that runs when it asks, and many cost little more than one."""
+
+    def __init__(self, proc: Path = PROC) -> None:
+        self._proc = proc
+        self._lock = Lock()
+        self._readings = 0
+        """How often /proc was read, or begun to be read."""
+        self._by_port: Mapping[int, LocalServer] = {}
+
+    async def find(self, address: Address) -> LocalServer | None:
+        """The one that listens at `address`, None if it is not here or not to be read."""
+        return await asyncio.to_thread(self._find, address, self._readings)
+
+    def _find(self, address: Address, readings: int) -> LocalServer | None:
+        """As `find`, for a call that came after that number of readings had begun."""
         if not _is_here(address.host):
             return None
-        sockets = {f"socket:[{inode}]" for inode in _listeners(address.port, proc)}
-        for process in _owners(sockets, proc) if sockets else ():
-            found = _read(process)
-            if found is not None:
-                return found
-    except OSError:
-        pass
-    return None
+        with self._lock:
+            if self._readings == readings:
+                self._readings += 1
+                self._by_port = read_local_servers(self._proc)
+            return self._by_port.get(address.port)
+
+
+LOCAL_SERVERS: Final = LocalServers()
+
+
+def read_local_servers(proc: Path = PROC) -> Mapping[int, LocalServer]:
+    """The llama-servers of this user by the ports on which they listen, on any address. Blocks for
+    some milliseconds."""
+    ports: dict[str, int] | None = None
+    found: dict[int, LocalServer] = {}
+    for process in _processes(proc):
+        try:
+            server = _read(process)
+            if server is None:
+                continue
+            if ports is None:
+                ports = dict(_listeners(proc))
+            for socket_name in _sockets(process):
+                if socket_name in ports:
+                    found.setdefault(ports[socket_name], server)
+        except OSError:
+            continue  # of another user, or gone
+    return found
 
 
 def _is_here(host: str) -> bool:
     """Whether the address is one of this machine."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.bind((host, 0))
-        except OSError:
-            return False
+    except OSError:
+        return False
     return True
 
 
-def _listeners(port: int, proc: Path) -> Iterator[str]:
-    """The inodes of sockets that listen on that port, on any address."""
+def _processes(proc: Path) -> Iterator[Path]:
+    try:
+        names = os.listdir(proc)
+    except OSError:
+        return  # not Linux
+    yield from (proc / name for name in names if name.isdecimal())
+
+
+def _listeners(proc: Path) -> Iterator[tuple[str, int]]:
+    """The sockets that listen, by their names among open files, with their ports."""
     for name in ("tcp", "tcp6"):
         table = proc / "self" / "net" / name
-        if not table.is_file():
-            continue
-        for line in table.read_text().splitlines()[1:]:
-            columns = line.split()
-            is_listening = len(columns) > 9 and columns[3] == _LISTENING
-            if is_listening and int(columns[1].rpartition(":")[2], 16) == port:
-                yield columns[9]
+        if table.is_file():
+            for port, inode in _LISTENER.findall(table.read_text()):
+                yield f"socket:[{inode}]", int(port, 16)
 
 
-def _owners(sockets: set[str], proc: Path) -> Iterator[Path]:
-    """The processes that have one of the sockets open."""
-    for process in proc.iterdir():
-        if not process.name.isdecimal():
-            continue
+def _sockets(process: Path) -> Iterator[str]:
+    """What the process has open, as the kernel names it."""
+    folder = process / "fd"
+    for file in os.listdir(folder):
         try:
-            files = list((process / "fd").iterdir())
+            yield os.readlink(folder / file)
         except OSError:
-            continue  # of another user, or gone
-        for file in files:
-            try:
-                target = os.readlink(file)
-            except OSError:
-                continue
-            if target in sockets:
-                yield process
-                break
+            continue  # closed meanwhile
 
 
 def _read(process: Path) -> LocalServer | None:
-    """How the process was started, None if it is no llama-server, but a proxy, for example."""
+    """How the process was started, None if it is no llama-server, but a proxy, for example. Raises
+    `OSError`."""
     words = _words(process / "cmdline")
     if not any(_NAME.fullmatch(os.path.basename(word)) for word in words[:2]):
         return None

@@ -44,7 +44,7 @@ from extproc.runners.llama_server.arguments import context_arguments
 from extproc.runners.llama_server.counters import PATH as COUNTERS_PATH
 from extproc.runners.llama_server.counters import parse_counters
 from extproc.runners.llama_server.idle_sleep import IdleSleepTracker
-from extproc.runners.llama_server.local_server import find_local_server
+from extproc.runners.llama_server.local_server import LOCAL_SERVERS
 from extproc.runners.llama_server.parse import (
     ModelEntry,
     PropsReading,
@@ -213,7 +213,7 @@ class LlamaServerProbe:
 
     async def _read_command_line(self) -> None:
         """Read how a server on this machine was started."""
-        server = await asyncio.to_thread(find_local_server, self._target.address)
+        server = await LOCAL_SERVERS.find(self._target.address)
         if server is not None:
             self._identity.context = context_arguments(server.arguments, server.environment)
 

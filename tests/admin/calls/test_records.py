@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
 import pytest
 
+from extproc.core.placement.model_load import ModelLoad
 from extproc.core.rejection import Reason
 from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.settings.logging_section import RecordsSettings
@@ -52,6 +54,24 @@ async def test_a_request_is_shown_in_every_state(picker: FakePicker) -> None:
     await until(lambda: picker.records.total == 2)
     broken = await show(picker, "r1")
     assert broken.record.outcome == "broken" and broken.record.model == "tiny"
+
+
+async def test_what_a_request_waits_for_is_told_as_past_once_it_is_over(picker: FakePicker) -> None:
+    """While it is queued, as it is at the moment."""
+    picker.add_ready(A)
+    wake = ModelLoad(model="", where="gpu-2", is_wake=True)
+    picker.dispatcher.set_wakes({"": wake})
+    runs, waits = await picker.ask("r1"), await picker.ask("r2")
+    queued = await sampled(picker, "r2")
+    assert queued.record.wait_note == wake.subject
+    assert queued.parts[-1].text.endswith(f"; {wake.subject}")
+    picker.dispatcher.set_wakes({"": replace(wake, where="gpu-3")})
+    assert (await show(picker, "r2")).record.wait_note == "waits for gpu-3 to wake"
+    waits.cancel()
+    await until(lambda: picker.records.total == 1)
+    ended = await show(picker, "r2")
+    assert ended.parts[-1].text.endswith(f'what was said then: "{wake.subject}"')
+    runs.cancel()
 
 
 async def sampled(picker: FakePicker, id_: str) -> pb.ShowRequestResponse:

@@ -65,6 +65,12 @@ def test_kinds_and_tiers_are_shown_where_there_are_several() -> None:
     assert "KIND" not in drawn(table_of(both[:1]))[0]
 
 
+def test_what_a_machine_does_stands_beside_the_health_of_its_endpoint() -> None:
+    woken = endpoint(health=pb.HEALTH_OFF, is_pickable=False, is_waking=True)
+    assert state(woken).plain == "off waking"
+    assert state(endpoint(is_pickable=False, is_going_off=True)).plain == "ready going-off"
+
+
 @pytest.mark.parametrize("intent", [pb.INTENT_ACTIVE, pb.INTENT_DISABLED])
 def test_eighty_columns_keep_every_number(intent: pb.Intent) -> None:
     """Names give way and states fold; no column leaves the screen."""

@@ -55,11 +55,13 @@ def test_one_request_in_words(
         summary="69% of its 14.2 s went to the queue",
         beside="no other request ran on gpu-1 meanwhile",
         same_id=["5f5f"],
+        cause="gpu-1 broke it off",
     )
     said = printed(capsys, answer)
     assert "443f40b28dacae2e was served by gpu-1, status 200, after 14s" in said
     assert "client team-a, model tiny" in said
-    assert "Envoy tried 2 servers" in said and "tier 2" in said
+    assert "  gpu-1 broke it off\n  Envoy tried 2 servers; the last one served it\n" in said
+    assert "tier 2" in said
     assert "9.80s" in said and "about 2m00s" in said
     assert "No other request ran on gpu-1 meanwhile." in said and "5f5f" in said
     assert max(map(len, said.splitlines())) <= 80
@@ -69,7 +71,10 @@ def test_one_request_in_words(
     ("changes", "text"),
     [
         ({"outcome": "rejected", "reason": "queue-timeout"}, "was rejected: queue-timeout"),
-        ({"outcome": "withdrawn"}, "left the queue: its client went away"),
+        (
+            {"outcome": "withdrawn"},
+            "was withdrawn: its client, or Envoy, left before it got to a server",
+        ),
         ({"outcome": "broken"}, "broke off at gpu-1"),
         ({"outcome": "broken", "endpoint": "", "endpoint_name": ""}, "broke off,"),
         ({"state": "queued", "outcome": ""}, "is queued"),

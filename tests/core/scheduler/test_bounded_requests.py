@@ -110,7 +110,7 @@ def test_a_full_queue_of_a_bound_rejects_with_its_own_reason() -> None:
     outcome = fleet.submit(objective="batch")
     assert isinstance(outcome, Rejected)
     assert outcome.reason is Reason.BOUND_REACHED and outcome.retry_after_s >= 1.0
-    text = "1 requests of the objective batch run and 1 are queued, as many as its bound allows."
+    text = "1 request of the objective batch runs and 1 is queued, as many as its bound allows."
     assert outcome.detail == text
     request = Request(id="r", timeout_s=60.0, objective="batch")
     explained = explain(fleet.dispatcher.view, request, fleet.now)

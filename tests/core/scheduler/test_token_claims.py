@@ -11,7 +11,7 @@ from extproc.core.address import Address
 from extproc.core.decision import Queued
 from extproc.core.fleet.endpoint import ContextSharing, ContextSource
 from extproc.core.objective import Criticality, Objective
-from extproc.core.observation import EndedTask, ModelReading, SlotReading
+from extproc.core.observation import EndedTask, ModelReading, ScrapeStatus, SlotReading
 from extproc.core.prediction.answer_lengths import LEAST_OF_MODEL, LengthDistribution
 from extproc.core.prediction.latency import BURST_SCRAPES
 from extproc.core.prediction.prompt_sizes import TEMPLATE_TOKENS
@@ -705,6 +705,19 @@ def test_why_requests_wait_for_tokens() -> None:
     assert counts is not None and counts.source is ContextSource.SETTING
     assert counts.total == CONTEXT and counts.held == pytest.approx(590, abs=10)
     assert counts.reserved > 900 and counts.free == 0
+    fleet.scrape(address, status=ScrapeStatus.UNREACHABLE)
+    assert fleet.dispatcher.view.token_counts(endpoint) is None, "it is down"
+
+
+def test_no_more_tokens_are_shown_than_there_are() -> None:
+    """Although estimates may add up to more."""
+    fleet = sized(fleet_of())
+    address = fleet.add(4, context_tokens=CONTEXT)
+    endpoint = fleet.dispatcher.fleet.get(address)
+    assert endpoint is not None
+    fleet.pick(**asked(2 * CONTEXT, 10))
+    counts = fleet.dispatcher.view.token_counts(endpoint)
+    assert counts is not None and counts.held == counts.total == CONTEXT
 
 
 def test_an_explanation_names_the_tokens() -> None:

@@ -3,16 +3,28 @@ made-up /proc."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from extproc.core.address import Address
-from extproc.runners.llama_server.local_server import LocalServer, find_local_server
+from extproc.runners.llama_server import local_server
+from extproc.runners.llama_server.local_server import (
+    LocalServer,
+    LocalServers,
+    read_local_servers,
+)
+from tests.fakes.picker import until
+
+HERE = Address("127.0.0.1", 8080)
 
 LISTEN = (
     "import socket, sys\n"
@@ -22,35 +34,77 @@ LISTEN = (
 )
 
 
-def test_a_server_on_this_machine(tmp_path: Path) -> None:
+@contextmanager
+def listening(folder: Path, name: str, *arguments: str) -> Iterator[int]:
+    """A process of that name; gives the port at which it listens."""
+    script = folder / name
+    script.write_text(LISTEN)
+    with subprocess.Popen(
+        [sys.executable, script, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "LLAMA_ARG_KV_UNIFIED": "1", "HF_TOKEN": "secret"},
+    ) as process:
+        assert process.stdout is not None and process.stdin is not None
+        yield int(process.stdout.readline())
+        process.stdin.close()
+
+
+async def test_a_server_on_this_machine(tmp_path: Path) -> None:
     """A process called llama-server that listens here is found, with its own variables; the same
     one by another name is not, nor is one at an address of another machine."""
-    for name, is_found in (("llama-server", True), ("proxy", False)):
-        script = tmp_path / name
-        script.write_text(LISTEN)
-        with subprocess.Popen(
-            [sys.executable, script, "-np", "2", "-c", "8192"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "LLAMA_ARG_KV_UNIFIED": "1", "HF_TOKEN": "secret"},
-        ) as process:
-            assert process.stdout is not None and process.stdin is not None
-            port = int(process.stdout.readline())
-            found = find_local_server(Address("127.0.0.1", port))
-            elsewhere = find_local_server(Address("192.0.2.1", port))
-            process.stdin.close()
-        assert elsewhere is None
-        if not is_found:
-            assert found is None
-            continue
-        assert found is not None and found.arguments[-4:] == ["-np", "2", "-c", "8192"]
-        assert found.environment == {"LLAMA_ARG_KV_UNIFIED": "1"}
+    servers = LocalServers()
+    with listening(tmp_path, "llama-server", "-np", "2", "-c", "8192") as port:
+        found = await servers.find(Address("127.0.0.1", port))
+        assert await servers.find(Address("192.0.2.1", port)) is None
+    assert found is not None and found.arguments[-4:] == ["-np", "2", "-c", "8192"]
+    assert found.environment == {"LLAMA_ARG_KV_UNIFIED": "1"}
+    with listening(tmp_path, "proxy", "-np", "2") as port:
+        assert await servers.find(Address("127.0.0.1", port)) is None
 
 
-def test_nothing_listens() -> None:
+async def test_nothing_listens() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        assert find_local_server(Address("127.0.0.1", unused.getsockname()[1])) is None
+        assert await LocalServers().find(Address("127.0.0.1", unused.getsockname()[1])) is None
+
+
+async def test_a_server_that_takes_a_port_over_is_read_anew(tmp_path: Path) -> None:
+    """What was read of the one before is not what the next one has."""
+    servers = LocalServers(proc_of(tmp_path, b"llama-server\0-np\0001\0"))
+    before = await servers.find(HERE)
+    assert before is not None and before.arguments == ["llama-server", "-np", "1"]
+    (tmp_path / "7" / "cmdline").write_bytes(b"llama-server\0-np\0008\0")
+    after = await servers.find(HERE)
+    assert after is not None and after.arguments == ["llama-server", "-np", "8"]
+
+
+async def test_all_who_ask_meanwhile_share_one_reading(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The one that has begun before they asked may have missed their servers, so it is the next."""
+    server = LocalServer(["llama-server"], {})
+    may_end = Event()
+    readings: list[dict[int, LocalServer]] = []
+
+    def read(_: Path) -> dict[int, LocalServer]:
+        readings.append({8080 + number: server for number in range(len(readings) * 40)})
+        assert may_end.wait(60.0)
+        return readings[-1]
+
+    monkeypatch.setattr(local_server, "read_local_servers", read)
+    servers = LocalServers(tmp_path)
+    first = asyncio.create_task(servers.find(HERE))
+    await until(lambda: len(readings) == 1)
+    others = [
+        asyncio.create_task(servers.find(Address("127.0.0.1", 8080 + number)))
+        for number in range(40)
+    ]
+    await asyncio.sleep(0)  # each has asked
+    may_end.set()
+    assert await first is None
+    assert await asyncio.gather(*others) == [server] * 40
+    assert len(readings) == 2
 
 
 def proc_of(folder: Path, command: bytes, port: str = "1F90", state: str = "0A") -> Path:
@@ -82,16 +136,17 @@ def proc_of(folder: Path, command: bytes, port: str = "1F90", state: str = "0A")
     ],
 )
 def test_what_is_taken_for_a_llama_server(tmp_path: Path, command: bytes, is_found: bool) -> None:
-    found = find_local_server(Address("127.0.0.1", 8080), proc_of(tmp_path, command))
+    found = read_local_servers(proc_of(tmp_path, command))
     words = command.decode().rstrip("\0").split("\0")
-    assert found == (LocalServer(words, {"LLAMA_ARG_CTX_SIZE": "512"}) if is_found else None)
+    server = LocalServer(words, {"LLAMA_ARG_CTX_SIZE": "512"})
+    assert found == ({8080: server} if is_found else {})
 
 
 def test_other_ports_and_connections_are_not_it(tmp_path: Path) -> None:
-    here = Address("127.0.0.1", 8080)
-    assert find_local_server(here, proc_of(tmp_path / "a", b"llama-server", port="1F91")) is None
-    assert find_local_server(here, proc_of(tmp_path / "b", b"llama-server", state="01")) is None
-    assert find_local_server(here, tmp_path / "no-proc") is None
+    other = read_local_servers(proc_of(tmp_path / "a", b"llama-server", port="1F91"))
+    assert other.keys() == {8081}
+    assert not read_local_servers(proc_of(tmp_path / "b", b"llama-server", state="01"))
+    assert not read_local_servers(tmp_path / "no-proc")
     gone = proc_of(tmp_path / "c", b"llama-server")
     (gone / "7" / "cmdline").unlink()
-    assert find_local_server(here, gone) is None
+    assert not read_local_servers(gone)

@@ -117,7 +117,7 @@ class Issue(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., remedy: _Optional[str] = ...) -> None: ...
 
 class Endpoint(_message.Message):
-    __slots__ = ("address", "name", "hostname", "health", "intent", "slots", "models", "issues", "observed_age_s", "sources", "is_fresh", "is_known_to_envoy", "is_removed", "is_pickable", "leases", "intent_age_s", "tokens", "labels", "runner", "is_foreign_known", "tier", "pool", "unique_name", "is_ejected")
+    __slots__ = ("address", "name", "hostname", "health", "intent", "slots", "models", "issues", "observed_age_s", "sources", "is_fresh", "is_known_to_envoy", "is_removed", "is_pickable", "leases", "intent_age_s", "tokens", "labels", "runner", "is_foreign_known", "tier", "pool", "unique_name", "is_ejected", "is_waking", "is_going_off")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -149,6 +149,8 @@ class Endpoint(_message.Message):
     POOL_FIELD_NUMBER: _ClassVar[int]
     UNIQUE_NAME_FIELD_NUMBER: _ClassVar[int]
     IS_EJECTED_FIELD_NUMBER: _ClassVar[int]
+    IS_WAKING_FIELD_NUMBER: _ClassVar[int]
+    IS_GOING_OFF_FIELD_NUMBER: _ClassVar[int]
     address: str
     name: str
     hostname: str
@@ -173,7 +175,9 @@ class Endpoint(_message.Message):
     pool: str
     unique_name: str
     is_ejected: bool
-    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., hostname: _Optional[str] = ..., health: _Optional[_Union[Health, str]] = ..., intent: _Optional[_Union[Intent, str]] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ..., issues: _Optional[_Iterable[_Union[Issue, _Mapping]]] = ..., observed_age_s: _Optional[float] = ..., sources: _Optional[_Iterable[str]] = ..., is_fresh: _Optional[bool] = ..., is_known_to_envoy: _Optional[bool] = ..., is_removed: _Optional[bool] = ..., is_pickable: _Optional[bool] = ..., leases: _Optional[int] = ..., intent_age_s: _Optional[float] = ..., tokens: _Optional[_Union[Tokens, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., runner: _Optional[str] = ..., is_foreign_known: _Optional[bool] = ..., tier: _Optional[int] = ..., pool: _Optional[str] = ..., unique_name: _Optional[str] = ..., is_ejected: _Optional[bool] = ...) -> None: ...
+    is_waking: bool
+    is_going_off: bool
+    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., hostname: _Optional[str] = ..., health: _Optional[_Union[Health, str]] = ..., intent: _Optional[_Union[Intent, str]] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ..., issues: _Optional[_Iterable[_Union[Issue, _Mapping]]] = ..., observed_age_s: _Optional[float] = ..., sources: _Optional[_Iterable[str]] = ..., is_fresh: _Optional[bool] = ..., is_known_to_envoy: _Optional[bool] = ..., is_removed: _Optional[bool] = ..., is_pickable: _Optional[bool] = ..., leases: _Optional[int] = ..., intent_age_s: _Optional[float] = ..., tokens: _Optional[_Union[Tokens, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., runner: _Optional[str] = ..., is_foreign_known: _Optional[bool] = ..., tier: _Optional[int] = ..., pool: _Optional[str] = ..., unique_name: _Optional[str] = ..., is_ejected: _Optional[bool] = ..., is_waking: _Optional[bool] = ..., is_going_off: _Optional[bool] = ...) -> None: ...
 
 class ListEndpointsRequest(_message.Message):
     __slots__ = ("page_size", "page_token", "pool")
@@ -449,7 +453,7 @@ class WatchQueueResponse(_message.Message):
     def __init__(self, state: _Optional[_Union[WatchQueueResponse.State, str]] = ..., queue_position: _Optional[int] = ..., queued: _Optional[int] = ..., expected_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., endpoint: _Optional[str] = ..., exchange_id: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
 
 class RequestRecord(_message.Message):
-    __slots__ = ("exchange_id", "request_id", "state", "client", "model", "objective", "criticality", "path", "endpoint", "endpoint_name", "tier", "outcome", "reason", "status", "attempts", "ended_at", "duration_s", "arrival_s", "waited_s", "queued_before", "place", "place_of", "place_after_s", "waits", "wait_note", "server_s", "first_token_s", "is_stream", "is_cold", "is_counted", "prompt_tokens", "cached_tokens", "generated_tokens", "seen_s", "prompt_s", "generated_s", "pool")
+    __slots__ = ("exchange_id", "request_id", "state", "client", "model", "objective", "criticality", "path", "endpoint", "endpoint_name", "tier", "outcome", "reason", "status", "attempts", "ended_at", "duration_s", "arrival_s", "waited_s", "queued_before", "place", "place_of", "place_after_s", "waits", "wait_note", "server_s", "first_token_s", "is_stream", "is_cold", "is_counted", "prompt_tokens", "cached_tokens", "generated_tokens", "seen_s", "prompt_s", "generated_s", "pool", "is_servers_fault", "is_overflow")
     class WaitsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -494,6 +498,8 @@ class RequestRecord(_message.Message):
     PROMPT_S_FIELD_NUMBER: _ClassVar[int]
     GENERATED_S_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
+    IS_SERVERS_FAULT_FIELD_NUMBER: _ClassVar[int]
+    IS_OVERFLOW_FIELD_NUMBER: _ClassVar[int]
     exchange_id: str
     request_id: str
     state: str
@@ -531,7 +537,9 @@ class RequestRecord(_message.Message):
     prompt_s: float
     generated_s: float
     pool: str
-    def __init__(self, exchange_id: _Optional[str] = ..., request_id: _Optional[str] = ..., state: _Optional[str] = ..., client: _Optional[str] = ..., model: _Optional[str] = ..., objective: _Optional[str] = ..., criticality: _Optional[str] = ..., path: _Optional[str] = ..., endpoint: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., tier: _Optional[int] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., status: _Optional[int] = ..., attempts: _Optional[int] = ..., ended_at: _Optional[float] = ..., duration_s: _Optional[float] = ..., arrival_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., queued_before: _Optional[int] = ..., place: _Optional[int] = ..., place_of: _Optional[int] = ..., place_after_s: _Optional[float] = ..., waits: _Optional[_Mapping[str, float]] = ..., wait_note: _Optional[str] = ..., server_s: _Optional[float] = ..., first_token_s: _Optional[float] = ..., is_stream: _Optional[bool] = ..., is_cold: _Optional[bool] = ..., is_counted: _Optional[bool] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., seen_s: _Optional[float] = ..., prompt_s: _Optional[float] = ..., generated_s: _Optional[float] = ..., pool: _Optional[str] = ...) -> None: ...
+    is_servers_fault: bool
+    is_overflow: bool
+    def __init__(self, exchange_id: _Optional[str] = ..., request_id: _Optional[str] = ..., state: _Optional[str] = ..., client: _Optional[str] = ..., model: _Optional[str] = ..., objective: _Optional[str] = ..., criticality: _Optional[str] = ..., path: _Optional[str] = ..., endpoint: _Optional[str] = ..., endpoint_name: _Optional[str] = ..., tier: _Optional[int] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., status: _Optional[int] = ..., attempts: _Optional[int] = ..., ended_at: _Optional[float] = ..., duration_s: _Optional[float] = ..., arrival_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., queued_before: _Optional[int] = ..., place: _Optional[int] = ..., place_of: _Optional[int] = ..., place_after_s: _Optional[float] = ..., waits: _Optional[_Mapping[str, float]] = ..., wait_note: _Optional[str] = ..., server_s: _Optional[float] = ..., first_token_s: _Optional[float] = ..., is_stream: _Optional[bool] = ..., is_cold: _Optional[bool] = ..., is_counted: _Optional[bool] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., seen_s: _Optional[float] = ..., prompt_s: _Optional[float] = ..., generated_s: _Optional[float] = ..., pool: _Optional[str] = ..., is_servers_fault: _Optional[bool] = ..., is_overflow: _Optional[bool] = ...) -> None: ...
 
 class ListRecordsRequest(_message.Message):
     __slots__ = ("since_s", "client", "model", "endpoint", "outcome", "limit", "after", "instance", "pool")
@@ -574,7 +582,7 @@ class ShowRequestRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class ShowRequestResponse(_message.Message):
-    __slots__ = ("record", "parts", "summary", "beside", "others", "others_mean", "others_most", "same_id")
+    __slots__ = ("record", "parts", "summary", "beside", "others", "others_mean", "others_most", "same_id", "cause")
     class Part(_message.Message):
         __slots__ = ("name", "seconds", "text", "is_exact")
         NAME_FIELD_NUMBER: _ClassVar[int]
@@ -594,6 +602,7 @@ class ShowRequestResponse(_message.Message):
     OTHERS_MEAN_FIELD_NUMBER: _ClassVar[int]
     OTHERS_MOST_FIELD_NUMBER: _ClassVar[int]
     SAME_ID_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
     record: RequestRecord
     parts: _containers.RepeatedCompositeFieldContainer[ShowRequestResponse.Part]
     summary: str
@@ -602,7 +611,8 @@ class ShowRequestResponse(_message.Message):
     others_mean: float
     others_most: int
     same_id: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, record: _Optional[_Union[RequestRecord, _Mapping]] = ..., parts: _Optional[_Iterable[_Union[ShowRequestResponse.Part, _Mapping]]] = ..., summary: _Optional[str] = ..., beside: _Optional[str] = ..., others: _Optional[int] = ..., others_mean: _Optional[float] = ..., others_most: _Optional[int] = ..., same_id: _Optional[_Iterable[str]] = ...) -> None: ...
+    cause: str
+    def __init__(self, record: _Optional[_Union[RequestRecord, _Mapping]] = ..., parts: _Optional[_Iterable[_Union[ShowRequestResponse.Part, _Mapping]]] = ..., summary: _Optional[str] = ..., beside: _Optional[str] = ..., others: _Optional[int] = ..., others_mean: _Optional[float] = ..., others_most: _Optional[int] = ..., same_id: _Optional[_Iterable[str]] = ..., cause: _Optional[str] = ...) -> None: ...
 
 class ListEventsRequest(_message.Message):
     __slots__ = ("since_s", "endpoint", "model", "kind", "limit", "after", "instance", "client", "outcome")

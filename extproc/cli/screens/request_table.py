@@ -1,6 +1,7 @@
 """Requests as a table, once or repeatedly."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from rich.console import Group
@@ -20,6 +21,7 @@ EQUAL: Final = (
     "each other."
 )
 RIGHT: Final = frozenset({"POSITION", "AGE", "WAITED", "EXPECTED"})
+Cell = Callable[[pb.Request], Text]
 WHOLE: Final = RIGHT | {"EXCHANGE", "STATE"}
 """Columns that do not give way where the screen is narrow: what is copied, and numbers."""
 
@@ -54,23 +56,10 @@ def table_of(answer: pb.ListRequestsResponse) -> Group:
         total.append(f"; {len(answer.requests)} of {answer.total} are shown (--limit)")
     if not answer.requests:
         return Group(total)
-    has_models = any(request.model for request in answer.requests)
-    has_criticalities = any(
-        request.criticality not in ("", "standard") for request in answer.requests
-    )
-    has_clients = any(request.client for request in answer.requests)
-    has_pools = any(request.pool for request in answer.requests)
-    has_reasons = any(request.wait_reason for request in answer.requests)
-    has_endpoints = any(request.endpoint for request in answer.requests)
-    has_request_ids = console().width >= ROOMY
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.padding = (0, 1, 0, 0)
-    titles = ["REQUEST"] * has_request_ids + ["EXCHANGE", "STATE", "POSITION"]
-    titles += ["ENDPOINT"] * has_endpoints
-    titles += ["POOL"] * has_pools
-    titles += ["WHY"] * has_reasons + ["CLIENT"] * has_clients
-    titles += ["MODEL"] * has_models + ["CRITICALITY"] * has_criticalities
-    for title in (*titles, "AGE", "WAITED", "EXPECTED"):
+    columns = _columns(answer.requests, is_roomy=console().width >= ROOMY)
+    for title in columns:
         table.add_column(
             title,
             justify="right" if title in RIGHT else "left",
@@ -78,30 +67,62 @@ def table_of(answer: pb.ListRequestsResponse) -> Group:
             overflow="fold",
         )
     for request in answer.requests:
-        state = word("RequestState", pb.RequestState.Name(request.state))
-        cells = [Text(printable(request.request_id) or "-")] * has_request_ids
-        cells += [
-            Text(request.exchange_id),
-            Text(state, style=STYLES.get(state, "")),
-            Text(f"{request.queue_position} of {request.queued}" if request.queue_position else ""),
-        ]
-        cells += [Text(printable(request.endpoint_name or request.endpoint))] * has_endpoints
-        cells += [Text(request.pool)] * has_pools
-        cells += [Text(printable(request.note or request.wait_reason))] * has_reasons
-        cells += [Text(printable(request.client))] * has_clients
-        cells += [Text(printable(request.model))] * has_models + [
-            Text(request.criticality)
-        ] * has_criticalities
-        cells += [
-            Text(seconds(request.age_s)),
-            Text(seconds(request.waited_s)),
-            Text(seconds(request.expected_s) if request.HasField("expected_s") else ""),
-        ]
-        table.add_row(*cells)
+        table.add_row(*(cell(request) for cell in columns.values()))
     positions = [request.queue_position for request in answer.requests if request.queue_position]
     if len(positions) > len(set(positions)):
         total.append(f"\n{EQUAL}")
     return Group(table, Text(), total)
+
+
+def _columns(requests: Sequence[pb.Request], *, is_roomy: bool) -> dict[str, Cell]:
+    """The columns that these requests need. A narrow screen has one for the endpoints of running
+    requests and why the others wait, and none for models."""
+    has_endpoints = any(request.endpoint for request in requests)
+    has_reasons = any(request.wait_reason for request in requests)
+    columns: dict[str, Cell] = {}
+    if is_roomy:
+        columns["REQUEST"] = lambda one: Text(printable(one.request_id) or "-")
+    columns |= {"EXCHANGE": lambda one: Text(one.exchange_id), "STATE": _state}
+    columns["POSITION"] = _position
+    if has_endpoints and has_reasons and not is_roomy:
+        columns["ENDPOINT, WHY"] = lambda one: _endpoint(one) if one.endpoint else _why(one)
+    else:
+        columns |= {"ENDPOINT": _endpoint} if has_endpoints else {}
+        columns |= {"WHY": _why} if has_reasons else {}
+    if any(request.pool for request in requests):
+        columns["POOL"] = lambda one: Text(one.pool)
+    if any(request.client for request in requests):
+        columns["CLIENT"] = lambda one: Text(printable(one.client))
+    if is_roomy and any(request.model for request in requests):
+        columns["MODEL"] = lambda one: Text(printable(one.model))
+    if any(request.criticality not in ("", "standard") for request in requests):
+        columns["CRITICALITY"] = lambda one: Text(one.criticality)
+    columns["AGE"] = lambda one: Text(seconds(one.age_s))
+    columns["WAITED"] = lambda one: Text(seconds(one.waited_s))
+    columns["EXPECTED"] = _expected
+    return columns
+
+
+def _state(request: pb.Request) -> Text:
+    state = word("RequestState", pb.RequestState.Name(request.state))
+    return Text(state, style=STYLES.get(state, ""))
+
+
+def _position(request: pb.Request) -> Text:
+    place = request.queue_position
+    return Text(f"{place} of {request.queued}" if place else "")
+
+
+def _endpoint(request: pb.Request) -> Text:
+    return Text(printable(request.endpoint_name or request.endpoint))
+
+
+def _why(request: pb.Request) -> Text:
+    return Text(printable(request.note or request.wait_reason))
+
+
+def _expected(request: pb.Request) -> Text:
+    return Text(seconds(request.expected_s) if request.HasField("expected_s") else "")
 
 
 def position_line(message: pb.WatchQueueResponse) -> str:

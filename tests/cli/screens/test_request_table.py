@@ -44,8 +44,10 @@ def words(line: str) -> str:
     return " ".join(line.split())
 
 
-def drawn(*requests: pb.Request, matching: int | None = None) -> list[str]:
-    screen = Console(file=StringIO(), width=150)
+def drawn(
+    *requests: pb.Request, matching: int | None = None, width_columns: int = 150
+) -> list[str]:
+    screen = Console(file=StringIO(), width=width_columns)
     answer = pb.ListRequestsResponse(
         requests=requests,
         total_running=1,
@@ -105,6 +107,24 @@ def test_a_narrow_screen_does_without_the_clients_ids(monkeypatch: pytest.Monkey
     monkeypatch.setattr(request_table, "console", lambda: Console(width=100))
     (header, row, *_) = drawn(RUNNING)
     assert "REQUEST" not in header and row.split()[0] == "e1"
+
+
+def test_eighty_columns_break_no_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The endpoints of running requests stand in one column with why the others wait."""
+    monkeypatch.setattr(request_table, "console", lambda: Console(width=80))
+    ids = ["7baef40678c92f80", "912e4ba85e4dae45"]
+    running, waiting = pb.Request(), pb.Request()
+    running.CopyFrom(RUNNING)
+    waiting.CopyFrom(WAITING)
+    running.exchange_id, waiting.exchange_id = ids
+    running.client = waiting.client = "team-a"
+    running.criticality = "standard"
+    waiting.wait_reason = "too-few-tokens"
+    header, *rows = drawn(running, waiting, width_columns=80)
+    title = "EXCHANGE STATE POSITION ENDPOINT, WHY CLIENT AGE WAITED EXPECTED"
+    assert words(header) == title
+    assert words(rows[0]) == f"{ids[0]} responding 10.0.0.1:8080 team-a 12s 0.5s"
+    assert words(rows[1]) == f"{ids[1]} queued 1 of 2 too-few-tokens team-a 3.0s 3.0s 4.0s"
 
 
 def test_a_list_that_was_cut_says_so() -> None:

@@ -40,7 +40,7 @@ const MEANINGS = {
   cancelled: "an operator ended it",
   "upload-stalled": "the rest of its body did not arrive, or too slowly",
   shed: "sheddable, and no slot was free",
-  evicted: "removed from a full queue by a more critical request",
+  evicted: "removed from a full queue for another request",
   "model-not-found": "no server had its model",
   "model-failed": "the servers of its model failed",
   "conversation-not-found": "no server kept its conversation",

@@ -219,11 +219,26 @@ class RequestQueue:
             if lower <= criticality:
                 break
             for ticket in reversed(self._by_criticality[lower].values()):
-                if ticket.request.pool != pool:
-                    continue
-                if ticket.body_bytes >= least_bytes and ticket.is_under(bounds):
+                if ticket.makes_place(least_bytes, bounds, pool):
                     return ticket
         return None
+
+    def newest_held_back(
+        self,
+        criticality: Criticality,
+        least_bytes: int = 0,
+        bounds: BoundsOfRequest = (),
+        pool: str = NO_POOL,
+    ) -> Ticket | None:
+        """The newest ticket of this criticality or below that its session or its flow holds back,
+        or None. The others are as in `newest_below`: O(tickets that are held back)."""
+        found: Ticket | None = None
+        for ticket in self.held_back:
+            if ticket.criticality < criticality or (found is not None and ticket < found):
+                continue
+            if ticket.makes_place(least_bytes, bounds, pool):
+                found = ticket
+        return found
 
     def count_for(self, pool: str) -> int:
         """The number of queued requests for this pool; all of them without pools."""

@@ -85,8 +85,11 @@ class Ticket:
     def criticality(self) -> Criticality:
         return self.subqueue_key[0]
 
-    def is_under(self, bounds: BoundsOfRequest) -> bool:
-        """Whether it is under all of these."""
+    def makes_place(self, least_bytes: int, bounds: BoundsOfRequest, pool: str) -> bool:
+        """Whether it holds that many body bytes, is under all of these bounds, and is for this
+        pool: if it left, another such request could be queued."""
+        if self.request.pool != pool or self.body_bytes < least_bytes:
+            return False
         return all(bound in self.resolved.bounds for bound in bounds)
 
     def __lt__(self, other: Ticket) -> bool:

@@ -69,7 +69,8 @@ class Admission:
         self, reason: Reason | None, request: Request, resolved: ResolvedRequest
     ) -> Ticket | None:
         """The request to evict for one that may not be queued for that reason, or None: its place
-        in the queue, and in the queues of the bounds, is then free."""
+        in the queue, and in the queues of the bounds, is then free. What a session or a flow holds
+        back leaves for any other request that is no less critical."""
         full = tuple(bound for bound in resolved.bounds if bound.is_queue_full)
         is_for_a_place = reason is Reason.BOUND_REACHED and full and request.timeout_s > 0
         if reason is not Reason.QUEUE_FULL and not is_for_a_place:
@@ -79,7 +80,10 @@ class Admission:
             return None
         queue = self._state.queue
         least_bytes = self._state.options.queue.lacks_bytes(queue, request)
-        return queue.newest_below(criticality, least_bytes, full, request.pool)
+        held_back = None
+        if full_group(resolved.groups) is None:
+            held_back = queue.newest_held_back(criticality, least_bytes, full, request.pool)
+        return held_back or queue.newest_below(criticality, least_bytes, full, request.pool)
 
     def preview(
         self, resolved: ResolvedRequest, request: Request, now: float, *, may_queue: bool = True

@@ -124,7 +124,7 @@ class Settlements:
     ) -> None:
         """Remove a ticket from the queue, and settle it with a rejection."""
         self.leave_expired(ticket)
-        self._outbox.settle(ticket, self.rejected(reason, now - ticket.entered_at, constraints))
+        self._outbox.settle(ticket, self._rejection_of(ticket, reason, now, constraints))
 
     def leave_expired(self, ticket: Ticket) -> None:
         """Remove a ticket that is settled next, even if the removal fails."""
@@ -142,11 +142,18 @@ class Settlements:
             reason = self.unless_empty(reason, constraints)
         except Exception as error:  # noqa: BLE001 - its wait is over, whatever the reason
             self._outbox.step_failed("explaining a timeout", error)
-        rejected = self.rejected(reason, now - ticket.entered_at, constraints)
-        if ticket.held_by is not None and reason is Reason.QUEUE_TIMEOUT:
-            rejected = replace(rejected, detail=ticket.held_by.limit_text)
-        self._outbox.settle(ticket, rejected)
+        self._outbox.settle(ticket, self._rejection_of(ticket, reason, now, constraints))
         self._record_rejection(ticket, now)
+
+    def _rejection_of(
+        self, ticket: Ticket, reason: Reason, now: float, constraints: Constraints
+    ) -> Rejected:
+        """The rejection of a queued request. One that waited for its session or its flow for too
+        long, or had to make place, hears of that limit."""
+        rejected = self.rejected(reason, now - ticket.entered_at, constraints)
+        if ticket.held_by is not None and reason in (Reason.QUEUE_TIMEOUT, Reason.EVICTED):
+            return replace(rejected, detail=ticket.held_by.limit_text)
+        return rejected
 
     def _record_rejection(self, ticket: Ticket, now: float) -> None:
         """For the SLO of its objective, which its session or its flow cannot miss."""

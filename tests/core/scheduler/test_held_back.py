@@ -187,6 +187,47 @@ def test_a_full_queue_rejects_and_evicts_as_ever() -> None:
     assert isinstance(settlement, Rejected) and settlement.reason is Reason.EVICTED
 
 
+def test_in_a_full_queue_it_makes_place_for_what_its_session_does_not_hold_back() -> None:
+    """The newest of them, and its client hears why; a dry run says the same. What is more critical
+    stays, and what is held back itself evicts nothing."""
+    fleet = limited(2)
+    fleet.pick(**ADA)
+    fleet.pick()
+    critical = fleet.queue(**ADA, objective="gold")
+    held = [fleet.queue(**ADA) for _ in range(4)]
+    waiting = [fleet.queue()]
+    assert fleet.rejection(**ADA) == "queue-full"
+    for newest in reversed(held):
+        explained = explain(fleet.dispatcher.view, Request(id="r", timeout_s=9.0), fleet.now)
+        assert explained.reason is None, "it would be queued"
+        waiting.append(fleet.queue())
+        settlement = fleet.listener.settlements[newest.id]
+        assert isinstance(settlement, Rejected) and settlement.reason is Reason.EVICTED
+        assert settlement.detail == "This session may have 1 requests at once; wait for one to end."
+    assert fleet.rejection() == "queue-full"
+    assert is_held_back(critical) and all(ticket.is_waiting for ticket in waiting)
+
+
+def test_one_that_is_held_back_makes_place_only_where_its_place_is_wanted() -> None:
+    """With enough bytes, under the bound that is full, and not in another pool."""
+    limits = {(BoundKind.OBJECTIVE, "quick"): BoundLimits(running=1, queued=2)}
+    fleet = limited(3)
+    options = replace(fleet.dispatcher.options, bounds=BoundOptions(limits=limits))
+    fleet.dispatcher.renew(options, fleet.now)
+    fleet.pick(**ADA, objective="quick")
+    long = fleet.queue(**ADA, body_bytes=600_000)
+    quick = [fleet.queue(**ADA, objective="quick") for _ in range(2)]
+    other = fleet.queue(**ADA)
+    assert fleet.queue(objective="quick").is_waiting
+    assert not quick[1].is_waiting and other.is_waiting, "it was not under the bound that is full"
+    fleet.pick()
+    fleet.pick()
+    limit = replace(options.queue, max_body_bytes=1_000_000)
+    fleet.dispatcher.renew(replace(options, queue=limit), fleet.now)
+    assert fleet.queue(body_bytes=500_000).is_waiting
+    assert not long.is_waiting and other.is_waiting, "it holds too few bytes"
+
+
 def test_a_client_that_may_not_queue_it_is_not_told_of_its_session() -> None:
     """Its own limit of queued requests is what keeps it from waiting."""
     fleet = limited(8)
@@ -414,7 +455,7 @@ def test_a_bound_and_a_session_hold_back_both() -> None:
     running = fleet.pick(path="/x", **ADA)
     waiting = [fleet.queue(path="/x", **session) for session in (ADA, BOB)]
     assert [is_held_back(ticket) for ticket in waiting] == [True, False]
-    assert fleet.rejection(path="/x") == "bound-reached"
+    assert fleet.rejection(path="/x", **ADA) == "bound-reached"
     fleet.finish(running)
     assert [ticket.is_waiting for ticket in waiting] == [False, True]
     fleet.finish(fleet.served(waiting[0]))

@@ -89,7 +89,7 @@ async def until_only(stack: Stack, address: str) -> None:
 
 def held_back(status: dict[str, Any]) -> int:
     """How many requests a session or a flow holds back."""
-    return sum(one["by_reason"].get("limit-reached", 0) for one in status["models"])
+    return sum(one["by_reason"].get("limit-reached", 0) for one in status["queue"]["models"])
 
 
 async def test_every_call_of_an_agent_is_answered(llama: None, tmp_path: Path) -> None:

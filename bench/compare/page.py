@@ -101,7 +101,12 @@ def _row(ones: Sequence[Result]) -> str:
         return f"| {first.rival} | {first.why} |{' |' * (len(HEADINGS) - 1)}"
     name = f"**{first.rival}**" if first.is_ours else first.rival
     cells = zip(*(_cells(one) for one in ones), strict=True)
-    return f"| {name} | {' | '.join(', '.join(each) for each in cells)} |"
+    return f"| {name} | {' | '.join(map(_together, cells))} |"
+
+
+def _together(values: Sequence[str]) -> str:
+    """The numbers of one cell, or the one that all of its loads have."""
+    return values[0] if len(set(values)) == 1 else ", ".join(values)
 
 
 def _cells(one: Result) -> list[str]:
@@ -239,33 +244,26 @@ UNEQUAL: Final = """\
 ## What was unequal
 
 - Clients, proxies, picker and servers share the cores of one machine. Each hop is loopback.
-- Time is scaled, so a millisecond of a hop weighs as many times more than beside real models as
-  each table says.
-- The slots of the servers were written by hand into the rivals, as weights or limits. Coxswain
-  found them out; that slots do not share a context was written into its settings.
-- The hashes get a header with the name of the conversation, which clients have to send. Coxswain
-  reads the prompts instead.
+- Time is scaled: a hop weighs as many times more than beside real models as each table says.
+- The slots of the servers were written by hand into the rivals; Coxswain found them out. That
+  slots do not share a context was written into its settings.
+- The hashes get a header with the name of the conversation, which clients have to send.
 - All have one worker. The rivals keep connections to servers; Coxswain's Envoy opens one for each
   request ([decision 0035](decisions/0035-a-connection-for-each-request.md)).
-- The servers are simulated, unless the command has `--real`: they have llama-server's API, slots,
-  hidden queue and prompt caches, and no memory bandwidth to share.
-- Coxswain starts each run without having learned anything. With shared contexts it runs one
-  request at a time on each server until it has seen some 30 answers: the first second of the run,
-  from which its waits there come.
-- Requests that were not served are in no time of their row: read those together."""
+- The servers are simulated, unless the command has `--real`, without memory bandwidth to share.
+- Coxswain has learned nothing before a run. With shared contexts it runs one request at a time on
+  each server until it has seen some 30 answers, from which its waits there come.
+- Requests that were not served are in no time of their row."""
 UNEQUAL_PICKERS: Final = """\
-- Pickers of the Gateway API Inference Extension, such as llm-d's, are made for vLLM. Of these
-  servers they get the gauge of waiting requests, 20 times a second, and the prompts: llama-server
-  has none of its cache. They do not limit running requests and have no queue unless it is switched
-  on. Their Envoy sends them the responses, too. All servers are one Pod with a port for each. Such
-  a picker may use all cores, Coxswain's one."""
+- Pickers of the Gateway API Inference Extension are made for vLLM. Of these servers they get the
+  gauge of waiting requests, 20 times a second, and the prompts. They do not limit running requests
+  and have no queue unless it is switched on. Their Envoy sends them the responses, too. All servers
+  are one Pod with a port for each. Such a picker may use all cores, Coxswain's one."""
 HOW_TO_READ: Final = f"""\
-Several numbers in a cell are those of the loads. Arrivals are that many times faster than in the
-trace, the service than {PREFILL_TOKENS_S:,.0f} tokens/s of prompts and {DECODE_TOKENS_S:.0f} of
-answers, of which {TOKENS_PER_EVENT} tokens come at once. Times are in ms. A wait is the time that
-a request took beside its time in a slot, which its server reports: queues anywhere, hops and
-clients. A request counts from when it was due. *Cached* is the share of prompt tokens, in %, that
-servers had in a cache. *To a full server* are the requests that a server's log shows waiting inside
-it. *Killed* are those that ended with their server's full context. *CPU* is the processor time of
-proxy and picker for each request, in us, with health checks and Coxswain's scrapes, which are much
-of it at such rates."""
+Several numbers in a cell are those of the loads; one holds for all. Arrivals are that many times
+faster than in the trace, the service than {PREFILL_TOKENS_S:,.0f} tokens/s of prompts and
+{DECODE_TOKENS_S:.0f} of answers, of which {TOKENS_PER_EVENT} tokens come at once. Times are
+in ms. A wait is the time that a request took beside its time in a slot. *Cached* is the share of
+prompt tokens, in %, that servers had in a cache. *To a full server* are requests that waited
+inside it. *Killed* are those that ended with their server's full context. *CPU* is the processor
+time of proxy and picker for each request, in us, with health checks and scrapes."""

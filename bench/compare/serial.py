@@ -38,10 +38,10 @@ LEARNED: Final = 60
 HEAD: Final = f"""\
 ### Shortest expected first, at one serial server
 
-Short requests (70 %) and long ones at one server with one slot, as in the two cells of Clairvoyant
-(arXiv 2606.07248), which reports 70 to 76 % less median latency of short requests in a burst of 100
-and 17 % at 0.74 load, with a predictor that reads words. Coxswain has learned from {LEARNED}
-requests, and knows only how long a prompt is. Latencies are those of whole answers.
+Short requests (70 %) and long ones at one server with one slot, as in Clairvoyant (arXiv
+2606.07248), which reports 70 to 76 % less median latency of short requests in a burst of 100 and
+17 % at 0.74 load, with a predictor that reads words. Coxswain has learned from {LEARNED} requests,
+and knows only how long a prompt is. Latencies are those of whole answers.
 
 | | short p50 | short p99 | long p50 | long p99 | mean of all |
 |---|---:|---:|---:|---:|---:|"""

@@ -87,8 +87,8 @@ class ClusterSettings(Section):
     `stop`: it goes on only while all fronts of the other members follow it, so that two members
     never decide at the same time."""
     patience_s: SomeSeconds = 10.0
-    """Seconds for which a front waits for a leader before it sends Envoy to another member, or lets
-    it continue without the picker."""
+    """Seconds for which a front waits for a leader before Envoy goes to another member, or
+    continues without the picker."""
 
     @property
     def member_name(self) -> str:

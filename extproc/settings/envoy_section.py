@@ -93,8 +93,7 @@ class EnvoySettings(Section):
     default these paths are unknown."""
     message_timeout_s: SomeSeconds = 1.0
     """Seconds that Envoy waits for a response of Coxswain, beyond the time in the queue, before it
-    continues without it or fails closed (docs/envoy.md). A silent picker's connection is given up 2
-    s later, at the earliest after 3 s."""
+    continues without it or fails closed (docs/envoy.md)."""
     max_message_timeout_s: SomeSeconds = Field(default=3600.0, le=3600.0)  # Envoy's own bound
     """The longest time in the queue that Envoy allows, at most 3600 s. queue.timeout_s must be 5 s
     shorter."""
@@ -105,8 +104,7 @@ class EnvoySettings(Section):
     """Seconds that Envoy waits for a connection to a server."""
     reuse_connections: bool = False
     """Whether requests that are never streamed (embeddings, rerank, token counts) share connections
-    to the servers, which takes Envoy a quarter less time, and with TLS far less. Requires
-    llama-servers of April 2026 or later."""
+    to the servers (docs/envoy.md). Requires llama-servers of April 2026 or later."""
     per_try_idle_timeout_s: EnvoySeconds = 300.0
     """Seconds without data from a server after which Envoy ends the attempt; 0 disables the
     limit."""
@@ -126,8 +124,7 @@ class EnvoySettings(Section):
     below it, `/path/*.js` for files, `POST /path` for one method. The picker and the printed
     configuration must have the same value."""
     blocked_paths: Annotated[tuple[RuleText, ...], LIST] = ()
-    """Open paths that are rejected with 403, in the same format: `GET /` blocks the web page. Case
-    does not matter, and any prefix is covered."""
+    """Open paths that are rejected with 403, in the same format: `GET /` blocks the web page."""
     request_headers_timeout_s: SomeSeconds = 10.0
     """Seconds that a client may take to send its headers."""
     request_body_timeout_s: SomeSeconds = 300.0

@@ -54,9 +54,8 @@ class UsageSettings(Section):
     without `path`."""
 
     path: File | None = None
-    """The SQLite file that keeps the counts over restarts; created if it is missing. With it,
-    Envoy's printed configuration sends responses to Coxswain, too: print it again when this
-    changes."""
+    """The SQLite file that keeps the counts over restarts; created if it is missing. Print Envoy's
+    configuration again when this changes."""
     keep_days: Whole = Field(default=400, ge=1, le=36_500)
     """Days after which counts are removed."""
     read_counters: bool = False

@@ -104,9 +104,8 @@ class Settings(Section):
     usage: Annotated[UsageSettings, EMPTY_SECTION] = UsageSettings()
     records: Annotated[RecordsSettings, EMPTY_SECTION] = RecordsSettings()
     models: Annotated[Reloadable[dict[str, Targets]], MAP] = Field(default={})
-    """Other names for models: `chat: tiny`, or a split by weight: `chat: {tiny: 90, small: 10}`.
-    The name decides which endpoints are eligible; if the whole body is available, Coxswain writes
-    the selected model into it."""
+    """Other names for models: `chat: tiny`, or a split by weight: `chat: {tiny: 90, small: 10}`
+    (docs/routing.md)."""
     objectives: Annotated[Reloadable[dict[str, ObjectiveSettings]], MAP] = Field(default={})
     """The services that share the fleet, by name, each with the keys below."""
     bounds: Annotated[BoundsSettings, EMPTY_SECTION] = BoundsSettings()

@@ -65,9 +65,8 @@ class RoutingSettings(Section):
     """How requests are read and routed."""
 
     read_body: Reloadable[Literal["auto", "never"]] = "auto"
-    """Whether Coxswain reads bodies. `auto` reads those of requests that take a slot and, if
-    several models are served, of those that count tokens, also compressed ones. `never` uses only
-    the headers, and every request counts as one slot. Envoy must allow mode overrides."""
+    """Whether Coxswain reads bodies. `auto` does, and requires that Envoy allows mode overrides;
+    `never` uses only the headers, and every request counts as one slot (docs/routing.md)."""
     body_limit_bytes: Reloadable[Whole] = Field(default=65_536, ge=1, le=16 * 1024 * 1024)
     """The number of bytes from the beginning of a body that Coxswain reads for the prompt. The
     model is found anywhere in the part that Envoy keeps (envoy.body_buffer_bytes)."""
@@ -89,17 +88,16 @@ class RoutingSettings(Section):
     """The folder with rules: `team:Pin` is the class Pin in team.py there, or else in an installed
     module."""
     path_prefix: PathPrefix = ""
-    """A path prefix below which clients find the API besides the root, such as `/llama`: if servers
-    have scraper.path_prefix, or a gateway removes a prefix after the picker. Print Envoy's
-    configuration again when it changes."""
+    """A path prefix below which clients find the API besides the root, such as `/llama`. Print
+    Envoy's configuration again when it changes."""
     model_match: Reloadable[Literal["lenient", "strict"]] = "lenient"
-    """A model that no endpoint reports: `lenient` sends the request to any endpoint, because
-    llama-server ignores the name; `strict` rejects it with 404 if no endpoint ever reported the
-    model, and queues it if those that did are gone."""
+    """A model that no endpoint reports: `lenient` sends the request to any endpoint; `strict`
+    rejects it with 404 if no endpoint ever reported the model, and queues it if those that did are
+    gone."""
     unread_model: Reloadable[Literal["reject", "any"]] = "reject"
-    """A request whose model cannot be found while several are served, because its body is too long,
-    damaged, or neither JSON nor a form: `reject` answers 400, `any` sends it to any endpoint.
-    model_match: strict always rejects it; with read_body: never only strict does."""
+    """A request whose model cannot be read while several are served (docs/routing.md): `reject`
+    answers 400, `any` sends it to any endpoint. model_match: strict always rejects it; with
+    read_body: never only strict does."""
 
     def for_core(self) -> ResolverOptions:
         """The same for what resolves names, without what other sections say of them. Where no

@@ -274,7 +274,7 @@ def test_tables_of_one_fleet_share_their_rows_if_all_were_played() -> None:
     lines = markdown(*tables)
     assert lines[0] == "### Even fleet, load 0.7, 0.9" and lines[2] == "0.7. 0.9."
     times = " | ".join(["70, 90"] * 4)
-    row = f"| HAProxy | {times} | 0/0/0, 0/0/0 | 50, 50 | 0, 0 | 1000, 1000 |"
+    row = f"| HAProxy | {times} | 0/0/0 | 50 | 0 | 1000 |"
     assert lines[6] == row
     tables.append(Table(title="Even fleet, load 1.1", note="", rows=[]))
     text = page(tables, machine="m.", command="make compare", serial=[], image="p.svg")

@@ -145,9 +145,8 @@ async def agent(
             metavar="N",
             min=0,
             max=MAX_AHEAD,
-            help="Let N requests of the parent wait in the fleet's queue, so that no slot "
-            "idles meanwhile: the fleet's slots times the round trip to the parent, "
-            "divided by the mean duration of a request.",
+            help="Let N requests of the parent wait in the fleet's queue, for fleets far away "
+            "(docs/cluster.md).",
         ),
     ] = 0,
     drain_timeout: DrainOption = 30.0,

@@ -189,10 +189,9 @@ ModeOption = Annotated[
     ModeChoice | None,
     typer.Option(
         "--mode",
-        help="discovery: the picker serves the addresses, and Envoy fails open; gateway: the "
-        "same in full duplex, as the Gateway API inference extension; original-dst: each "
-        "response of the picker names one address, and Envoy fails closed; it requires "
-        "envoy.discovery: false. The default depends on envoy.discovery.",
+        help="discovery: the picker serves the addresses; gateway: the same in full duplex, as "
+        "gateways do; original-dst: each response of the picker names one address "
+        "(docs/envoy.md). By default the first or the last, as envoy.discovery says.",
     ),
 ]
 

@@ -144,9 +144,8 @@ async def cancel(
 ) -> None:
     """End a request.
 
-    A request that is queued, whose body still arrives, or whose server has not answered yet is
-    rejected with 503 and the reason `cancelled`. A request whose response has begun is cut off. Its
-    server stops working on it.
+    If its response has not begun, it is rejected with 503 and the reason `cancelled`, otherwise cut
+    off. Its server stops working on it.
 
     \b
     Example:

@@ -63,14 +63,15 @@ class Group:
     @property
     def limit_text(self) -> str:
         """The limit, for its client."""
-        text = TEXTS[self.key.kind]
-        return f"This {text} may have {self.most} requests at once; wait for one to end."
+        requests = "1 request" if self.most == 1 else f"{self.most} requests"
+        return f"This {TEXTS[self.key.kind]} may have {requests} at once; wait for one to end."
 
     @property
     def description(self) -> str:
         """What a request that it holds back waits for, as a sentence without its end."""
-        of = f"held back: {self.requests} requests of this {TEXTS[self.key.kind]}"
-        return f"{of} run or are next, as many as its limit allows"
+        of, count = f"of this {TEXTS[self.key.kind]}", self.requests
+        which = f"1 request {of} runs or is" if count == 1 else f"{count} requests {of} run or are"
+        return f"held back: {which} next, as many as its limit allows"
 
     def request_began(self) -> None:
         """A request got a lease, or may be assigned one from now on."""

@@ -119,7 +119,7 @@ async def test_requests_above_a_limit_wait_and_others_go_on(llama: None, tmp_pat
         await stack.until(lambda status: held_back(status) == 3)
         for headers, text in (
             (ADA, "This session may have 2 requests at once"),
-            (TEAM, "This fairness id may have 1 requests at once"),
+            (TEAM, "This fairness id may have 1 request at once"),
         ):
             check_rate_limited(await stack.ask(headers=headers | AT_ONCE), text)
             late = await stack.ask(headers=headers | {"x-coxswain-queue-timeout-ms": "300"})

@@ -102,7 +102,7 @@ class GroupedFleet(ModelFleet):
             self.waiting[outcome.ticket.id] = outcome.ticket
             return
         if isinstance(outcome, Rejected) and outcome.reason is Reason.RATE_LIMITED:
-            assert "requests at once" in outcome.detail
+            assert "at once; wait for one to end" in outcome.detail
             assert not request.timeout_s or request.objective == "cheap"
         self._take(request, outcome)
 

@@ -292,7 +292,7 @@ def test_what_may_not_wait_for_its_session_is_rejected_as_above_other_limits() -
     at_once = WEB | team | {"x_coxswain_queue_timeout_ms": "0"}
     reply = exchange_of(fleet, ClientLimits({}), at_once).take_reply()
     assert reply is not None
-    assert b"This fairness id may have 1 requests at once" in reply.immediate_response.body
+    assert b"This fairness id may have 1 request at once" in reply.immediate_response.body
     status, kind, headers = rejected(exchange_of(fleet, ClientLimits({}), at_once))
     assert (status, kind) == (429, "rate_limit_error") and int(headers["retry-after"]) >= 1
     assert headers["x-coxswain-reason"] == Reason.RATE_LIMITED.value

@@ -62,6 +62,7 @@ class ModelQueue:
     """The queued requests for one model, by reason, and the slots that requests for it may use.
 
     A router's slots count for each model that it has; a model that is not loaded has one there.
+    Requests that name no model, or none that is served, may use those of all endpoints.
     """
 
     by_reason: Counter[WaitReason] = field(default_factory=Counter)
@@ -123,9 +124,20 @@ class Waits:
                 is_bound = is_held_back(queue.bounds)
                 reason = WaitReason.BOUND_REACHED if is_bound else self._reason(queue.constraints)
                 self._count(queue.constraints, reason, others)
-        for one in self._queues.values():
+        for (pool, name), one in self._queues.items():
             one.by_reason = +one.by_reason
+            if name == ANY_MODEL:
+                one.idle_slots = self._idle_slots(pool)
         return self._queues
+
+    def _idle_slots(self, pool: str) -> int:
+        """Those of all endpoints of a pool, for requests that any of them can serve."""
+        endpoint_slots = self._state.ledger.endpoint_slots
+        return sum(
+            endpoint_slots(one.address).free_slots
+            for one in self._idle.values()
+            if one.spec.pool == pool and one.is_pickable
+        )
 
     def _count(self, constraints: Constraints, reason: WaitReason, count: int) -> None:
         self._queue_of(constraints.pool, constraints.model).by_reason[reason] += count

@@ -120,7 +120,7 @@ def test_one_that_is_held_back_may_go(leaving: str) -> None:
             settlement = fleet.listener.settlements[waiting.id]
             assert isinstance(settlement, Rejected) and settlement.waited_s == 6.0
             assert settlement.reason is Reason.QUEUE_TIMEOUT
-            assert settlement.detail.startswith("This session may have 1 requests at once")
+            assert settlement.detail.startswith("This session may have 1 request at once")
         case "cancel":
             fleet.dispatcher.cancel(waiting, fleet.now)
         case "withdraw":
@@ -169,7 +169,7 @@ def test_what_may_not_wait_is_rejected(asked: dict[str, Any]) -> None:
     outcome = fleet.submit(**ADA, **asked)
     assert isinstance(outcome, Rejected) and outcome.reason is Reason.RATE_LIMITED
     assert outcome.retry_after_s == 1.0
-    text = "This session may have 1 requests at once; wait for one to end."
+    text = "This session may have 1 request at once; wait for one to end."
     assert outcome.detail == text
     fleet.pick(**BOB, **asked)
 
@@ -203,7 +203,7 @@ def test_in_a_full_queue_it_makes_place_for_what_its_session_does_not_hold_back(
         waiting.append(fleet.queue())
         settlement = fleet.listener.settlements[newest.id]
         assert isinstance(settlement, Rejected) and settlement.reason is Reason.EVICTED
-        assert settlement.detail == "This session may have 1 requests at once; wait for one to end."
+        assert settlement.detail == "This session may have 1 request at once; wait for one to end."
     assert fleet.rejection() == "queue-full"
     assert is_held_back(critical) and all(ticket.is_waiting for ticket in waiting)
 
@@ -267,12 +267,14 @@ def test_people_see_why_it_waits_and_where() -> None:
     waiting = [fleet.queue(**ADA) for _ in range(3)]
     view = fleet.dispatcher.view
     assert view.waits().reason_of(waiting[0]) is WaitReason.LIMIT_REACHED
-    note = "held back: 1 requests of this session run or are next, as many as its limit allows"
+    note = "held back: 1 request of this session runs or is next, as many as its limit allows"
     assert view.note_of(waiting[0], fleet.now) == note
     places = list(view.positions_of(waiting, fleet.now))
     assert places == [(1, 3, None), (2, 3, None), (3, 3, None)]
     by_model = view.waits().by_model()
-    assert [one.by_reason for one in by_model.values()] == [{WaitReason.LIMIT_REACHED: 3}]
+    ((any_model, one),) = by_model.items()
+    assert any_model == "" and one.by_reason == {WaitReason.LIMIT_REACHED: 3}
+    assert one.idle_slots == 7, "any endpoint can serve them"
     snapshot = take_queue_snapshot(view, fleet.now)
     assert (snapshot.queued, snapshot.expected_s) == (3, None)
     assert "limit allows" in snapshot.idle_note

@@ -62,9 +62,11 @@ def limit_text(exceeded: Exceeded) -> str:
     limit = exceeded.standing.limit
     match exceeded.what:
         case Limited.REQUESTS:
-            return f"This API key may have {limit.requests} requests at once; wait for one to end."
+            return (
+                f"This API key may have {_requests(limit.requests)} at once; wait for one to end."
+            )
         case Limited.QUEUED:
-            return f"All slots are busy, and this API key may queue {limit.queued} requests."
+            return f"All slots are busy, and this API key may queue {_requests(limit.queued)}."
         case Limited.TOKENS:
             return (
                 f"This API key may use {limit.tokens_per_minute} tokens a minute, which it has "
@@ -83,6 +85,10 @@ def limit_text(exceeded: Exceeded) -> str:
             )
         case _:
             assert_never(exceeded.what)
+
+
+def _requests(count: int | None) -> str:
+    return "1 request" if count == 1 else f"{count} requests"
 
 
 def _period(exceeded: Exceeded) -> Period:

@@ -82,7 +82,7 @@ async def test_requests_above_a_limit_are_rejected(llama: None, tmp_path: Path) 
         queued = asyncio.create_task(stack.ask(headers=WEB))
         await stack.until_waiting(1)
         over = await stack.ask(headers=WEB)
-        check_rate_limited(over, "may queue 1 requests")
+        check_rate_limited(over, "may queue 1 request")
         assert over.headers["x-ratelimit-remaining-requests"] == "2"
         free = [asyncio.create_task(stack.ask())]
         await stack.until_waiting(2)

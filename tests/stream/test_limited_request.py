@@ -272,7 +272,7 @@ def test_a_request_above_the_limit_of_its_session_is_queued() -> None:
     assert limits.running("web") == (2, 1)
     over = exchange_of(fleet, limits, WEB | ADA)
     reply = over.take_reply()
-    assert reply is not None and b"may queue 1 requests" in reply.immediate_response.body
+    assert reply is not None and b"may queue 1 request" in reply.immediate_response.body
     over.end(fleet.now)
     assert exchange_of(fleet, limits, WEB).stage is Stage.LEASED
     running.end(fleet.now)

@@ -9,10 +9,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import pytest
 import yaml
 
+from extproc.pb.coxswain.v1 import admin_pb2 as pb
+from extproc.pb.coxswain.v1.admin_pb2_grpc import AdminStub
 from tests.e2e.conftest import QUICK
 from tests.e2e.stack import Stack, check_rate_limited, until
 from tests.e2e.test_clients_page import OPENAI, run, with_package
@@ -110,7 +113,8 @@ async def test_every_call_of_an_agent_is_answered(llama: None, tmp_path: Path) -
 
 
 async def test_requests_above_a_limit_wait_and_others_go_on(llama: None, tmp_path: Path) -> None:
-    """While slots are idle. One may leave or run out of time meanwhile; a reload lets in more."""
+    """While slots are idle. One may leave, run out of time or be cancelled meanwhile; a reload lets
+    in more."""
     settings = settings_of(requests_per_session=2, requests_per_flow=1)
     async with Stack.running(tmp_path, slots=(8,), settings=settings) as stack:
         held = [await stack.hold(headers=ADA) for _ in range(2)]
@@ -128,6 +132,13 @@ async def test_requests_above_a_limit_wait_and_others_go_on(llama: None, tmp_pat
         for others in (BOB, {}):
             assert (await stack.ask(headers=others)).status_code == 200
         waiting.pop(0).cancel()
+        await stack.until(lambda status: held_back(status) == 2)
+        waiting.append(asking(stack, ADA | {"x-request-id": "held-back"}))
+        await stack.until(lambda status: held_back(status) == 3)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{stack.admin_port}") as channel:
+            await AdminStub(channel).CancelRequest(pb.CancelRequestRequest(id="held-back"))
+        cancelled = await waiting.pop()
+        assert cancelled.headers["x-coxswain-reason"] == "cancelled"
         await stack.until(lambda status: held_back(status) == 2)
         assert not any(each.done() for each in waiting)
 

@@ -27,6 +27,9 @@ class Picture:
 
 
 async def read_counts(stack: Stack) -> Picture:
+    """Once the picker is at rest: the end of the request that found out whether the stack is ready
+    may not be counted yet."""
+    await until_none(lambda: _left(stack), time.monotonic() + AT_REST_S)
     counted = _outcomes(await stack.pages.metrics())
     return Picture(counted=counted, descriptors=descriptors(stack.picker.pid))
 

@@ -154,10 +154,12 @@ async def test_nobody_is_killed(llama: None, tmp_path: Path) -> None:
 async def test_without_the_ledger_of_tokens_requests_are_killed(
     llama: None, tmp_path: Path
 ) -> None:
-    """The control: this load kills a large part."""
+    """The control: this load kills a large part. After few of them the share is known to a third
+    of itself, and a busy machine runs fewer at once."""
     outcomes, killed, problems = await play(tmp_path, "per_slot")
     stayed = outcomes["answered"] + outcomes["killed"]
-    assert killed >= outcomes["killed"] >= 0.05 * stayed
+    assert killed >= outcomes["killed"] >= KILLS
+    assert outcomes["killed"] >= (0.05 if IS_LONG_RUN else 0.02) * stayed
     assert problems == []
 
 

@@ -459,6 +459,13 @@ class ModelFleet:
                 assert holder.is_waiting, "slots are reserved for nobody"
                 assert holder.request.weight_slots > 1
 
+    def play(self, steps: int) -> None:
+        """Begin with some servers, and let everything end after this many events."""
+        self.change_fleet()
+        for _ in range(steps):
+            self.step()
+        self.finish_all()
+
     def finish_all(self) -> None:
         """Let everything end: no lease may be left, and nothing may be remembered of any."""
         self.scrapes.clear()

@@ -18,10 +18,7 @@ from tests.long_run import IS_LONG_RUN
 def test_every_claim_holds_after_every_event(seed: int, world: World) -> None:
     """Short runs from many seeds."""
     fleet = ModelFleet(Random(seed), world)
-    fleet.change_fleet()
-    for _ in range(300):
-        fleet.step()
-    fleet.finish_all()
+    fleet.play(300)
 
 
 @pytest.mark.parametrize("discipline", [Discipline.SHORTEST_EXPECTED, Discipline.STARTED_FIRST])
@@ -33,19 +30,13 @@ def test_the_claims_hold_in_orders_with_classes(
     """No slot is idle for them, and a request that has waited for the bound is passed by none."""
     order = QueueOrder(discipline=discipline, max_overtaken_s=1.0)
     fleet = ModelFleet(Random(seed), world, order=order)
-    fleet.change_fleet()
-    for _ in range(300):
-        fleet.step()
-    fleet.finish_all()
+    fleet.play(300)
 
 
 @pytest.mark.parametrize("world", World)
 def test_a_long_run(world: World) -> None:
     """Most events in the strictest world; `make nightly` has 100,000 of them there."""
     fleet = ModelFleet(Random(20_26), world)
-    fleet.change_fleet()
     steps = 20_000 if world is World.QUIET else 12_500
-    for _ in range(5 * steps if IS_LONG_RUN else steps):
-        fleet.step()
-    fleet.finish_all()
+    fleet.play(5 * steps if IS_LONG_RUN else steps)
     assert len(fleet.settled_ids) > steps / 10

@@ -98,18 +98,12 @@ class PooledFleet(ModelFleet):
 @settings(max_examples=30, deadline=None)
 def test_every_claim_holds_in_each_pool(seed: int, world: World) -> None:
     fleet = PooledFleet(Random(seed), world)
-    fleet.change_fleet()
-    for _ in range(300):
-        fleet.step()
-    fleet.finish_all()
+    fleet.play(300)
 
 
 @pytest.mark.parametrize("seed", [5, 7, 11, 2026] if IS_LONG_RUN else [2026])
 def test_a_long_run_in_pools(seed: int) -> None:
     fleet = PooledFleet(Random(seed), World.ACCIDENTS)
-    fleet.change_fleet()
-    for _ in range(5_000):
-        fleet.step()
-    fleet.finish_all()
+    fleet.play(5_000)
     assert len(fleet.settled_ids) > 500
     assert fleet.spilled_over, "one queue was full beside others"

@@ -218,18 +218,12 @@ class RouterFleet(ModelFleet):
 @settings(max_examples=40, deadline=None)
 def test_every_claim_holds_for_routers(seed: int, world: World) -> None:
     fleet = RouterFleet(Random(seed), world)
-    fleet.change_fleet()
-    for _ in range(300):
-        fleet.step()
-    fleet.finish_all()
+    fleet.play(300)
 
 
 @pytest.mark.parametrize("seed", [3, 2026] if IS_LONG_RUN else [2026])
 @pytest.mark.parametrize("world", World)
 def test_a_long_run_with_routers(world: World, seed: int) -> None:
     fleet = RouterFleet(Random(seed), world)
-    fleet.change_fleet()
-    for _ in range(10_000):
-        fleet.step()
-    fleet.finish_all()
+    fleet.play(10_000)
     assert len(fleet.settled_ids) > 1_000 and fleet.started > 30

@@ -84,17 +84,11 @@ class RuledFleet(ModelFleet):
 @settings(max_examples=30, deadline=None)
 def test_every_claim_holds_under_rules(seed: int, world: World) -> None:
     fleet = RuledFleet(Random(seed), world)
-    fleet.change_fleet()
-    for _ in range(300):
-        fleet.step()
-    fleet.finish_all()
+    fleet.play(300)
 
 
 @pytest.mark.parametrize("seed", [5, 7, 11, 2026] if IS_LONG_RUN else [2026])
 def test_a_long_run_under_rules(seed: int) -> None:
     fleet = RuledFleet(Random(seed), World.ACCIDENTS)
-    fleet.change_fleet()
-    for _ in range(5_000):
-        fleet.step()
-    fleet.finish_all()
+    fleet.play(5_000)
     assert len(fleet.settled_ids) > 500

@@ -102,18 +102,12 @@ class ChoosyFleet(ModelFleet):
 @settings(max_examples=40, deadline=None)
 def test_every_claim_holds_for_different_requests(seed: int, world: World) -> None:
     fleet = ChoosyFleet(Random(seed), world)
-    fleet.change_fleet()
-    for _ in range(300):
-        fleet.step()
-    fleet.finish_all()
+    fleet.play(300)
 
 
 @pytest.mark.parametrize("seed", [5, 7, 11, 2026] if IS_LONG_RUN else [2026])
 @pytest.mark.parametrize("world", World)
 def test_a_long_run_of_different_requests(world: World, seed: int) -> None:
     fleet = ChoosyFleet(Random(seed), world)
-    fleet.change_fleet()
-    for _ in range(10_000):
-        fleet.step()
-    fleet.finish_all()
+    fleet.play(10_000)
     assert len(fleet.settled_ids) > 1_000

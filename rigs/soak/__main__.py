@@ -87,7 +87,7 @@ async def soak(
         httpx.AsyncClient(timeout=30, limits=httpx.Limits(max_keepalive_connections=0)) as http,
     ):
         running = await stack.start(rig, http)
-        before = await audit.read_counts(running)
+        before = await audit.begin(running)
         cpu_s, began = cpu_seconds(running.picker.pid), time.monotonic()
         clients = await rig.start(
             "clients",

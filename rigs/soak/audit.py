@@ -26,18 +26,22 @@ class Picture:
     descriptors: int
 
 
-async def read_counts(stack: Stack) -> Picture:
-    """Once the picker is at rest: the end of the request that found out whether the stack is ready
-    may not be counted yet."""
-    await until_none(lambda: _left(stack), time.monotonic() + AT_REST_S)
+async def _read(stack: Stack) -> Picture:
     counted = _outcomes(await stack.pages.metrics())
     return Picture(counted=counted, descriptors=descriptors(stack.picker.pid))
 
 
+async def begin(stack: Stack) -> Picture:
+    """The picker before a run, at rest: the end of the request that found out whether the stack is
+    ready may not be counted yet."""
+    await _at_rest(stack)
+    return await _read(stack)
+
+
 async def rows(stack: Stack, outcomes: Mapping[str, int], sent: int, before: Picture) -> list[Row]:
     """What became of each request, whether the picker agrees, and what is left of it."""
-    left_over = await until_none(lambda: _left(stack), time.monotonic() + AT_REST_S)
-    after = await read_counts(stack)
+    left_over = await _at_rest(stack)
+    after = await _read(stack)
     counted = after.counted - before.counted
     corrections = await stack.pages.metric(CORRECTIONS)
     return [
@@ -87,6 +91,11 @@ def disagreements(outcomes: Mapping[str, int], counted: Mapping[str, int]) -> li
     if not total - left <= ours <= total:
         found.append(f"all: {total} seen, {ours} counted, {left} left")
     return found
+
+
+async def _at_rest(stack: Stack) -> list[str]:
+    """Wait until nothing is left of any request, but not for ever; returns what is left then."""
+    return await until_none(lambda: _left(stack), time.monotonic() + AT_REST_S)
 
 
 async def _left(stack: Stack) -> list[str]:

@@ -309,3 +309,8 @@ def _standing(limit: ClientLimit, client: _Client) -> Standing:
         None if tokens is None else max(0, int(tokens - client.tokens)),
         0.0 if tokens is None else client.tokens * MINUTE_S / tokens,
     )
+
+
+def requests_text(count: int | None) -> str:
+    """How many requests, as their client reads it."""
+    return "1 request" if count == 1 else f"{count} requests"

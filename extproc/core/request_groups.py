@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-from extproc.core.client_limits import EVERYBODY, ClientLimit
+from extproc.core.client_limits import EVERYBODY, ClientLimit, requests_text
 
 
 class GroupKind(Enum):
@@ -63,8 +63,8 @@ class Group:
     @property
     def limit_text(self) -> str:
         """The limit, for its client."""
-        requests = "1 request" if self.most == 1 else f"{self.most} requests"
-        return f"This {TEXTS[self.key.kind]} may have {requests} at once; wait for one to end."
+        text, requests = TEXTS[self.key.kind], requests_text(self.most)
+        return f"This {text} may have {requests} at once; wait for one to end."
 
     @property
     def description(self) -> str:

@@ -14,6 +14,7 @@ from random import Random
 import pytest
 from google.protobuf.message import Message
 
+from extproc.app.pages.activity import learned_json
 from extproc.core.address import Address
 from extproc.core.exchange_record import Outcome
 from extproc.core.exchange_registry import ExchangeRegistry
@@ -26,7 +27,6 @@ from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.status.dashboard import dashboard
 from extproc.status.event_feed import EventFeed
 from extproc.status.history import History
-from extproc.status.learned_json import learned_json
 from extproc.status.requests_json import requests_json
 from tests.fakes.core_events import listen
 from tests.fakes.small_fleet import RecordingListener

@@ -17,7 +17,6 @@ from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.records.fleet_events import FleetEvents
 from extproc.status.event_feed import EventFeed
 from extproc.status.history import History
-from extproc.status.learned_json import learned_json
 from extproc.status.requests_json import requests_json, takes_slot
 
 INTERVAL_S: Final = 1.0
@@ -29,7 +28,7 @@ log = logging.getLogger("coxswain.service")
 
 
 class Activity:
-    """Belongs to one event loop. `ended` costs a microsecond."""
+    """Belongs to one event loop. `request_ended` costs a microsecond."""
 
     def __init__(
         self,
@@ -104,3 +103,31 @@ class Activity:
             if text in (str(endpoint.address), fleet.name_of(endpoint.address)):
                 return endpoint.address
         return None
+
+
+def learned_json(dispatcher: Dispatcher, address: Address, now: float) -> dict[str, Any]:
+    """The latency model of a member of the fleet, and its ejections since the start by cause.
+
+    `prompt_tokens_per_s` is for uncached tokens, `tokens_per_s` for one request while the slots are
+    as busy as now; `samples` is a decayed number: with few, the fleet's typical endpoint counts.
+    """
+    estimate, samples = dispatcher.view.latency_at(address, now)
+    slots = dispatcher.view.slots_at(address)
+    busy = slots.leased_slots + slots.foreign_slots
+    return {
+        "endpoint": str(address),
+        "samples": round(samples, 1),
+        "fixed_s": round(estimate.fixed_s, 3),
+        "prompt_tokens_per_s": _rate(estimate.prefill_s),
+        "tokens_per_s": _rate(estimate.token_s(max(1, busy))),
+        "answer_tokens": round(estimate.answer_tokens, 1),
+        "slot_s": round(estimate.slot_s, 3),
+        "ejections": {
+            fault.value: count for fault, count in dispatcher.view.ejection_totals(address).items()
+        },
+    }
+
+
+def _rate(seconds: float) -> float | None:
+    """How many in a second; None for no time at all."""
+    return round(1 / seconds, 1) if seconds > 0 else None

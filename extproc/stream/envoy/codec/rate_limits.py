@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final, assert_never
 
 from extproc.core.budgets import Period
-from extproc.core.client_limits import RETRY_S, Exceeded, Limited, Standing
+from extproc.core.client_limits import RETRY_S, Exceeded, Limited, Standing, requests_text
 from extproc.core.rejection import Reason
 from extproc.pb import external_processor_pb2 as pb
 from extproc.stream.envoy.codec.replies import NO_HEADERS, rejection
@@ -62,11 +62,10 @@ def limit_text(exceeded: Exceeded) -> str:
     limit = exceeded.standing.limit
     match exceeded.what:
         case Limited.REQUESTS:
-            return (
-                f"This API key may have {_requests(limit.requests)} at once; wait for one to end."
-            )
+            requests = requests_text(limit.requests)
+            return f"This API key may have {requests} at once; wait for one to end."
         case Limited.QUEUED:
-            return f"All slots are busy, and this API key may queue {_requests(limit.queued)}."
+            return f"All slots are busy, and this API key may queue {requests_text(limit.queued)}."
         case Limited.TOKENS:
             return (
                 f"This API key may use {limit.tokens_per_minute} tokens a minute, which it has "
@@ -85,10 +84,6 @@ def limit_text(exceeded: Exceeded) -> str:
             )
         case _:
             assert_never(exceeded.what)
-
-
-def _requests(count: int | None) -> str:
-    return "1 request" if count == 1 else f"{count} requests"
 
 
 def _period(exceeded: Exceeded) -> Period:

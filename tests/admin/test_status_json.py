@@ -28,7 +28,6 @@ from extproc.core.fleet.endpoint import ContextSharing, EndpointSpec, Intent
 from extproc.core.fleet.health import Health
 from extproc.core.fleet.membership import ConnectedEnvoy
 from extproc.core.fleet.resolver import ResolverOptions
-from extproc.core.observation import Issue, ModelReading, Observation, ScrapeStatus
 from extproc.core.placement.machine import KeptState
 from extproc.core.processes import Processes
 from extproc.core.queue.flow_order import Discipline, QueueOrder
@@ -38,35 +37,10 @@ from extproc.pb.coxswain.v1 import admin_pb2 as pb
 from extproc.security.foreign_text import json_text
 from tests.core.placement.simulated import machine, set_state
 from tests.fakes.admin_dependencies import admin_dependencies
-from tests.fakes.core_events import listen
 from tests.fakes.processes import some_cluster, some_processes
-from tests.fakes.small_fleet import RecordingListener
+from tests.fakes.small_fleet import ONE as ADDRESS
+from tests.fakes.small_fleet import dispatcher_of_one
 from tests.fakes.steered_fleet import SteeredFleet
-
-ADDRESS = Address("10.0.0.1", 8080)
-
-
-def dispatcher_with(
-    *, busy_slots: int | None = None, options: DispatcherOptions | None = None
-) -> Dispatcher:
-    """One endpoint of two slots, looked at when `busy_slots` are told."""
-    dispatcher = listen(Dispatcher(Random(1), options or DispatcherOptions()), RecordingListener())
-    dispatcher.set_members("test", [EndpointSpec(address=ADDRESS, name="gpu-1")], 0.0)
-    if busy_slots is not None:
-        dispatcher.observe(
-            Observation(
-                address=ADDRESS,
-                began_at=1.0,
-                answered_at=1.0,
-                status=ScrapeStatus.READY,
-                slots=2,
-                busy_slots=busy_slots,
-                models=(ModelReading(name="tiny"),),
-                issues=(Issue(code="slow", message="it is slow", remedy="wait"),),
-            ),
-            1.0,
-        )
-    return dispatcher
 
 
 def status(dispatcher: Dispatcher, now: float = 3.0, **others: Any) -> dict[str, Any]:
@@ -81,7 +55,7 @@ def shown(dispatcher: Dispatcher, address: Address = ADDRESS, now: float = 3.0) 
 
 def test_picture_of_one_endpoint() -> None:
     """Its slots, health, models, age and issues, and the sums of all."""
-    dispatcher = dispatcher_with(busy_slots=1)
+    dispatcher = dispatcher_of_one(busy_slots=1)
     dispatcher.submit(Request(id="a", timeout_s=9), 1.5)
     dispatcher.submit(Request(id="b", timeout_s=9), 1.5)
     envoys = [
@@ -136,8 +110,8 @@ def test_picture_of_one_endpoint() -> None:
 
 
 def test_free_slots_of_a_disabled_endpoint_are_not_idle() -> None:
-    """Nobody can have them: they are told apart, for it and in the sum."""
-    dispatcher = dispatcher_with(busy_slots=1)
+    """Nobody can have them: they are counted apart, for it and in the sum."""
+    dispatcher = dispatcher_of_one(busy_slots=1)
     dispatcher.set_intent(ADDRESS, Intent.DISABLED, 2.0)
     tree = status(dispatcher)
     assert (tree["slots"]["idle"], tree["slots"]["unusable"]) == (0, 1)
@@ -146,20 +120,20 @@ def test_free_slots_of_a_disabled_endpoint_are_not_idle() -> None:
 
 def test_unseen_endpoint_has_no_age() -> None:
     """An endpoint that was never looked at has no observation age."""
-    assert shown(dispatcher_with())["observed_age_s"] is None
+    assert shown(dispatcher_of_one())["observed_age_s"] is None
 
 
 def test_a_server_that_is_down_gets_no_requests_though_envoy_knows_it() -> None:
     """Two words for two things: neither says of a dead server that requests are routed to it."""
-    dispatcher = dispatcher_with(busy_slots=0)
-    told = []
+    dispatcher = dispatcher_of_one(busy_slots=0)
+    found = []
     for health in (Health.READY, Health.DOWN):
         endpoint = dispatcher.fleet.get(ADDRESS)
         assert endpoint is not None
         endpoint.health = health
-        told.append(shown(dispatcher))
-    assert [each["is_pickable"] for each in told] == [True, False]
-    assert all(each["is_known_to_envoy"] and "is_routable" not in each for each in told)
+        found.append(shown(dispatcher))
+    assert [each["is_pickable"] for each in found] == [True, False]
+    assert all(each["is_known_to_envoy"] and "is_routable" not in each for each in found)
 
 
 def test_the_order_is_reported_where_it_is_not_that_of_arrival() -> None:
@@ -170,7 +144,7 @@ def test_the_order_is_reported_where_it_is_not_that_of_arrival() -> None:
 
 
 def test_labels_and_bounds_are_shown() -> None:
-    dispatcher = dispatcher_with(busy_slots=0)
+    dispatcher = dispatcher_of_one(busy_slots=0)
     labelled = EndpointSpec(address=ADDRESS, labels=(("region", "eu"),))
     dispatcher.set_members("test", [labelled], 1.0)
     limits = {(BoundKind.MODEL, "tiny"): BoundLimits(running=1, is_last_come=True)}
@@ -209,7 +183,7 @@ def everything(*, has_processes: bool = True) -> AdminDependencies:
     order = QueueOrder(discipline=Discipline.SHORTEST_EXPECTED, max_overtaken_s=20.0)
     resolver = ResolverOptions(pools={"chat": ResolverOptions()})
     limits = {(BoundKind.MODEL, "tiny"): BoundLimits(running=1, queued=2, is_last_come=True)}
-    dispatcher = dispatcher_with(busy_slots=1)
+    dispatcher = dispatcher_of_one(busy_slots=1)
     dispatcher.renew(
         replace(
             dispatcher.options, order=order, resolver=resolver, bounds=BoundOptions(limits=limits)
@@ -282,9 +256,9 @@ async def test_a_message_and_the_page_are_the_same(make: Callable[[], AdminDepen
     no_context: Any = None
     dependencies = make()
     now, dispatcher = dependencies.clock(), dependencies.dispatcher
-    told = await StatusCalls(dependencies).GetStatus(pb.GetStatusRequest(), no_context)
+    found = await StatusCalls(dependencies).GetStatus(pb.GetStatusRequest(), no_context)
     tree = json.loads(json_text(status_json(dependencies)))
-    assert plain(told) == tree
+    assert plain(found) == tree
     listed = await EndpointCalls(dependencies).ListEndpoints(pb.ListEndpointsRequest(), no_context)
     fleet = [endpoint_json(dispatcher, one, now) for one in dispatcher.fleet]
     assert plain(listed)["endpoints"] == json.loads(json_text(fleet))

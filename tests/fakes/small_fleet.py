@@ -25,6 +25,7 @@ from extproc.core.slots.ledger import DrainingCaps
 from tests.fakes.core_events import listen
 
 CAPS = DrainingCaps(reported_s=10.0, blind_s=1.0)
+ONE = Address("10.0.0.1", 8080)
 
 
 class RecordingListener:
@@ -186,3 +187,26 @@ class SmallFleet:
         endpoint = self.dispatcher.fleet.get(address)
         assert endpoint is not None
         return endpoint
+
+
+def dispatcher_of_one(
+    *, busy_slots: int | None = None, options: DispatcherOptions | None = None
+) -> Dispatcher:
+    """One endpoint of two slots, scraped at 1.0 if `busy_slots` is given."""
+    dispatcher = listen(Dispatcher(Random(1), options or DispatcherOptions()), RecordingListener())
+    dispatcher.set_members("test", [EndpointSpec(address=ONE, name="gpu-1")], 0.0)
+    if busy_slots is not None:
+        dispatcher.observe(
+            Observation(
+                address=ONE,
+                began_at=1.0,
+                answered_at=1.0,
+                status=ScrapeStatus.READY,
+                slots=2,
+                busy_slots=busy_slots,
+                models=(ModelReading(name="tiny"),),
+                issues=(Issue(code="slow", message="it is slow", remedy="wait"),),
+            ),
+            1.0,
+        )
+    return dispatcher

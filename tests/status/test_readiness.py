@@ -6,43 +6,22 @@ from random import Random
 
 from extproc.core.address import Address
 from extproc.core.fleet.endpoint import EndpointSpec, Intent
-from extproc.core.observation import Issue, Observation, ScrapeStatus
 from extproc.core.scheduler.dispatcher import Dispatcher
 from extproc.status import why_not_ready
-
-ADDRESS = Address("10.0.0.1", 8080)
-
-
-def dispatcher_with(*, busy_slots: int | None = None) -> Dispatcher:
-    """One endpoint of two slots, looked at when `busy_slots` are told."""
-    dispatcher = Dispatcher(Random(1))
-    dispatcher.set_members("test", [EndpointSpec(address=ADDRESS, name="gpu-1")], 0.0)
-    if busy_slots is not None:
-        dispatcher.observe(
-            Observation(
-                address=ADDRESS,
-                began_at=1.0,
-                answered_at=1.0,
-                status=ScrapeStatus.READY,
-                slots=2,
-                busy_slots=busy_slots,
-                issues=(Issue(code="slow", message="it is slow", remedy="wait"),),
-            ),
-            1.0,
-        )
-    return dispatcher
+from tests.fakes.small_fleet import ONE as ADDRESS
+from tests.fakes.small_fleet import dispatcher_of_one
 
 
 def test_ready_with_one_endpoint_that_takes_requests() -> None:
     """One endpoint that may be picked is enough, also when all its slots are busy."""
-    assert why_not_ready(dispatcher_with(busy_slots=2)) == ()
+    assert why_not_ready(dispatcher_of_one(busy_slots=2)) == ()
 
 
 def test_reasons_name_the_endpoint_and_its_state() -> None:
     """Without one, each endpoint is named with what keeps requests from it."""
     assert why_not_ready(Dispatcher(Random(1))) == ("there are no endpoints",)
-    assert why_not_ready(dispatcher_with())[1] == "10.0.0.1:8080 is loading"
-    dispatcher = dispatcher_with(busy_slots=0)
+    assert why_not_ready(dispatcher_of_one())[1] == "10.0.0.1:8080 is loading"
+    dispatcher = dispatcher_of_one(busy_slots=0)
     dispatcher.set_intent(ADDRESS, Intent.DISABLED, 2.0)
     assert why_not_ready(dispatcher)[1] == "10.0.0.1:8080 is disabled; it is slow"
     dispatcher.set_intent(ADDRESS, Intent.ACTIVE, 2.0)
